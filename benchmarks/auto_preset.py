@@ -24,11 +24,11 @@ import gymnasium
 import numpy as np
 
 import tidelog as tl
-from benchmarks.icu_sepsis import expert_log
+from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.imperfect import disturbed
 from benchmarks.keep import RESULTS, SHARED, keep, seed_interval
 from tidelog.auto.settings import suggest
-from tidelog.envs import TabularEnvironment, icu_sepsis, make, play
+from tidelog.envs import TabularEnvironment, make, play
 from tidelog.envs.satiation import logging_policy, satiation
 from tidelog.envs.tabular import Tabular
 from tidelog.policies.rollout import COPIES, log_of
@@ -123,7 +123,7 @@ def exact(problem) -> Callable[[tl.Policy, tl.Log], float]:
 
 
 def icu() -> Task:
-    problem, expert = icu_sepsis(SHARED / "data/icu_sepsis/dynamics.npz")
+    problem, expert = icu_sepsis()
     return Task(lambda: expert_log(problem, expert, 5_000, 7), exact(problem), sample=True)
 
 

@@ -324,8 +324,6 @@ def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool 
     given = {"seeds": 2, "every": BETWEEN, "progress": False, **options}
     if recorded:
         given["log_out"] = folder / "log"
-    if given.get("phase_buffer") == "disk":
-        given["out"] = folder / "run"
     run = tl.learn(algorithm(), env, DECISIONS, **given)
     found = [[floats(learner.state) for learner in run.learners()], reports(run)]
     if recorded:
@@ -387,8 +385,6 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: separate": (tl.PPG, JAX, {"architecture": "single", "reward_normalisation": False}, {}),
     "ppg: recurrent": (tl.PPG, "jax:t-maze", {"recurrent_size": 6}, {}),
     "ppg: pictures": (tl.PPG, Pictures(), {"convolutions": "small", "picture_width": 8}, {}),
-    "ppg: segments on the host": (tl.PPG, JAX, {}, {"phase_buffer": "host"}),
-    "ppg: segments on disk": (tl.PPG, JAX, {}, {"phase_buffer": "disk"}),
     "ppg: several actions": (tl.PPG, Dials(), {}, {}),
     "ppg: gymnasium": (tl.PPG, "CartPole-v1", {}, {}),
     "ppg: ppo": (tl.PPO, JAX, {}, {}),

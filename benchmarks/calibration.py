@@ -25,10 +25,11 @@ from scipy.stats import binomtest
 
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
-from benchmarks.keep import SHARED, keep
+from benchmarks.icu_sepsis import icu_sepsis
+from benchmarks.keep import keep
+from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import spread
-from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
-from tidelog.envs.toys import pendulum_controller
+from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
 from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.support import Support
@@ -113,7 +114,7 @@ def _learnt(problem, logger: np.ndarray) -> np.ndarray:
 
 
 def _icu() -> World:
-    problem, logger = icu_sepsis(SHARED / "data/icu_sepsis/dynamics.npz")
+    problem, logger = icu_sepsis()
     logger = np.where(problem.final[:, None], 1.0 / problem.actions, logger)
     even = np.full(logger.shape, 1.0 / logger.shape[1])
     within = problem.optimal(allowed=logger >= 0.3 * logger.max(1, keepdims=True))[1]

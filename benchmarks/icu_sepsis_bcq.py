@@ -17,11 +17,11 @@ from functools import cache
 import numpy as np
 
 import tidelog as tl
-from benchmarks.icu_sepsis import expert_log
-from benchmarks.keep import SHARED, keep, seed_interval
+from benchmarks.icu_sepsis import expert_log, icu_sepsis
+from benchmarks.keep import keep, seed_interval
 from benchmarks.side_by_side import side_by_side
 from tidelog.algorithms.core.optimisation import SCHEDULES
-from tidelog.envs import Tabular, icu_sepsis
+from tidelog.envs import Tabular
 
 SIZES, THRESHOLDS, DISCOUNTS = (2_000, 20_000, 100_000), (0.0, 0.1, 0.3, 0.5, 1.0), (1.0, 0.99)
 KINDS = [(threshold, discount) for discount in DISCOUNTS for threshold in THRESHOLDS]
@@ -107,7 +107,7 @@ def learnt(episodes: int, policy: str, threshold: float | None, discount: float)
 @cache
 def world() -> tuple[Tabular, np.ndarray]:
     """The problem and its clinicians' policy."""
-    return icu_sepsis(SHARED / "data/icu_sepsis/dynamics.npz")
+    return icu_sepsis()
 
 
 @cache

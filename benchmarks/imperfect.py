@@ -16,9 +16,9 @@ import numpy as np
 import tidelog as tl
 from benchmarks import hopper_demonstrator
 from benchmarks.keep import keep, seed_interval
+from benchmarks.pendulum import pendulum_controller
 from benchmarks.side_by_side import side_by_side
 from tidelog.envs import make, play
-from tidelog.envs.toys import pendulum_controller
 from tidelog.policies.rollout import COPIES, log_of
 
 RANDOM, NOISE = 0.3, 0.3

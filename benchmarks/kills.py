@@ -92,7 +92,7 @@ def training(name: str) -> Training:
 
 
 def with_log(at: Path) -> list[str]:
-    return [*training("ppg").words(at), "--log-out", str(at / "collected"), "--phase-buffer", "disk"]
+    return [*training("ppg").words(at), "--log-out", str(at / "collected")]
 
 
 def hosted(at: Path) -> list[str]:
@@ -147,7 +147,7 @@ def listed(*more: str) -> Words:
 PATHS: dict[str, Training | Command] = {
     **{f"train {name}": training(name) for name in names()},
     "train ppg, host, 2 seeds": Training(hosted),
-    "train ppg, collected log, offloaded": Training(with_log, collects=True),
+    "train ppg, collected log": Training(with_log, collects=True),
     "judge": Command(
         lambda at: ["judge", str(at / "run"), "--ledger", str(at / "looks.jsonl"), "--out", str(at / "verdict.json"),
                     "--overwrite", "--quiet", "--effective-episodes", "2"],
@@ -342,7 +342,7 @@ def restore(at: Path, path: Command, backup: Path) -> None:
 def warm_up() -> None:
     """Import every module that a command needs, which starts no threads of JAX."""
     for one in pkgutil.walk_packages(tidelog.__path__, "tidelog."):
-        if not one.name.endswith(("__main__", "procgen", "atari")):
+        if not one.name.endswith(("__main__", "atari")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(one.name)
 

@@ -32,10 +32,10 @@ from scipy.stats import norm
 
 import tidelog as tl
 from benchmarks.default_path import default_path, scratch
-from benchmarks.icu_sepsis import expert_log
+from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
 from tidelog.data.features import feature_table
-from tidelog.envs import TabularEnvironment, icu_sepsis, play
+from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.rules import has_rules
 from tidelog.policies.rollout import log_of
@@ -198,7 +198,7 @@ def clinic(seed: int) -> Split:
 
 def sepsis(seed: int) -> Split:
     """ICU-Sepsis, 5,000 stays treated by its clinicians."""
-    problem, expert = icu_sepsis(SHARED / "data/icu_sepsis/dynamics.npz")
+    problem, expert = icu_sepsis()
     return _exact(problem, expert, expert_log(problem, expert, 5_000, 100 + seed))
 
 

@@ -332,31 +332,6 @@ PPG's had lost what it had found and one of PPO's had never found it.
 """
 
 
-def phase_buffer() -> str:
-    """What the phase memory takes, by where it lies."""
-    found = kept("phase_buffer")
-    rows = "\n".join(
-        f"| {row['place']} | {row['policy_iterations']} | {row['memory'] / 1e9:.2f} | {row['own'] / 1e9:.2f} | "
-        f"{row['mapped'] / 1e9:.2f} | {row['checkpoint'] / 1e9:.2f} |"
-        for row in found["rows"]
-    )
-    whole = "; ".join(f"{name}: {size / 1e9:.2f} GB" for name, size in found["stated"].items())
-    return f"""## What the phase buffer takes
-
-{found["environments"]} environments, {found["steps"]} steps, pictures of 64 x 64 x 3 bytes, one process a case. The
-memory by policy iterations, from its shapes: {whole}.
-Peaks are of the whole process beyond what it had before the run, in GB: `own` are its own pages (here, without an
-accelerator, the device's among them: the current rollout is 0.40, and copies of it while it is made and saved),
-`mapped` those of files.
-
-| lies on | policy iterations | memory | own, peak | mapped, peak | last checkpoint |
-|---|---|---|---|---|---|
-{rows}
-
-Command: `{found["command"]}`.
-"""
-
-
 def off_policy_cartpole() -> str:
     """Off-policy PPG against PPG until CartPole is solved."""
     found = kept("off_policy_ppg_cartpole")
@@ -589,7 +564,7 @@ SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "pp
 SECTIONS += ((play_ahead, "play_ahead"), (overhead, "sweep_overhead"))
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
-SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))
+SECTIONS += ((t_maze, "t_maze"),)
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (randomised_part, "randomised_part"), (carrying, "choose_carrying"))
 SECTIONS += ((adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))

@@ -3,8 +3,8 @@
 `python -m benchmarks.suite_coverage` (needs the extra `[coverage]`) runs the tiers under `coverage`, commands of
 their own processes included, and keeps `benchmarks/results/suite_coverage.json`: shares by module, and every line and
 branch that no test runs. `--data FOLDER` reads the files of an earlier measurement instead of running the tests.
-The tests of optional packages run where these are installed (`pip install -e ".[coverage]"` and
-`pip install --no-deps procgen-mirror gym3`); the results name those that were not.
+The tests of optional packages run where these are installed (`pip install -e ".[coverage]"`); the results name those
+that were not.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmarks.keep import SHARED, keep
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tidelog"
 TIERS = {"default": "not slow and not full", "full": "full and not slow", "bits": "bits"}
-OPTIONAL = ("ale_py", "envpool", "mujoco", "procgen")
+OPTIONAL = ("ale_py", "envpool", "mujoco")
 SETTINGS = """[run]
 branch = True
 source = {source}

@@ -154,7 +154,7 @@ def write_samples(root: Path) -> None:
     (root / "run" / "evaluations" / "one.json").write_text(
         json.dumps({"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]})
     )
-    tl.learn(tiny(), "point-mass", 128, every=64, out=root / "played", phase_buffer="disk", log_out=root / "played-log",
+    tl.learn(tiny(), "point-mass", 128, every=64, out=root / "played", log_out=root / "played-log",
              progress=False)  # fmt: skip
     import polars as pl
 

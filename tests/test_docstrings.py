@@ -42,7 +42,6 @@ NO_EXAMPLE = {
     "tidelog.envs.functional.begin": "in the example of `advance`",
     "tidelog.envs.functional.look": "`advance` returns the same",
     "tidelog.connect_processes": "needs several processes; docs/scale.md shows it",
-    "tidelog.envs.icu_sepsis": "needs a file from elsewhere; docs/environments.md names it",
     "tidelog.gradient_steps": "called in an `update`: docs/write-your-own.md has a whole class",
     "tidelog.follow_targets": "called in an `update`: docs/write-your-own.md has a whole class",
     "tidelog.testing.check_algorithm": "takes half a minute; docs/write-your-own.md runs it",

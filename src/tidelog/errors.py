@@ -4,7 +4,7 @@
 TidelogError
 ├── LogError             the log is not usable; holds the validation report
 ├── ConfigError          a setting is wrong (also a ValueError)
-├── SpaceError           the data of a run does not fit into memory or onto the disk
+├── SpaceError           the data of a run does not fit into memory
 ├── SpecError            the algorithm does not support the log or the environment
 ├── EnvironmentFailure   an environment violated its protocol during a step
 ├── CheckpointError      a checkpoint or a saved policy is corrupt, foreign or missing

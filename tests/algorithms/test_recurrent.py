@@ -205,13 +205,11 @@ def all_of(run):
 
 @pytest.mark.bits
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("env", "where", "stop"), [(ENV, "disk", 10), ("point-mass", "device", 3)], ids=["auxiliary phase", "first round"]
-)
-def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_path, monkeypatch):
-    whole = finish(begin(env, tmp_path / "whole", phase_buffer=where))
+@pytest.mark.parametrize(("env", "stop"), [(ENV, 10), ("point-mass", 3)], ids=["auxiliary phase", "first round"])
+def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, stop, tmp_path, monkeypatch):
+    whole = finish(begin(env, tmp_path / "whole"))
     chunks_of(3, monkeypatch)
-    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0, phase_buffer=where), stop)
+    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0), stop)
     assert stop <= run.update < stop + 3
     loaded = tl.load(tmp_path / "run")
     assert loaded._engine.position == run._engine.position

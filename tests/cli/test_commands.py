@@ -441,8 +441,7 @@ def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(her
     assert "pieces = 512 does not divide rollout_steps = 16" in unfit.said
 
     assert tidelog("train", "ppg", *small, "--out", "run").code == 0
-    assert tidelog("config", "run").code == 0  # every setting is in the file, and nothing follows again
-    again = tidelog("train", "ppg", "--config", "run.toml", "--out", "again")
+    again = tidelog("train", "ppg", "--config", "run/run.toml", "--out", "again")  # nothing follows again
     assert (again.code, "settings of" in again.said) == (0, False), again.said
     first, second = (json.loads((here / name / "run.json").read_text())["configs"] for name in ("run", "again"))
     assert first == second

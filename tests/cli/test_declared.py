@@ -127,8 +127,7 @@ def test_a_run_is_trained_on_a_declared_log_and_read_again(trial: Path, tidelog:
     judged = tidelog("judge", run, "--json")
     verdicts = json.loads(judged.out)["verdicts"]
     assert {one["context"]["propensities"] for one in verdicts.values()} == {"declared"}
-    assert tidelog("config", run, "--out", str(trial / "again.toml")).code == 0
-    again = tidelog("train", "bc", "--config", str(trial / "again.toml"), "--out", str(trial / "again"), "--quiet")
+    again = tidelog("train", "bc", "--config", f"{run}/run.toml", "--out", str(trial / "again"), "--quiet")
     assert again.code == 0
     one, two = (json.loads((Path(each) / "run.json").read_text()) for each in (run, trial / "again"))
     assert one["data"]["fingerprint"] == two["data"]["fingerprint"]

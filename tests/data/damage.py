@@ -163,6 +163,13 @@ def flip_bytes(rng: Random, content: bytes) -> bytes:
     return bytes(flipped)
 
 
+def write_number(rng: Random, content: bytes) -> bytes:
+    """A count or a size of the file becomes very large or negative."""
+    number = int(rng.choice([-1, -300, 1 << 31, 1 << 40, 1 << 61])).to_bytes(8, "little", signed=True)
+    place = int(rng.integers(0, len(content) + 1)) & ~7
+    return content[:place] + number + content[place + 8 :]
+
+
 def cut_bytes(rng: Random, content: bytes) -> bytes:
     return content[: rng.integers(0, len(content) + 1)]
 
@@ -183,7 +190,7 @@ def other_encoding(rng: Random, content: bytes) -> bytes:
 
 
 BYTE_DAMAGE: dict[str, Callable[[Random, bytes], bytes]] = {
-    one.__name__: one for one in (flip_bytes, cut_bytes, insert_bytes, move_bytes, other_encoding)
+    one.__name__: one for one in (flip_bytes, write_number, cut_bytes, insert_bytes, move_bytes, other_encoding)
 }
 
 

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.envs.corridor import chain
 from tidelog.envs import Tabular, make, play
 from tidelog.envs.functional import CopyStep, Functional, Hosted, advance, begin, look
 from tidelog.envs.functional_problems import Cart, CartPole, Finite, Pendulum, Place, Swing, TMaze
 from tidelog.envs.registry import functional
-from tidelog.envs.toys import chain
 from tidelog.envs.treatment import treatment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.policies.rollout import collect

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.envs.corridor import chain
 from tidelog.envs.gym import Gymnasium, action_space, readers
 from tidelog.envs.play import play
 from tidelog.envs.protocol import Batch
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import TabularEnvironment
-from tidelog.envs.toys import chain
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vector
 
@@ -275,12 +275,9 @@ def test_an_episode_is_what_gymnasium_itself_plays():
     [
         ("CartPol-v1", "CartPole-v1"),
         ("treatmnt", "'treatment'"),
-        ("icu-sepsis", "icu-sepsis:PATH"),
-        ("icu-sepsi:x.npz", "icu-sepsis:PATH"),
         ("nowhere/Zzz-v0", "no environment 'nowhere/Zzz-v0'"),
         ("CartPole-v99", "CartPole-v1"),
         ("no_such_module:Env-v0", "no_such_module"),
-        ("icu-sepsis:/no/such/file.npz", "does not exist"),
         ("", "no environment ''"),
     ],
 )

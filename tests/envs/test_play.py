@@ -4,10 +4,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tests.envs.corridor import chain
 from tidelog.envs.play import play
 from tidelog.envs.protocol import BatchObservation, Outcome
 from tidelog.envs.tabular import TabularEnvironment
-from tidelog.envs.toys import PointMass, chain
+from tidelog.envs.toys import PointMass
 from tidelog.errors import ConfigError
 from tidelog.types import Discrete, Spec, Vector
 

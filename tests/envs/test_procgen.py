@@ -7,14 +7,14 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tidelog.envs import procgen
+from examples import procgen_games
+from examples.procgen_games import procgen
 from tidelog.envs.protocol import Environment, Resumable
-from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Discrete, Image
 
 MISSING = [name for name in ("procgen", "gym3") if importlib.util.find_spec(name) is None]
-played = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed: {procgen.INSTALL}")
+played = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed: {procgen_games.INSTALL}")
 # The package leaves a file of its own open when it is imported.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -39,24 +39,24 @@ def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch):
     monkeypatch.delitem(sys.modules, "procgen.env", raising=False)
     monkeypatch.setitem(sys.modules, "procgen", None)
     with pytest.raises(ConfigError, match="pip install --no-deps procgen-mirror gym3"):
-        make("procgen/coinrun-easy", 2)
+        procgen("coinrun-easy", 2)
 
 
 def test_the_stand_in_for_gym_is_gone_afterwards(monkeypatch):
     monkeypatch.setitem(sys.modules, "gym", ModuleType("gym"))  # one that is installed stays
-    before, path = {name: sys.modules.get(name) for name in procgen._STAND_INS}, list(sys.path)
-    with procgen._gym_stub():
+    before, path = {name: sys.modules.get(name) for name in procgen_games._STAND_INS}, list(sys.path)
+    with procgen_games._gym_stub():
         from gym.envs.registration import register
 
         register(id="none")
         sys.path.append("elsewhere")
-    assert {name: sys.modules.get(name) for name in procgen._STAND_INS} == before
+    assert {name: sys.modules.get(name) for name in procgen_games._STAND_INS} == before
     assert sys.path == path
 
 
 @played
 def test_it_shows_bytes_and_takes_fifteen_actions():
-    environment = make("procgen/coinrun-easy", 3)
+    environment = procgen("coinrun-easy", 3)
     assert isinstance(environment, Environment)
     assert isinstance(environment, Resumable)
     assert environment.spec.observation == {"observation": Image(64, 64, 3)}
@@ -71,7 +71,7 @@ def test_it_shows_bytes_and_takes_fifteen_actions():
     outcome = environment.step(np.full(3, 7))
     assert (outcome.current_observation.observation["observation"] != seen).any()
     assert not outcome.truncated.any()
-    assert not any(name in sys.modules for name in procgen._STAND_INS)
+    assert not any(name in sys.modules for name in procgen_games._STAND_INS)
     environment.close()
     with pytest.raises(EnvironmentFailure, match="was not reset"):
         environment.step(np.full(3, 7))
@@ -79,7 +79,7 @@ def test_it_shows_bytes_and_takes_fifteen_actions():
 
 @played
 def test_the_same_seed_gives_the_same_future_and_another_one_another():
-    first, second = make("procgen/coinrun-easy", 2), make("procgen/coinrun-easy", 2)
+    first, second = procgen("coinrun-easy", 2), procgen("coinrun-easy", 2)
     one, two = first.reset(1), second.reset(1)
     np.testing.assert_array_equal(one.observation["observation"], two.observation["observation"])
     for a, b in zip(taken(first, moves(40, 2)), taken(second, moves(40, 2)), strict=True):
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_future_and_another_one_another():
 
 @played
 def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
-    first, second = make("procgen/bigfish-easy", 8), make("procgen/bigfish-easy", 8)
+    first, second = procgen("bigfish-easy", 8), procgen("bigfish-easy", 8)
     first.reset(3)
     taken(first, moves(30, 8))
     saved = first.save_state()
@@ -109,11 +109,11 @@ def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
     with pytest.raises(ConfigError, match="saved games have"):
         second.restore_state({**saved, "games": saved["games"][:-1]})
     with pytest.raises(ConfigError, match="lengths"):
-        make("procgen/bigfish-easy", 2).restore_state(saved)
+        procgen("bigfish-easy", 2).restore_state(saved)
 
 
 @played
 @pytest.mark.parametrize("name", ["coinrn-easy", "coinrun", "coinrun-memory"])
 def test_unknown_names_are_refused_with_the_nearest(name):
-    with pytest.raises(ConfigError, match="procgen/coinrun-easy"):
-        make(f"procgen/{name}", 1)
+    with pytest.raises(ConfigError, match="coinrun-easy"):
+        procgen(name, 1)

@@ -7,8 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from tests.envs.corridor import chain
 from tidelog.envs import Resumable, make
-from tidelog.envs.toys import PointMass, chain
+from tidelog.envs.toys import PointMass
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete
 

@@ -3,13 +3,13 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.icu_sepsis import icu_sepsis
+from tests.envs.corridor import chain
 from tests.shared import shared
 from tidelog.envs import tabular
-from tidelog.envs.tabular import Tabular, TabularEnvironment, features_view
-from tidelog.envs.toys import chain
-from tidelog.envs.treatment import icu_sepsis
+from tidelog.envs.tabular import Tabular, TabularEnvironment, View
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import Codes, Vector
+from tidelog.types import Vector
 
 
 def coin(**changes):
@@ -97,7 +97,7 @@ def test_the_chain_is_worth_its_discounted_length():
         ({"transition": np.full((3, 2, 3), 0.5)}, "sum to 1"),
         ({"transition": np.zeros((3, 2))}, r"\[S, A, S\]"),
         ({"horizon": 0}, "horizon"),
-        ({"views": {"observation": features_view(np.zeros((2, 4)))}}, "view observation has 2 rows: expected 3"),
+        ({"views": {"observation": View(Vector(4), np.zeros((2, 4)))}}, "view observation has 2 rows: expected 3"),
     ],
 )
 def test_arrays_that_are_no_problem_are_refused(changes, words):
@@ -225,28 +225,6 @@ def test_icu_sepsis_has_its_published_optima_within_support(icu):
     for row in oracle["discrete_bcq_optimum"][3:]:
         allowed = expert >= row["threshold"] * expert.max(1, keepdims=True)
         assert problem.optimal(0.99, allowed)[0] == pytest.approx(row["gamma_0.99"], abs=1e-8)
-
-
-@pytest.mark.full
-def test_icu_sepsis_shows_codes_or_features(icu):
-    assert icu[0].spec.observation == {"observation": Codes((716,), ("state",))}
-    problem, _ = icu_sepsis(shared("data/icu_sepsis/dynamics.npz"), observe="features")
-    assert problem.spec.observation == {"observation": Vector(47)}
-    assert problem.observations()["observation"].shape == (716, 47)
-
-
-def test_a_missing_or_foreign_icu_file_is_said(tmp_path):
-    with pytest.raises(ConfigError, match="does not exist"):
-        icu_sepsis(tmp_path / "none.npz")
-    (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(ConfigError, match="not a NumPy archive"):
-        icu_sepsis(tmp_path / "text.npz")
-    np.savez(tmp_path / "other.npz", tx_mat=np.zeros(1))
-    with pytest.raises(ConfigError, match="has no array 'r_mat'"):
-        icu_sepsis(tmp_path / "other.npz")
-    np.save(tmp_path / "single.npy", np.zeros(1))
-    with pytest.raises(ConfigError, match="not a NumPy archive"):
-        icu_sepsis(tmp_path / "single.npy")
 
 
 def test_what_never_converges_is_refused(monkeypatch):

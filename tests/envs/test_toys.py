@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
+from benchmarks.pendulum import pendulum_controller
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
-from tidelog.envs.toys import PointMass, chain, pendulum_controller
-from tidelog.errors import ConfigError, SpecError
+from tidelog.envs.toys import PointMass
+from tidelog.errors import SpecError
 
 
 @pytest.mark.parametrize("size", [1, 2])
@@ -45,12 +46,6 @@ def test_bounds_cut_and_shapes_are_checked():
     for action in (np.zeros(1), np.array([[np.nan]])):
         with pytest.raises(SpecError):
             environment.step(action)
-
-
-@pytest.mark.parametrize(("length", "slip"), [(0, 0.0), (3, 1.0), (3, -0.1)])
-def test_chains_that_are_none(length, slip):
-    with pytest.raises(ConfigError):
-        chain(length, slip)
 
 
 def test_the_pendulum_controller_is_good_and_weaker_ones_are_worse():

@@ -111,9 +111,8 @@ def test_a_run_that_goes_back_to_an_older_checkpoint_never_loses_all(origin, tmp
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("where", ["device", "disk"])
-def test_a_run_in_an_environment_goes_on_and_writes_its_log(where, tmp_path, monkeypatch):
-    """Its log, its offloaded segments and its checkpoints fit together after a stop anywhere."""
+def test_a_run_in_an_environment_goes_on_and_writes_its_log(tmp_path, monkeypatch):
+    """Its log and its checkpoints fit together after a stop anywhere."""
     chunks_of(7, monkeypatch)
     root = tmp_path / "disk"
 
@@ -126,7 +125,6 @@ def test_a_run_in_an_environment_goes_on_and_writes_its_log(where, tmp_path, mon
             every=128,
             out=out,
             log_out=log,
-            phase_buffer=where,
             save_seconds=0.0,
             train=False,
         )

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.envs.corridor import chain
 from tidelog import BC, IQL, Log, fit
 from tidelog.envs.play import play
 from tidelog.envs.tabular import TabularEnvironment
-from tidelog.envs.toys import chain
 
 TINY = {"hidden": (32, 32), "batch_size": 64}
 FAST = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "value_learning_rate": 3e-3, "target_rate": 0.05}

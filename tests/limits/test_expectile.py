@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.envs.corridor import chain
 from tests.limits.tables import TABULAR, solved
 from tidelog import Log
-from tidelog.envs.toys import chain
 from tidelog.losses.expectile import expectile_error
 
 close = np.testing.assert_allclose

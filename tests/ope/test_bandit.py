@@ -12,8 +12,6 @@ from tidelog.ope.estimators.bandit import (
     doubly_robust,
     dr_optimistic_shrinkage,
     ips,
-    mips,
-    same_kind,
     self_normalised_dr,
     snips,
     switch_dr,
@@ -107,32 +105,6 @@ def test_right_on_average_over_everything_that_can_happen(estimator):
     )
     found = (logger / 2).ravel() @ estimator(evidence).contributions
     assert found == pytest.approx((target * reward).sum() / 2, abs=1e-12)
-
-
-def test_marginalised_importance_sampling_by_hand_and_at_its_ends():
-    evidence = evidence_of(
-        [1, 1],
-        reward=[2, 3],
-        target=[0.5, 0.3],
-        behaviour=[0.2, 0.1],
-        target_all=[[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]],
-        behaviour_all=[[0.2, 0.6, 0.2], [0.5, 0.4, 0.1]],
-    )
-    action = np.array([0, 2])
-    # kinds {0, 1} and {2}: weights (0.5 + 0.2) / (0.2 + 0.6) and 0.3 / 0.1
-    kinds = same_kind(np.array([0, 0, 1]), action)
-    assert mips(evidence, kinds).contributions == pytest.approx([2 * 0.7 / 0.8, 3 * 3.0])
-    # an embedding seen with probability 0.1, 0.4, 0 under the actions: (0.05 + 0.08) / (0.02 + 0.24)
-    seen = np.array([[0.1, 0.4, 0.0], [0, 0, 1]])
-    assert mips(evidence, seen).contributions == pytest.approx([2 * 0.13 / 0.26, 9.0])
-    each = mips(evidence, same_kind(np.arange(3), action))
-    assert each.contributions == pytest.approx(ips(evidence).contributions, abs=1e-12)
-    alike = mips(evidence, same_kind(np.zeros(3, int), action))
-    assert alike.estimate == pytest.approx(2.5, abs=1e-12)  # nothing tells actions apart: the mean reward
-    with pytest.raises(SpecError, match="step 1: the logger has probability 0 for the observed embedding"):
-        mips(evidence, np.array([[1, 1, 1], [0, 0, 0]]))
-    with pytest.raises(SpecError, match=r"likelihood has shape .*: expected \(2, 3\)"):
-        mips(evidence, np.ones((2, 2)))
 
 
 @pytest.mark.parametrize("estimator", BANDIT.values())

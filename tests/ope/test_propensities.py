@@ -7,12 +7,13 @@ import pytest
 from scipy.special import softmax
 
 import tidelog as tl
+from benchmarks.icu_sepsis import icu_sepsis
 from tests.ope.cases import QUICK, Told
 from tests.ope.played import played, treated
 from tests.shared import shared
 from tidelog import ConfigError, LogError, SpecError
 from tidelog.data.states import States, number_observations
-from tidelog.envs import icu_sepsis, play
+from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician
 from tidelog.ope.evidence.episodes import episode_folds, without

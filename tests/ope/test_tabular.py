@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.icu_sepsis import icu_sepsis
 from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
 from tests.shared import shared
 from tidelog import Log
 from tidelog.data.states import is_tabular, number_observations
-from tidelog.envs import icu_sepsis
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.episodes import episode_folds
 from tidelog.ope.evidence.target import target_of

@@ -5,9 +5,9 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import world
+from tests.envs.corridor import chain
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import ConfigError, LogError, SpecError, collect
-from tidelog.envs.toys import chain
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.runtime.replay import replay_actions
 

@@ -7,9 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.envs.corridor import chain
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import Columns, ConfigError, Log, LogError, SpecError, collect, read_log
-from tidelog.envs.toys import chain
 from tidelog.policies.batch_inference import _unknown, act_on_known, act_on_table, write_table
 from tidelog.types import Codes, Discrete, Image, Spec
 

@@ -3,20 +3,48 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import jax
+import jax.numpy as jnp
 import pytest
 
+from tests.algorithms.players import ENV, tiny
 from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.runtime.cases import listing
 from tests.training.runs import bc, begin, finish
-from tidelog import IQL, PPG, SpaceError, collect, finetune, fit, judge, learn, load, memory
+from tidelog import IQL, PPG, PPO, OffPolicyPPG, SpaceError, collect, finetune, fit, judge, learn, load, memory
+from tidelog.envs.functional import CopyStep
+from tidelog.envs.registry import functional
 from tidelog.ope.verdict import ledger as ledgers
 from tidelog.training.engine import memory_need
+from tidelog.training.engine.plan import planned_stores
+from tidelog.types import Discrete, Image, Spec
 
 GROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of the size that Procgen shows."""
+
+    name: ClassVar[str] = "pictures"
+    spec: ClassVar[Spec] = Spec({"picture": Image(64, 64, 3)}, Discrete(15))
+
+    def start(self, key):
+        return jnp.int32(0)
+
+    def observe(self, world):
+        return {"picture": jnp.zeros((64, 64, 3), jnp.uint8)}
+
+    def mask(self, world):
+        return None
+
+    def step(self, world, action, key):
+        return CopyStep(world + 1, jnp.zeros(()), world > 8, jnp.zeros((), bool))
 
 
 def limited(monkeypatch, size):
@@ -67,6 +95,37 @@ def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays(origin, tmp_p
     with pytest.raises(SpaceError, match="nothing was written"):
         load(tmp_path / "run", origin)
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == names
+
+
+def test_segments_that_do_not_fit_are_refused_with_the_numbers_before_the_run_folder(tmp_path, monkeypatch):
+    limited(monkeypatch, 5 * 10**9)
+    algorithm = PPG(hidden=(4,), convolutions="small")  # the shapes of the paper
+    said = r"take 6\.\d GB, 6\.\d GB in total; the largest is 'phase_buffer' with 6\.\d GB; but this machine has 5\.0"
+    with pytest.raises(SpaceError, match=said):
+        learn(algorithm, Pictures(), 10**6, out=tmp_path / "run", train=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("algorithm", [OffPolicyPPG(), PPO()], ids=["rings", "rollouts"])
+def test_stores_that_every_rollout_replaces_are_counted_too(algorithm, monkeypatch):
+    monkeypatch.setattr("tidelog.training.learn.check_memory", lambda *args: None)
+    limited(monkeypatch, 1_000)
+    with pytest.raises(SpaceError, match=r"the stores of segments take .* but this machine has 0\.0 MB of memory free"):
+        learn(algorithm, ENV, 64, train=False)
+
+
+def test_stacked_members_take_their_stores_twice(monkeypatch):
+    spec = functional(ENV).spec
+    planned = planned_stores(tiny(), tiny().init(spec, jax.random.key(0), 1), spec)
+    each = sum(memory_need.store_bytes(*one) for one in planned.values())
+    monkeypatch.setattr("tidelog.training.learn.check_memory", lambda *args: None)
+    limited(monkeypatch, 3 * each)
+    memory_need.check_segments(planned, 2, stacked=False)
+    memory_need.check_segments(planned, 3, stacked=False)
+    with pytest.raises(SpaceError, match=r"for each of 4 members, .* in total"):
+        memory_need.check_segments(planned, 4, stacked=False)
+    with pytest.raises(SpaceError, match=r"for each of 2 members, twice while the members are stacked"):
+        learn(tiny(), ENV, 64, seeds=2, together=True, train=False)
 
 
 def test_judging_that_does_not_fit_is_refused_before_a_look_is_recorded(tmp_path, monkeypatch):

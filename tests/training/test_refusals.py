@@ -22,10 +22,9 @@ from tidelog.data.scaling import Scaler
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
 from tidelog.training import finetune as finetuning
-from tidelog.training.engine import learner, memory_need, offload_storage, stores
+from tidelog.training.engine import learner, memory_need, stores
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.plan import store_of
-from tidelog.training.engine.segment_offload import OffloadedStore
 from tidelog.training.online import collected_log
 from tidelog.training.online.distillation import check_begins
 from tidelog.training.runs import checkpoints, lock, progress, provenance, record, time_split
@@ -81,11 +80,6 @@ REFUSED = {
         TypeError,
         lambda: store_of(SimpleNamespace(over=None, samplers={}, name="policy")),
         "phase 'policy' reads several stores, so the store of prepare and conclude is unknown. fix: name it in Phase",
-    ),
-    "no folder of pieces": (
-        CheckpointError,
-        lambda: OffloadedStore._path(SimpleNamespace(_folder=None), "1"),
-        "pieces of a phase buffer need a run folder, and this run has none. fix: set out=",
     ),
     "equal rewards": (
         LogError,
@@ -156,8 +150,6 @@ def test_the_free_memory_of_an_accelerator_is_its_own(facts, free, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [Device(facts)])
     assert memory_need._free() == free
-    found = offload_storage._free(SimpleNamespace(where="device", folder=None))
-    assert found == (free, "the device", ", or set phase_buffer to 'host' or 'disk'")
 
 
 def test_a_stored_log_is_fetched_where_it_is(monkeypatch):
@@ -209,16 +201,11 @@ def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
     assert (tmp_path / "log" / "manifest.json").read_bytes() == before
 
 
-def test_a_checkpoint_that_cannot_be_deleted_or_has_other_members(tmp_path, monkeypatch):
+def test_a_checkpoint_that_cannot_be_deleted(tmp_path, monkeypatch):
     saved = checkpoints.Checkpoints(tmp_path, 1)
     monkeypatch.setattr(checkpoints.disk, "delete", failing)
     with pytest.raises(CheckpointError, match=r"0000000007 cannot be written: Permission denied; what was there is"):
         saved.forget([7])
-    fields = SimpleNamespace(piece_names=[{}, {}, {}])
-    monkeypatch.setattr(checkpoints, "typed", lambda *args: fields)
-    monkeypatch.setattr(checkpoints, "CHECKPOINT", SimpleNamespace(manifest=lambda folder: {}))
-    with pytest.raises(CheckpointError, match=r"piece_names has 3 members, expected 2\. fix: restore the file"):
-        saved._read(tmp_path, [None, None], ())
 
 
 def test_a_run_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):

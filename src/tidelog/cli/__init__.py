@@ -26,7 +26,6 @@ COMMANDS = {
     "sweep": "train with many settings, and compare them",
     "finetune": "continue training of an offline run in an environment",
     "refit": "learn from the whole log with the settings of a run's policy",
-    "config": "write the settings of a run as a file with which `train` repeats it",
     "resume": "continue an interrupted run or sweep",
     "evaluate": "play a run's policies, or compare them with a log",
     "judge": "decide whether to trust a policy before anyone uses it",

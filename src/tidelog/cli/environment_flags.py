@@ -16,7 +16,7 @@ class EnvironmentFlags:
     """Flags of every run in an environment."""
 
     env: Env
-    """a built-in environment, a functional one (jax:NAME), procgen/GAME-MODE, envpool:ID or a gymnasium id"""
+    """a built-in environment, a functional one (jax:NAME), envpool:ID or a gymnasium id"""
     out: Folder | None = None
     """the run folder; default: runs/<algorithm>, with a number if it exists"""
     overwrite: bool = False

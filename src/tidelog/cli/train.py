@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +14,13 @@ from tidelog.cli.declared import DeclaredFlags, declared_value, with_declared
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
     OPTIONS,
+    OUTPUT,
     File,
     Folder,
     RunOrPolicy,
     Sources,
     devices_of,
+    flag_names,
     options_in,
     parse,
     peek,
@@ -32,8 +34,10 @@ from tidelog.cli.output import json_only, print_line
 from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
+from tidelog.data.io.export import toml_text
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.sinks import open_sink
@@ -44,6 +48,7 @@ from tidelog.training.runs.processes import connected
 from tidelog.training.runs.progress import Screen
 
 AUTO, NONE = "auto", "none"
+SETTINGS = "run.toml"  # in the run folder
 STEPS = 20_000
 
 
@@ -154,7 +159,7 @@ def run(words: list[str]) -> int:
     if online and options.preset == AUTO:
         options = _suited(cls, name, flags, arguments, settings, options)
     if online:
-        return _play(algorithm_of(cls, options), options, _folder(name, options))
+        return _play(cls, options, _folder(name, options))
     log = log_of(options)
     if options.preset == AUTO:
         split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
@@ -169,7 +174,7 @@ def run(words: list[str]) -> int:
             print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
-    return _read(algorithm_of(cls, options), log, options, _folder(name, options))
+    return _read(cls, log, options, _folder(name, options))
 
 
 def _suited(
@@ -260,24 +265,48 @@ def _help() -> str:
     return "\n".join([*lines, "", "`tidelog train NAME --help` shows the flags of one, the common ones first."])
 
 
-def _play(algorithm: Any, options: Any, folder: Path) -> int:
+def _play(cls: type[Any], options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     more |= {"overwrite": options.overwrite}
+    algorithm = algorithm_of(cls, options)
     training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
+    write_settings(cls, options, folder)
     return train_and_show(training, options.quiet, options.json)
 
 
-def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
+def _read(cls: type[Any], log: Log | Interactions, options: Any, folder: Path) -> int:
     """Learn from a log."""
     more = options_in(options, "fit")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
+    algorithm = algorithm_of(cls, options)
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
+    write_settings(cls, options, folder)
     return train_and_show(training, options.quiet, options.json, judge=getattr(options, "judge", False))
+
+
+def write_settings(cls: type[Any], options: Any, folder: Path) -> None:
+    """Write the flags of a run into its folder; `tidelog train ALGORITHM --config FILE` repeats the run.
+
+    No preset follows the log again. Left out are the run's folder, its output and its processes.
+    """
+    left_out = {"config", "out", "overwrite", "preset", *OUTPUT, *(one.name for one in fields(ProcessFlags))}
+    values = {name: getattr(options, name) for name in flag_names(flags_of(cls)) if name not in left_out}
+    optional = {one.name for group in groups_of(cls).values() for one in group}
+    lines = [f'preset = "{NONE}"']
+    for name, value in values.items():
+        if name == "data":
+            lines.append(f"data = {toml_text([one for several in value for one in several])}")
+        elif value is not None and value != ():
+            lines.append(f"{name} = {toml_text(value)}")
+        elif name in optional:
+            lines.append(f"{name} = {toml_text('None' if value is None else [])}")
+    if connected().rank == 0:
+        write_file(folder / SETTINGS, ("\n".join(lines) + "\n").encode())
 
 
 def log_of(options: Any) -> Log | Interactions:

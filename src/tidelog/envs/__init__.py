@@ -2,7 +2,7 @@
 
 `protocol` is the interface of `W` copies stepped together, with its checks; `functional` is the same as pure functions
 for compiled loops; `play` plays complete episodes; `registry` makes environments from names. Adapters: `gym`, `vector`,
-`pools` (Atari, envpool), `procgen`. Problems: `tabular` (any finite problem), `treatment`,
+`pools` (Atari, envpool). Problems: `tabular` (any finite problem), `treatment`,
 `satiation`, `vault`, `toys`, and `functional_problems` (CartPole, Pendulum, T-maze).
 """
 
@@ -12,7 +12,7 @@ from tidelog.envs.play import Episodes, play
 from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import Tabular, TabularEnvironment, View
-from tidelog.envs.treatment import clinician, icu_sepsis, treatment
+from tidelog.envs.treatment import clinician, treatment
 
 __all__ = [
     "BatchObservation",
@@ -24,7 +24,6 @@ __all__ = [
     "TabularEnvironment",
     "View",
     "clinician",
-    "icu_sepsis",
     "make",
     "play",
     "treatment",

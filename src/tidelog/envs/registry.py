@@ -15,7 +15,7 @@ from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.satiation import satiation
 from tidelog.envs.tabular import Tabular, TabularEnvironment
 from tidelog.envs.toys import PointMass
-from tidelog.envs.treatment import icu_sepsis, treatment
+from tidelog.envs.treatment import treatment
 from tidelog.envs.vault import vault
 from tidelog.errors import ConfigError
 
@@ -32,16 +32,13 @@ _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "vault": lambda count: TabularEnvironment(vault(), count),
     "point-mass": lambda count: PointMass(count),
 }
-_FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
-    "icu-sepsis": lambda path, count: TabularEnvironment(icu_sepsis(path)[0], count),
-}
 
 
 def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
-    Accepts a built-in name ("treatment", "satiation", "vault", "point-mass", "icu-sepsis:PATH" with its dynamics.npz,
-    "jax:..." for a functional environment, "procgen/GAME-MODE", "envpool:ID"), a gymnasium id, a gymnasium environment
+    Accepts a built-in name ("treatment", "satiation", "vault", "point-mass",
+    "jax:..." for a functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment
     or a function that makes one, a `Tabular`, a `Functional`, or, with that many copies, a `gymnasium.vector.VectorEnv`
     or an `Environment`.
     A function may make a `VectorEnv`, too.
@@ -81,7 +78,7 @@ def is_one_object(env: Any) -> bool:
 def module_of(name: str) -> str | None:
     """The module that registers an environment, such as `my_module` of "my_module:Steer-v0"; None without one."""
     module, colon, _ = name.partition(":")
-    is_kind = module in (*_FROM_FILE, "envpool", "jax")
+    is_kind = module in ("envpool", "jax")
     return module if colon and not is_kind and all(part.isidentifier() for part in module.split(".")) else None
 
 
@@ -123,23 +120,15 @@ def _hosted(functional: Functional, count: int) -> Environment:
 
 
 def _named(name: str, count: int) -> Environment:
-    kind, _, path = name.partition(":")
-    if kind in _FROM_FILE:
-        if not path:
-            raise ConfigError(f"{kind} needs a file. fix: write {kind}:PATH")
-        return _FROM_FILE[kind](path, count)
+    kind, _, rest = name.partition(":")
     if kind == "envpool":
         from tidelog.envs.pools import pool
 
-        return pool(path, count)
+        return pool(rest, count)
     if name.startswith("ALE/"):
         from tidelog.envs.pools import atari
 
         return atari(name, count)
-    if name.startswith("procgen/"):
-        from tidelog.envs.procgen import procgen
-
-        return procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:
@@ -252,7 +241,7 @@ def _maker(source: Any, count: int) -> Callable[[], Any]:
 
 
 def _unknown(name: str, registered: list[str], reason: str) -> str:
-    known = sorted({*_BUILT_IN, *_FUNCTIONAL, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
+    known = sorted({*_BUILT_IN, *_FUNCTIONAL, *registered})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
     if name.isidentifier() and Path(f"{name}.py").exists():

@@ -32,7 +32,7 @@ from tidelog.envs.protocol import (
     require_reset,
 )
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.types import Codes, Discrete, Leaf, Spec, Vector
+from tidelog.types import Codes, Discrete, Leaf, Spec
 
 Floats: TypeAlias = NDArray[np.float64]
 _SWEEPS = 100_000
@@ -49,11 +49,6 @@ class View:
 def codes_view(states: int) -> View:
     """Observe the number of the state, `[S, 1]` int32."""
     return View(Codes((states,), ("state",)), np.arange(states, dtype=np.int32)[:, None])
-
-
-def features_view(features: NDArray[Any], names: tuple[str, ...] = ()) -> View:
-    """Observe numeric features of the state, `[S, F]`."""
-    return View(Vector(features.shape[1], names), features.astype(np.float32))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Small problems with known optima, for tests of learning, and a hand-written controller for Pendulum."""
+"""A small continuous problem with a known optimum."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from tidelog.envs.protocol import (
     positive,
     require_reset,
 )
-from tidelog.envs.tabular import Tabular
-from tidelog.errors import ConfigError
 from tidelog.types import Continuous, Spec, Vector
 
 
@@ -96,37 +94,3 @@ class PointMass:
 
     def _observed(self) -> BatchObservation:
         return BatchObservation({"observation": self._position.astype(np.float32)})
-
-
-def chain(length: int, slip: float = 0.0) -> Tabular:
-    """A corridor of `length` states; moves left (0) or right (1) from the left end; leaving on the right has reward 1.
-
-    Each move is reversed with probability `slip`; the left end is a wall. Without slip the optimal value is
-    `discount ** (length - 1)`. ConfigError for fewer than one state or a slip outside [0, 1).
-    """
-    if length < 1 or not 0.0 <= slip < 1.0:
-        raise ConfigError(f"length = {length}, slip = {slip}: expected length of at least 1 and slip in [0, 1)")
-    transition = np.zeros((length + 1, 2, length + 1))
-    for state in range(length):
-        for action, right in ((0, slip), (1, 1.0 - slip)):
-            transition[state, action, state + 1] += right
-            transition[state, action, max(state - 1, 0)] += 1.0 - right
-    transition[length, :, length] = 1.0
-    reward = np.broadcast_to(np.eye(length + 1)[length], transition.shape)
-    initial, final = np.eye(length + 1)[0], np.arange(length + 1) == length
-    return Tabular(transition, reward, initial, final, name="chain", action_names=("left", "right"))
-
-
-def pendulum_controller(observation: NDArray[Any], strength: float = 1.0) -> NDArray[np.float32]:
-    """Torque for gymnasium's Pendulum-v1: `[W, 3]` (cosine, sine, angular speed) to `[W, 1]` newton metres in [-2, 2].
-
-    Swings up by energy pumping and holds upright by a proportional-derivative law; `strength` scales the torque:
-    1 is good (mean return above -300), 0 does nothing, and values between them give logs of mixed quality.
-    """
-    cosine, sine, speed = (observation[:, column].astype(np.float64) for column in range(3))
-    angle = np.arctan2(sine, cosine)
-    missing = 30.0 * (1.0 - cosine) / 2.0 - speed**2 / 2.0
-    pump = 2.0 * np.where(speed == 0.0, 1.0, np.sign(speed)) * np.sign(missing)
-    hold = -(16.0 * angle + 4.0 * speed)
-    torque = np.where(np.abs(angle) < 0.6, hold, pump)
-    return (strength * np.clip(torque, -2.0, 2.0)).astype(np.float32)[:, None]

@@ -1,6 +1,4 @@
-"""Two treatment problems with exact values: a built-in one, and ICU-Sepsis from its file.
-
-The built-in problem has five visits, six treatments and 362 states.
+"""A treatment problem with exact values: five visits, six treatments and 362 states.
 
 A patient has a severity (1-4), organ strain (0-2), drug toxicity (0-2), and healthy or impaired kidneys.
 At each visit, eight hours apart, the policy chooses a dose (none, low, high) and whether to support the organs.
@@ -18,27 +16,18 @@ to detect a better policy in the clinician's log. At discount 1: clinician 0.625
 most frequent choice 0.683, always a high dose 0.697, optimal 0.792, uniform 0.487.
 
 This is not medicine: the numbers were chosen to separate policies.
-
-ICU-Sepsis has 716 states and 25 treatments: Choudhary, Gupta, Thomas, "ICU-Sepsis: A Benchmark MDP Built from Real
-Medical Data", RLC 2024, arXiv:2406.05646; `dynamics.npz` of github.com/icu-sepsis/icu-sepsis. States 713 (death), 714
-(survival) and 715 are final here; the original moves from 713 and 714 to 715 with reward 0, which changes no value.
-Entering 714 has reward 1.
 """
 
 from __future__ import annotations
 
 import itertools
-import zipfile
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from tidelog.envs.tabular import Floats, Tabular, View, features_view
-from tidelog.errors import ConfigError
+from tidelog.envs.tabular import Floats, Tabular, View
 from tidelog.types import Codes, Vector
 
 VISITS, HOURS = 5, 8
@@ -66,10 +55,6 @@ _DISCHARGE = np.outer((0.80, 0.35, 0.10, 0.02), (1.0, 0.7, 0.35))  # recovery af
 
 _FIRST_SEVERITY, _FIRST_STRAIN, _FIRST_KIDNEYS = (0.15, 0.35, 0.30, 0.20), (0.65, 0.25, 0.10), (0.6, 0.4)
 _PROTOCOL, _OVERTREATING, _ERRATIC = 0.50, 0.38, 0.12
-
-
-_ICU_FINAL = (713, 714, 715)
-_ICU_ARRAYS = ("tx_mat", "r_mat", "d_0", "expert_policy", "state_cluster_centers")
 
 
 class _Patient(NamedTuple):
@@ -197,32 +182,3 @@ def _moved(level: int, down: float, up: float, levels: int) -> Floats:
 
 def _shape() -> tuple[int, int, int, int]:
     return SEVERITIES, STRAINS, TOXICITIES, len(KIDNEYS)
-
-
-def icu_sepsis(path: str | Path, observe: Literal["codes", "features"] = "codes") -> tuple[Tabular, Floats]:
-    """Read `dynamics.npz`: the problem and its clinicians' policy, `[716, 25]`.
-
-    The observation is the state's number, or with `observe="features"` the 47 cluster centres of that state.
-    ConfigError if the file or one of its arrays is missing.
-    """
-    path = Path(path)
-    try:
-        stored = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        fix = "get dynamics.npz from github.com/icu-sepsis/icu-sepsis"
-        raise ConfigError(f"{path} does not exist. fix: {fix}") from error
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ConfigError(f"{path} is not a NumPy archive: {error}") from error
-    if not isinstance(stored, NpzFile):
-        raise ConfigError(f"{path} is not a NumPy archive: it holds a single array")
-    with stored:
-        missing = [name for name in _ICU_ARRAYS if name not in stored]
-        if missing:
-            raise ConfigError(f"{path} has no array {missing[0]!r}: expected ICU-Sepsis' dynamics.npz")
-        arrays: dict[str, Floats] = {name: stored[name] for name in _ICU_ARRAYS}
-    states = len(arrays["d_0"])
-    final = np.zeros(states, bool)
-    final[list(_ICU_FINAL)] = True
-    views = {"observation": features_view(arrays["state_cluster_centers"])} if observe == "features" else {}
-    problem = Tabular(arrays["tx_mat"], arrays["r_mat"], arrays["d_0"], final, name="icu-sepsis", views=views)
-    return problem, arrays["expert_policy"]

@@ -20,7 +20,6 @@ from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import metric_labels
 from tidelog.training.engine.members import Member, as_members
 from tidelog.training.engine.memory_need import check_memory
-from tidelog.training.engine.offload_storage import Storage, storage_for
 from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
@@ -36,7 +35,6 @@ from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import (
     Evaluator,
     Options,
-    Place,
     as_path,
     as_seeds,
     evaluators,
@@ -64,8 +62,6 @@ def learn(
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
-    phase_buffer: Place = "device",
-    phase_buffer_limit: float | None = None,
     overwrite: bool = False,
     sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
@@ -114,8 +110,6 @@ def learn(
         start_decisions=start_decisions,
         start_updates=start_updates,
         ahead=ahead,
-        phase_buffer=phase_buffer,
-        phase_buffer_limit=phase_buffer_limit,
         save_seconds=save_seconds,
         keep=keep,
         together=together,
@@ -125,7 +119,6 @@ def learn(
     if start_from is not None or log_out is not None:
         check_alone("learn with start or log_out")
     members = as_members(algorithms, options.seeds)
-    storage = _storage(options, out, algorithms[0])
     assignment = _assign_environments(env, members, log_out is not None)
     if ahead and assignment.source is not None:
         raise ConfigError(
@@ -136,7 +129,7 @@ def learn(
         check_fit(one, assignment.spec, "environment")
     check_memory(algorithms, len(options.seeds), assignment.spec, None)
     learners = fresh_collectors(
-        members, assignment.spec, assignment.source, options.steps, log_out is not None, storage
+        members, assignment.spec, assignment.source, options.steps, log_out is not None, together
     )
     check_environments(
         Policy(algorithms[0], assignment.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
@@ -159,7 +152,6 @@ def learn(
         devices=options.devices,
         collected_log=collected_log,
         ahead=ahead,
-        storage=storage,
     )
     data = TrainingData(environment=environment_name(env, assignment), named=isinstance(env, str), start=distillation)
     record = Record.online(algorithms, options, assignment.spec, data)
@@ -199,9 +191,10 @@ def reopened(
             f"env: found an environment with {assignment.spec}, expected the run's {record.spec}. fix: pass the "
             "environment of the run"
         )
-    storage = _storage(options, path, algorithms[0])
     check_memory(algorithms, len(options.seeds), record.spec, None)
-    templates = fresh_collectors(members, record.spec, assignment.source, options.steps, log_out is not None, storage)
+    templates = fresh_collectors(
+        members, record.spec, assignment.source, options.steps, log_out is not None, options.together
+    )
     params = (
         [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if options.ahead else []
     )
@@ -221,9 +214,7 @@ def reopened(
         collected_log=collected_log,
         ahead=options.ahead,
         pending_params=snapshot.pending_params,
-        storage=storage,
     )
-    engine.restore_pieces(snapshot.piece_names)
     check_processes(record, learners)
     return Run(record, engine, path, evaluators=own, sinks=sinks, checkpoint=snapshot)
 
@@ -240,11 +231,6 @@ def _check_environment(env: Any, algorithm: Any) -> None:
         f"log of {env.steps:,} steps{without}. fix: learn from the log with {alternatives} (tl.fit); then, with an "
         f"environment, start from that run (tl.learn({name}(...), env, start=run))"
     )
-
-
-def _storage(options: Options, out: str | Path | None, algorithm: Any) -> Storage:
-    where, limit = options.phase_buffer, options.phase_buffer_limit
-    return storage_for(where, out, limit, options.keep, algorithm, options.together)
 
 
 def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:

@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,161 +19,66 @@ from tidelog.data.core.npy import read_array, read_header
 from tidelog.data.io import readers
 from tidelog.data.sources import (
     arrays,
-    arrow_guard,
     files,
-    hdf5_guard,
     json_objects,
     minari,
-    parquet_guard,
     separated_text,
     several,
     tables,
 )
-from tidelog.data.sources.parquet_guard import _Thrift
+from tidelog.data.sources.hdf5_datasets import own_datasets
 from tidelog.errors import LogError
 
 SPACES = gymnasium.spaces
 
 
-# Parquet.
+# Parquet and Arrow.
 
 
-@pytest.mark.parametrize(
-    ("content", "read", "error", "words"),
-    [
-        (b"\x1c" * 100, lambda one: one.struct(), OSError, "Parquet structures are nested too deeply"),
-        (b"\xf5\xff\xff\x03", lambda one: one.listed(0), OSError, "a Parquet list of 65535 entries is longer than the"),
-        (b"ab", lambda one: one.some(5), IndexError, "beyond the end of the file"),
-        (b"\x16", lambda one: one.value(14, 0), KeyError, "unknown value type 14"),
-    ],
-)
-def test_structures_of_parquet_that_no_writer_writes(content: bytes, read: Any, error: Any, words: str) -> None:
-    with pytest.raises(error, match=words):
-        read(_Thrift(content, 0))
-
-
-def test_a_list_of_booleans_is_read() -> None:
-    assert _Thrift(b"\x31\x01\x02\x01", 0).listed(0) == [True, False, True]
-
-
-def chunk(expected: int = 4, length: int = 20, start: int = 4) -> Any:
-    return {3: ["column"], 5: expected, 6: 1000, 7: length, 9: start}
-
-
-def test_counts_of_parquet_that_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    data: Any = bytes(100)
-    with pytest.raises(OSError, match="a Parquet column of 4 rows declares 5 values in 20 bytes at 4"):
-        parquet_guard._check_chunk(data, chunk(expected=5), 4)
-    with pytest.raises(OSError, match="a Parquet column of 4 rows declares 4 values in 97 bytes at 4"):
-        parquet_guard._check_chunk(data, chunk(length=97), 4)
-    page = {1: 0, 2: 10, 3: 10, 5: {1: 3}}
-    monkeypatch.setattr(parquet_guard, "_pages", lambda *args: [(0, page)])
-    with pytest.raises(OSError, match="Parquet pages hold 3 values, but the footer counts 4"):
-        parquet_guard._check_chunk(data, chunk(), 4)
-    monkeypatch.undo()
-    header = b"\x15\x00\x15\x00\x15\xc8\x01\x00"  # a page of type 0 that declares 100 bytes
-    with pytest.raises(OSError, match="a Parquet page of 100 bytes exceeds its column"):
-        list(parquet_guard._pages(header + bytes(20), 0, 28))  # type: ignore[arg-type]
-    monkeypatch.setattr(_Thrift, "struct", lambda self: {3: 5, 4: [{1: [], 3: 4}]})
-    with pytest.raises(OSError, match="the Parquet footer counts 5 rows, its row groups 4"):
-        parquet_guard._walk(b"PAR1" + bytes(8) + b"PAR1")  # type: ignore[arg-type]
-
-
-def test_pages_of_other_kinds_are_passed_over() -> None:
-    other, data = b"\x15\x02\x15\x00\x15\x04\x00", b"\x15\x00\x15\x00\x15\x00\x00"  # an index of two bytes, data
-    pages = list(parquet_guard._pages(other + bytes(2) + data, 0, 16))  # type: ignore[arg-type]
-    assert [kind for kind, _ in pages] == [0]
-
-
-# Arrow.
-
-
-def arrow(compression: Any = "lz4", stream: bool = False, level: Any = None) -> bytes:
-    """A file of 50 rows with numbers, lists, structures, and a dictionary."""
-    frame = pl.DataFrame({
-        "a": range(50), "b": [None, "x"] * 25, "l": [[1, 2], []] * 25, "s": [{"u": 1}] * 50,
-        "c": pl.Series(["u", "v"] * 25, dtype=pl.Categorical),
-    })  # fmt: skip
-    target = io.BytesIO()
-    write = frame.write_ipc_stream if stream else frame.write_ipc
-    write(target, compression=compression, compat_level=level)
+def table_bytes(form: str) -> bytes:
+    """A table of 300 rows."""
+    frame, target = pl.DataFrame({"a": range(300)}), io.BytesIO()
+    if form == "parquet":
+        frame.write_parquet(target, compression="uncompressed", statistics=False)
+    else:
+        (frame.write_ipc if form == "file" else frame.write_ipc_stream)(target, compression="lz4")
     return target.getvalue()
 
 
-def arrow_refusal(tmp_path: Path, content: bytes) -> str:
-    """What a log of these bytes is refused for."""
-    (tmp_path / "log.arrow").write_bytes(content)
-    problem = readers.validate(tmp_path / "log.arrow", {"observation": "a", "action": "a"}).errors[0]
-    assert problem.check == "unreadable file"
-    return problem.found
+def table_refusal(path: Path, content: bytes) -> Any:
+    """The error of a log of these bytes."""
+    path.write_bytes(content)
+    problem = readers.validate(path, {"observation": "a", "action": "a"}).errors[0]
+    assert (problem.check, problem.fix) == ("unreadable file", "export or copy the file again")
+    return problem
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
-@pytest.mark.parametrize("level", [pl.CompatLevel.newest(), pl.CompatLevel.oldest()])
-def test_sound_arrow_of_every_make_passes(stream: bool, compression: str, level: Any, tmp_path: Path) -> None:
-    content = arrow(compression, stream, level)
-    (tmp_path / "log.arrow").write_bytes(content)
-    largest = arrow_guard.largest_batch(tmp_path / "log.arrow")
-    assert largest == 0 if compression == "uncompressed" else 50 * 8 < largest < 4_000
-    table = tables.read_arrow(tmp_path / "log.arrow", ["a"])
-    assert table.rows == 50
+@pytest.mark.parametrize("form", ["parquet", "file", "stream"])
+@pytest.mark.parametrize("damage", [lambda one: one[:-200], lambda one: one[:20], lambda one: one[:6] + one[90:]])
+def test_a_damaged_table_is_refused_by_the_error_of_the_library(form: str, damage: Any, tmp_path: Path) -> None:
+    path = tmp_path / f"log.{'parquet' if form == 'parquet' else 'arrow'}"
+    assert table_refusal(path, damage(table_bytes(form))).found
+    with pytest.raises(LogError, match=re.escape(str(path))):
+        readers.read_log(path, {"observation": "a", "action": "a"})
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_arrow_buffer_that_declares_more_than_the_memory_is_refused_before_it_is_read(
-    stream: bool, tmp_path: Path
-) -> None:
-    """Polars reserves what a packed buffer declares; 2^61 bytes ended the process."""
-    declared = (400).to_bytes(8, "little")  # 50 numbers
-    content = arrow(stream=stream)
-    assert "2305843009.2 GB of memory are needed" in arrow_refusal(
-        tmp_path, content.replace(declared, (1 << 61).to_bytes(8, "little"), 1)
-    )
-    assert "a packed Arrow buffer declares -2 bytes" in arrow_refusal(
-        tmp_path, content.replace(declared, (-2).to_bytes(8, "little", signed=True), 1)
-    )
-
-
-def test_arrow_whose_places_and_sizes_contradict_each_other_is_refused(tmp_path: Path) -> None:
-    content, packed = arrow(), arrow(stream=True)
-    footer = len(content) - 10 - int.from_bytes(content[-10:-6], "little")
-    table = arrow_guard._Table.root(content[footer:])
-    last = max(int(at) for vector in (2, 3) for at in table.structs(vector, arrow_guard._BLOCK)["at"])
-    block = content.index(last.to_bytes(8, "little"), footer)
-    body = block + 16  # after its place and the size of its metadata
-    nodes = (50).to_bytes(8, "little") + (0).to_bytes(8, "little")
-    metadata = int.from_bytes(packed[4:8], "little")
-    for found, words in (
-        (content[:-20], "its last bytes are not a footer"),
-        (b"ARROW1", "too short to be Arrow"),
-        (content.replace(nodes, nodes[:8] + (99).to_bytes(8, "little"), 1), "more nulls than rows"),
-        (content[:footer] + b"\xff" * (len(content) - 10 - footer) + content[-10:], "metadata are damaged"),
-        (packed[:4] + (1 << 30).to_bytes(4, "little") + packed[8:], "an Arrow message of 1073741824 bytes at 0"),
-        (packed[: metadata + 100], "an Arrow message of .* exceeds the file"),
-        (packed[:-100], "an Arrow message at .* declares a body of"),
-        (content[:body] + (1 << 40).to_bytes(8, "little") + content[body + 8 :], "outside of its place"),
-        (content[: block + 4] + b"\xff" * 4 + content[block + 8 :], "outside of its place"),
-    ):
-        (tmp_path / "log.arrow").write_bytes(found)
-        with pytest.raises(OSError, match=words):
-            arrow_guard.largest_batch(tmp_path / "log.arrow")
-        assert arrow_refusal(tmp_path, found)
+def test_a_column_with_other_rows_than_the_file_counts_is_refused(tmp_path: Path) -> None:
+    content = bytearray(table_bytes("parquet"))
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[content.index(b"\xd8\x04", footer)] = 0xDA  # 300 as a Thrift number, first the file's own count: 301
+    problem = table_refusal(tmp_path / "log.parquet", bytes(content))
+    assert problem.found == "300 rows in 'a', and 301 in the file's own count"
 
 
 # HDF5 and arrays.
 
 
-def test_members_of_hdf5_that_are_not_there_or_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_sets_of_an_hdf5_file_have_their_paths(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "log.h5", "w") as file:
-        file["one"], file["two"], file["three"] = 1, 2, 3
-        with pytest.raises(KeyError, match="none"):
-            hdf5_guard.own_object(file, "none")
+        file["one"], file["two/three"], file["two/four/five"] = 1, 2, 3
         file["kind"] = np.dtype("f4")  # neither a group nor a data set
-        assert [name for name, _ in hdf5_guard.every_dataset(file)] == ["one", "three", "two"]
-        monkeypatch.setattr(hdf5_guard, "_MOST_OBJECTS", 2)
-        with pytest.raises(OSError, match="more than 2 groups and data sets"):
-            list(hdf5_guard.every_dataset(file))
+        file["same"] = file["one"]
+        assert sorted(own_datasets(file)) == ["one", "same", "two/four/five", "two/three"]
 
 
 def test_arrays_that_numpy_does_not_write(tmp_path: Path) -> None:
@@ -259,6 +165,12 @@ def test_columns_of_several_files_have_the_widest_type() -> None:
 def test_objects_of_pandas_of_several_kinds_are_text() -> None:
     found = tables._pandas_series("x", pd.Series(["a", 3, None, 2.5], dtype=object))
     assert found.to_list() == ["a", "3", None, "2.5"]
+
+
+def test_a_column_of_words_whose_next_column_holds_lists_is_read_as_words() -> None:
+    frame = pl.DataFrame({"w": ["a", "b", "a"], "n": "[]", "a": [0, 1, 0], "e": 0})
+    read = readers.read_log(frame, {"observation": "w", "next_observation": "n", "action": "a"})
+    assert read.spec.observation["categorical"].vocabularies == (("[]", "a", "b"),)
 
 
 def refused(read: Any) -> Any:

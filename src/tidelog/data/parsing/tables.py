@@ -81,11 +81,16 @@ class Table:
 
     def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
         try:
-            return data.collect()
+            frame = data.collect()
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             for part in self.parts:
                 _ = part.frame  # raises for the damaged file, by its name
             raise unreadable(self.source, first_error_line(error), "a whole table") from error
+        counted = self.rows if self.chosen is None else len(self.chosen)
+        if frame.height != counted:
+            found = f"{frame.height:,} rows in '{frame.columns[0]}', and {counted:,} in the file's own count"
+            raise unreadable(self.source, found, "a whole table", "export or copy the file again")
+        return frame
 
     def has(self, name: str) -> bool:
         """Whether the column was read."""
@@ -480,7 +485,8 @@ def _features(
             continue
         words = columns.vocabulary_of.get(name)
         if name not in images and not words and name not in columns.categorical_names:
-            pair = list(map(parse.as_lists, pair))
+            lists = list(map(parse.as_lists, pair))
+            pair = lists if isinstance(lists[0].dtype, pl.List) else pair
         if name in images:
             pictures, wrong = parse.read_images([table.paths(series) for series in pair])
             kinds[name] = [pictures]

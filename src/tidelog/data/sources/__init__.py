@@ -1,9 +1,9 @@
 """Sources of logs: files and frames become a `Table` (which needs a mapping), or a `RawLog` (which needs none).
 
-`tables` reads table files and frames: `separated_text` and `json_objects` from `file_bytes`, Parquet after the checks
-of `parquet_guard`. `several` joins the tables of several files, which `files` names, `arrays` reads npz, D4RL and
-OGBench, `robomimic` its HDF5 files, `reagent` reads ReAgent's JSON, `minari` reads Minari data sets. Each format is one
-function, registered under its file endings in `SOURCES` (tables) or `ARRAYS` (no mapping).
+`tables` reads table files and frames: `separated_text` and `json_objects` from `file_bytes`. `several` joins the tables
+of several files, which `files` names, `arrays` reads npz, D4RL and OGBench, `robomimic` its HDF5 files, `reagent` reads
+ReAgent's JSON, `minari` reads Minari data sets. Each format is one function, registered under its file endings in
+`SOURCES` (tables) or `ARRAYS` (no mapping).
 """
 
 from __future__ import annotations

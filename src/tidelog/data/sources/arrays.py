@@ -40,7 +40,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import ROLES, from_arrays
-from tidelog.data.sources.hdf5_guard import check_datasets, own_object
+from tidelog.data.sources.hdf5_datasets import check_memory, own_datasets
 from tidelog.data.validation.errors import differences
 from tidelog.errors import nearest
 from tidelog.input_files import check_regular, open_regular
@@ -206,10 +206,9 @@ def _d4rl_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         check_regular(path)
         with h5py.File(path, "r") as file:
-            members = {name: own_object(file, name) for name in _D4RL_READ if name in file}
-            datasets = {name: member for name, member in members.items() if isinstance(member, h5py.Dataset)}
-            check_datasets(path, ((name, dataset.id) for name, dataset in datasets.items()))
-            values = {name: np.atleast_1d(dataset[()]) for name, dataset in datasets.items()}
+            datasets = {name: dataset for name, dataset in own_datasets(file).items() if name in _D4RL_READ}
+            check_memory(datasets.values())
+            values = {name: np.atleast_1d(h5py.Dataset(dataset)[()]) for name, dataset in datasets.items()}
             return values, [str(name) for name in file if name not in datasets]
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
         raise unreadable(path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error

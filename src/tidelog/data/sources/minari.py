@@ -21,7 +21,7 @@ from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.parsing.column import MOST_PIXELS
-from tidelog.data.sources.hdf5_guard import check_datasets, every_dataset, own_object
+from tidelog.data.sources.hdf5_datasets import check_memory, own_datasets
 from tidelog.input_files import check_regular, parse_json, read_regular
 from tidelog.memory import shortage
 
@@ -155,12 +155,12 @@ def _check_folder(folder: Path) -> None:
     with h5py.File(path, "r") as file:
         if type(episodes) is not int or not 0 <= episodes <= len(file):
             raise ValueError(f"total_episodes = {episodes!r}, but the file holds {len(file):,}")
-        check_datasets(path, every_dataset(file))
+        check_memory(own_datasets(file).values())
         if metadata.get("jpeg_encoding", True):
             for number in range(episodes):
-                episode = own_object(file, f"episode_{number}")
+                episode = file[f"episode_{number}"]
                 for name, space in zip(("observations", "actions"), spaces, strict=True):
-                    _check_pictures(own_object(episode, name), space)
+                    _check_pictures(episode[name], space)
 
 
 def _check_pictures(member: Any, space: Any) -> None:
@@ -172,7 +172,7 @@ def _check_pictures(member: Any, space: Any) -> None:
     if kind in ("Dict", "Tuple"):
         inner = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
         for key, below in inner:
-            _check_pictures(own_object(member, str(key) if kind == "Dict" else f"_index_{key}"), below)
+            _check_pictures(member[str(key) if kind == "Dict" else f"_index_{key}"], below)
     elif is_image_space(space):
         frames, pixels = member[()], math.prod(space.shape)
         problem = shortage(3 * len(frames) * pixels)

@@ -26,7 +26,7 @@ from tidelog.data.core.ends import TERMINATIONS, is_end, refuse_unread_ends, tru
 from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import from_arrays
-from tidelog.data.sources.hdf5_guard import check_datasets, every_dataset, own_object
+from tidelog.data.sources.hdf5_datasets import check_memory, own_datasets
 from tidelog.input_files import check_regular
 from tidelog.number_text import count_of
 
@@ -49,12 +49,10 @@ def is_robomimic(path: Path) -> bool:
     try:
         check_regular(path)
         with h5py.File(path, "r") as file:
-            data = own_object(file, "data") if "data" in file else None
-            if isinstance(data, h5py.Group) and any(name.startswith("demo_") for name in data):
-                return True
-            first = next((name for name in file if _NUMBERED.fullmatch(name)), None)
-            group = None if first is None else own_object(file, first)
-            return isinstance(group, h5py.Group) and any(name in group for name in _NAMES["actions"])
+            paths = [name.split("/") for name in own_datasets(file)]
+            below_data = any(path[0] == "data" and path[1].startswith("demo_") for path in paths if len(path) > 2)
+            at_root = [path[1] for path in paths if len(path) == 2 and _NUMBERED.fullmatch(path[0])]
+            return below_data or any(name in _NAMES["actions"] for name in at_root)
     except _BROKEN:
         return False  # the reader of the format says what is wrong
 
@@ -129,7 +127,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
             found: dict[int, dict[str, Any]] = {}
             ignored = set[str]()
             top = "" if "data" in file else "data/"
-            for name, dataset in every_dataset(file):
+            for name, dataset in own_datasets(file).items():
                 group, demonstration, member = [*f"{top}{name}".split("/", 2), "", ""][:3]
                 matched = _NUMBERED.fullmatch(demonstration)
                 known = _member(member)
@@ -142,8 +140,7 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
                 members[known] = dataset
             if not found:
                 raise KeyError("data/demo_N has no obs, actions, rewards or dones")
-            listed = [(number, name, one) for number, members in found.items() for name, one in members.items()]
-            check_datasets(path, ((f"demo_{number}/{name}", one) for number, name, one in listed))
+            check_memory(one for members in found.values() for one in members.values())
             _check_equal(path, found)
             order = sorted(found)
             arrays = [{name: h5py.Dataset(one)[()] for name, one in found[number].items()} for number in order]

@@ -13,10 +13,8 @@ import polars as pl
 from tidelog.data.core.columns import USUAL_FORM, TextForm
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing.tables import Table, first_error_line, unique
-from tidelog.data.sources.arrow_guard import MAGIC, largest_batch
 from tidelog.data.sources.file_bytes import FIX_MEMORY, PACKED, ending_of, refuse_large, refuse_wide
 from tidelog.data.sources.json_objects import DOCUMENTS, read_document, read_lines, read_objects
-from tidelog.data.sources.parquet_guard import refuse_contradictions
 from tidelog.data.sources.separated_text import SEPARATORS, read_csv, read_separated, read_tsv
 from tidelog.data.validation.clusters import kind_of
 from tidelog.errors import LogError, nearest
@@ -26,6 +24,7 @@ from tidelog.memory import shortage
 
 Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
 _NUMBER = 8  # bytes of memory of one cell
+_ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
 
 
 def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:
@@ -113,26 +112,24 @@ def _pandas_series(label: str, column: Any) -> pl.Series:
 
 def read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
     """Read the named columns of a Parquet file, one at a time."""
-    rows, largest = refuse_contradictions(path)
-    return _selected(pl.scan_parquet(path, low_memory=True), path, columns, rows, largest)
+    return _selected(pl.scan_parquet(path, low_memory=True), path, columns)
 
 
 def read_arrow(path: Path, columns: Sequence[str] | None) -> Table:
     """Read the named columns of an Arrow file (Feather) or stream."""
-    refuse_large(path, largest_batch(path), "batches that fit into memory one at a time")
     with open_regular(path) as stream:
-        whole = stream.read(len(MAGIC)) == MAGIC
-    frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
-    return _selected(frame, path, columns, int(frame.select(pl.len()).collect().item()))
+        whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+    return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
 
 
-def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None, rows: int, unpacked: int = 0) -> Table:
+def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> Table:
     """The named columns, and those named like clusters, or else the first column; LogError if they do not fit."""
     present = frame.collect_schema().names()
     refuse_wide(path, len(present))
     named = set(present if columns is None else columns)
     used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
-    refuse_large(path, unpacked + _NUMBER * rows * len(used), "a table that fits into memory")
+    rows = int(frame.select(pl.len()).collect().item())
+    refuse_large(path, _NUMBER * rows * len(used), "a table that fits into memory")
     return Table.of(frame.select(used), str(path), present)
 
 

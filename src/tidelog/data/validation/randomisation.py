@@ -44,7 +44,6 @@ BALANCED = 0.05  # p-value from which decisions look as if they had been drawn
 MOST_BALANCED = 20  # actions of a log that looks so
 MOST_STATED, STATED = 3, "the size of the probabilities"  # recorded probabilities of so many actions are tested
 ROUNDED = 0.015  # difference of probabilities that rounding to two digits may make
-BINS = 4  # of numbers, in which mean weights are compared
 
 
 @check("contradicted propensities", "error")

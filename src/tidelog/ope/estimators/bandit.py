@@ -4,11 +4,10 @@
 - importance sampling `w r`, self-normalised, or clipped at a largest weight;
 - the model alone, V, and doubly robust, `V + w (r - Q)` (Dudik, Langford & Li 2011, arXiv:1103.4601);
 - doubly robust without weights above a threshold (Wang, Agarwal & Dudik 2017, arXiv:1612.01205), or with weights shrunk
-  to `s w / (w^2 + s)` (Su et al. 2020, arXiv:1907.09623);
-- importance sampling of an action's embedding instead of the action (Saito & Joachims 2022, arXiv:2202.06317).
+  to `s w / (w^2 + s)` (Su et al. 2020, arXiv:1907.09623).
 
 Limits: clipping at infinity is importance sampling, at 0 it gives 0; a threshold or a shrinkage of infinity is doubly
-robust, of 0 the model alone; if each action has its own kind, embeddings give importance sampling.
+robust, of 0 the model alone.
 
 Letters: `N` steps (and episodes), `A` actions.
 """
@@ -18,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.estimators.ratios import Ratios, means, quotients, required_part, weights_of_steps
+from tidelog.ope.estimators.ratios import Ratios, means, required_part, weights_of_steps
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
 
@@ -72,32 +70,6 @@ def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Rat
     if not np.isinf(_at_least_0("shrinkage", shrinkage)):
         weights = np.where(weights > 0, shrinkage * weights / np.maximum(weights**2 + shrinkage, 1e-300), 0.0)
     return means(required_part(evidence, "model_target") + weights * _residuals(evidence))
-
-
-def mips(evidence: Evidence, likelihood: NDArray[np.floating]) -> Ratios:
-    """Marginalised importance sampling: weights are ratios of the probabilities of the logged action's embedding.
-
-    `likelihood` [N, A] is the probability of the observed embedding under each action; `same_kind` computes it for
-    kinds of actions. Reads both policies' probabilities of all actions. Biased if the reward depends on the action
-    beyond its embedding.
-    """
-    _weights(evidence)
-    target, behaviour = required_part(evidence, "target_all"), required_part(evidence, "behaviour_all")
-    if np.shape(likelihood) != target.shape or (np.asarray(likelihood) < 0).any():
-        raise SpecError(f"likelihood has shape {np.shape(likelihood)}: expected {target.shape}, all at least 0")
-    weights = quotients((target * likelihood).sum(1), (behaviour * likelihood).sum(1))
-    if np.isnan(weights).any():
-        row = int(np.flatnonzero(np.isnan(weights))[0])
-        raise SpecError(
-            f"step {row}: the logger has probability 0 for the observed embedding. fix: correct its probabilities"
-        )
-    return means(weights * evidence.reward)
-
-
-def same_kind(kinds: NDArray[np.integer], action: NDArray[np.integer]) -> Floats:
-    """Likelihood [N, A] where an action's embedding is its kind: `kinds` [A], logged `action` [N]."""
-    kinds = np.asarray(kinds)
-    return np.asarray(kinds[np.asarray(action)][:, None] == kinds, np.float64)
 
 
 BANDIT: dict[str, Callable[[Evidence], Ratios]] = {

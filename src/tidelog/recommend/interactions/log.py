@@ -306,13 +306,6 @@ class Split:
     at: Any
     report: Report
 
-    @property
-    def cold_items(self) -> Values:
-        """[C] indices of items that occur in the test period and never before."""
-        after = np.unique(self.test.item[self.test.targets])
-        cold: Values = after[self.train.counts[after] == 0]
-        return cold
-
 
 def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
     """Split into events before the moment `at` and events from it on; see `Interactions.split`."""

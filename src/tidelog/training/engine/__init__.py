@@ -1,1 +1,1 @@
-"""The compiled loop: learner state, stores, log streaming, offloaded segments, validation."""
+"""The compiled loop: learner state, stores, log streaming, validation."""

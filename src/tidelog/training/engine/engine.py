@@ -34,8 +34,6 @@ from tidelog.training.engine.learner import (
 )
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.members import Member, Position, fresh_learners
-from tidelog.training.engine.offload_storage import Storage
-from tidelog.training.engine.offloaded_phases import OffloadedPhases
 from tidelog.training.engine.placement import Placement, check_shares, put
 from tidelog.training.engine.plan import (
     COLLECT,
@@ -77,7 +75,6 @@ class Engine:
         collected_log: CollectedLog | None = None,
         ahead: bool = False,
         pending_params: Sequence[Any] = (),
-        storage: Storage | None = None,
         devices: int | Mapping[str, int] | None = None,
     ) -> None:
         """`stores` do not change; with an environment `assignment`, rounds begin with collection.
@@ -86,8 +83,7 @@ class Engine:
         collects in host environments one round ahead; `pending_params` holds each member's policy params of that
         rollout, from a checkpoint. With `devices` members are spread over that many, or, with {"members": M,
         "batch": N}, over M groups of N devices that share each batch. ConfigError where there are fewer, or where a
-        batch cannot be shared equally, and for a host environment, a log on disk or segments that are not on the
-        device.
+        batch cannot be shared equally, and for a host environment or a log on disk.
         """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
@@ -98,16 +94,12 @@ class Engine:
         first = self._collectors[0]
         self._phases = first.phases()
         numbers = [as_arrays(player) for player in self._collectors]
-        self._offloaded: OffloadedPhases | None = None
         self._size, self._updates = 0, steps
         if assignment is not None:
             collection = first.collection()
             self._size, self._updates = collection.environments * collection.steps, planned_updates(first, steps)
-            self._offloaded = OffloadedPhases(
-                storage or Storage(), self._collectors, learners[0].state, assignment.spec
-            )
         self._schedule = RoundSchedule(first, self._size, steps)
-        here = not self._streams and not self._offloaded and (assignment is None or assignment.source is not None)
+        here = not self._streams and (assignment is None or assignment.source is not None)
         together = jax.default_backend() != "cpu" if together is None else together
         if devices is not None and not here:
             raise ConfigError(
@@ -277,23 +269,12 @@ class Engine:
 
     def _next(self, most: int, until: int) -> tuple[list[RoundStep], Position, int]:
         """Return the next round steps, the position after them, and their number of updates."""
-        alone = bool(self._offloaded) or bool(self._streams)
-        one_by_one = self._hosts is not None or self._collected_log is not None or alone
+        one_by_one = self._hosts is not None or self._collected_log is not None or bool(self._streams)
         most = self._block - self.position.updates % self._block if self._streams else most
         return self._schedule.rows(self.position, most, until, 1 if one_by_one else MAX_ROUND_STEPS)
 
     def _run(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
-        """Run round steps on the device, then their phases over offloaded segments."""
-        offloaded = self._offloaded or None
-        if not steps or offloaded is None or any(offloaded.is_here(step) for step in steps):
-            self._run_on_device(steps, rollouts)
-        if offloaded is not None:
-            for step in steps:
-                numbers = (scalar(0), scalar(self._updates), scalar(0))
-                inputs = [ChunkInputs(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
-                self._learners = offloaded.run(step, self.position.round, inputs, self._learners)
-
-    def _run_on_device(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
+        """Run round steps."""
         programs = [run_rounds_together if many > 1 else run_rounds for many in self._placement.sizes]
         plan = pack(steps, len(self._phases))
         source = None if self._assignment is None else self._assignment.source
@@ -363,26 +344,12 @@ class Engine:
         if self._hosts is not None:
             self._hosts.wait()
 
-    def piece_names(self) -> list[dict[str, list[str]]]:
-        """Write the pieces of offloaded segments, and return their names, of each member, for a checkpoint."""
-        return [] if self._offloaded is None else self._offloaded.piece_names()
-
-    def restore_pieces(self, piece_names: Sequence[Mapping[str, list[str]]]) -> None:
-        """Restore the pieces that a checkpoint names; CheckpointError if one is missing or changed."""
-        if self._offloaded is not None:
-            self._offloaded.restore_pieces(piece_names)
-
-    def delete_other_pieces(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
-        """Delete the pieces that no checkpoint names."""
-        if self._offloaded is not None:
-            self._offloaded.delete_other_pieces(piece_names)
-
     def notes(self) -> list[str]:
         """Return notes about rounded steps, phases without updates, and an environment that cannot be saved."""
         if self._assignment is None:
             return []
         rounds, algorithm = -(-self._steps // self._size), self._collectors[0]
-        notes = [] if self._offloaded is None else self._offloaded.notes()
+        notes = []
         if rounds * self._size != self._steps:
             notes.append(
                 f"{self._steps:,} decisions are rounded up to {rounds * self._size:,}, that is {rounds} rollouts"

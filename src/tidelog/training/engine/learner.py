@@ -24,9 +24,8 @@ from tidelog.networks.keys import fold_in, new_key
 from tidelog.networks.product import rounded
 from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.log_streaming import Stream
-from tidelog.training.engine.segment_offload import OffloadedStore
 
-Stores = Mapping[str, Stored | Stream | Segments | StoredInteractions | OffloadedStore]
+Stores = Mapping[str, Stored | Stream | Segments | StoredInteractions]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two checks that metrics are finite; the first `BLOCK` updates are checked one by one
 BATCH_AXIS = "batch"  # of a mesh of devices that share the batches of a learner
@@ -79,9 +78,7 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
     def example_batch(draw: Sampler) -> Any:
         store = stores[draw.store]
-        return draw.batch(
-            store.example(draw) if isinstance(store, Stream | OffloadedStore) else store, *_first(draw, store)
-        )[0]
+        return draw.batch(store.example(draw) if isinstance(store, Stream) else store, *_first(draw, store))[0]
 
     def names(number: int, phase: Phase) -> tuple[str, ...]:
         batch = jax.eval_shape(lambda: _each(phase, example_batch))
@@ -101,13 +98,13 @@ _step: Callable[[int, Algorithm, Any, Any], tuple[Any, Feedback]] = eqx.filter_j
 
 
 def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
-    samples = count(draw, store) if isinstance(store, Segments | OffloadedStore) else 1
+    samples = count(draw, store) if isinstance(store, Segments) else 1
     return draw.order.init(samples, jax.random.key(0)), jax.random.key(0), jnp.zeros(())
 
 
 def count(draw: Sampler, store: Any) -> int:
     """Return the number of samples that a sampler draws from."""
-    return store.count(draw.unit) if isinstance(store, Stream | OffloadedStore) else draw.unit.rows(store)[0]
+    return store.count(draw.unit) if isinstance(store, Stream) else draw.unit.rows(store)[0]
 
 
 def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, Any]:

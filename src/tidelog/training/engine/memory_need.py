@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.segments import Columns
 from tidelog.data.log import Log
 from tidelog.errors import SpaceError
 from tidelog.memory import available_memory, in_units
@@ -17,6 +19,7 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.types import Spec
 
+Planned = Mapping[str, tuple[Columns, StoreSpec]]  # by name: the shapes of a store's columns, and its capacity
 LOG_COPIES = 2  # the scaled columns, and the same in the units of the device
 STATE_COPIES = 5  # before an update and after it, gradients, in a checkpoint; 13.4 times the weights measured, not 15
 PROGRAMS = 150_000_000  # bytes of compiled programs and their runtime on a processor, measured: 170 MB
@@ -46,6 +49,33 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
         f"programs), but {in_units(free)} are free; nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, "
         "or free memory"
     )
+
+
+def check_segments(planned: Planned, members: int, stacked: bool) -> None:
+    """Raise SpaceError, with the numbers, if the stores of segments of all members do not fit into free memory.
+
+    `stacked` members take their memory twice at the start: one by one, and stacked.
+    """
+    sizes = {name: store_bytes(shapes, store) for name, (shapes, store) in planned.items()}
+    each, free = sum(sizes.values()), _free()
+    needed = each * members * (2 if stacked else 1)
+    if free is None or needed <= free:
+        return
+    several = f" for each of {members} members" if members > 1 else ""
+    twice = ", twice while the members are stacked (together=False: once)" if stacked else ""
+    place = "this machine" if jax.default_backend() == "cpu" else "the device"
+    largest = max(sizes, key=lambda name: sizes[name])
+    raise SpaceError(
+        f"the stores of segments take {in_units(each)}{several}{twice}, {in_units(needed)} in total; the largest is "
+        f"'{largest}' with {in_units(sizes[largest])}; but {place} has {in_units(free)} of memory free; nothing was "
+        "written. fix: reduce environments or rollout_steps, or the algorithm's policy_iterations or capacity"
+    )
+
+
+def store_bytes(shapes: Columns, store: StoreSpec) -> int:
+    """Return the bytes of a full store; `shapes` are those of its columns, [any, T, ...]."""
+    one = sum(int(np.prod(leaf.shape[1:])) * int(leaf.dtype.itemsize) for leaf in jax.tree.leaves(shapes))
+    return (store.capacity or 0) * one
 
 
 def state_bytes(algorithm: Any, spec: Spec) -> int:

@@ -119,14 +119,6 @@ def planned_stores(
     return {name: (columns[name], one) for name, one in specs.items()}
 
 
-def offloadable_stores(algorithm: Collecting) -> tuple[str, ...]:
-    """Return the stores that can be offloaded: they fill from round to round and are read in a known order."""
-    phases = algorithm.phases()
-    read = {draw.store: draw for phase in phases for draw in samplers_of(phase)}
-    targets = {phase.into for phase in phases if phase.into is not None} - {*algorithm.collection().into}
-    return tuple(name for name in sorted(targets) if name in read and getattr(read[name].order, "foreseen", False))
-
-
 def samplers_of(phase: Phase) -> tuple[Sampler, ...]:
     """Return all samplers of a phase."""
     return (phase.samplers,) if isinstance(phase.samplers, Sampler) else tuple(phase.samplers.values())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.envs.functional import Functional
 from tidelog.networks.keys import new_key
 from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
 from tidelog.training.engine.members import Member
-from tidelog.training.engine.offload_storage import Storage, check_room
+from tidelog.training.engine.memory_need import check_segments
 from tidelog.training.engine.plan import first_collection_state, make_stores, planned_stores, stage_metrics
 from tidelog.types import Spec
 
@@ -30,16 +32,16 @@ def fresh_collectors(
     source: Functional | None,
     steps: int,
     recorded: bool,
-    storage: Storage | None = None,
+    together: bool | None = None,
 ) -> list[LearnerState]:
     """Create learners before their first decision; each depends only on its own seed and settings.
 
-    Raises SpaceError if their stores do not fit.
+    Raises SpaceError if their stores do not fit. `together` is that of the run.
     """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, new_key(member.seed), updates) for member in members]
     collectors = [(member.algorithm, member.seed) for member in members]
-    return initial_learners(collectors, states, spec, source, recorded, {}, storage)
+    return initial_learners(collectors, states, spec, source, recorded, {}, together)
 
 
 def initial_learners(
@@ -49,23 +51,21 @@ def initial_learners(
     source: Functional | None,
     recorded: bool,
     stores: Stores,
-    storage: Storage | None = None,
+    together: bool | None = None,
 ) -> list[LearnerState]:
     """Create learners with these states, for pairs of algorithm and seed, before their first decision."""
-    algorithm_arrays, storage = as_arrays(collectors[0][0]), storage or Storage()
+    algorithm_arrays = as_arrays(collectors[0][0])
     planned = planned_stores(algorithm_arrays, states[0], spec, recorded)
-    stacked = source is not None and storage.stacked(len(collectors))
-    check_room(storage, algorithm_arrays, planned, len(collectors), stacked)
-    offloaded = storage.offloaded_stores(algorithm_arrays, planned, 0)
-    on_device = {name: plan for name, plan in planned.items() if name not in offloaded}
-    segments = [make_stores(on_device) for _ in collectors]
-    metrics = metric_names(algorithm_arrays, states[0], {**stores, **segments[0], **offloaded})
+    together = jax.default_backend() != "cpu" if together is None else together
+    check_segments(planned, len(collectors), together and len(collectors) > 1 and source is not None)
+    segments = [make_stores(planned) for _ in collectors]
+    metrics = metric_names(algorithm_arrays, states[0], {**stores, **segments[0]})
     metrics |= stage_metrics(algorithm_arrays, states[0], planned)
     return [
         create_learner(
             algorithm,
             state,
-            {**stores, **offloaded},
+            stores,
             seed,
             metrics,
             own,

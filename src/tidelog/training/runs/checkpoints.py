@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,16 +21,12 @@ from tidelog.training.runs.selection import SelectionMemory
 CHECKPOINT = Kind("checkpoint", 3)
 
 
-Piece = Annotated[str, msgspec.Meta(pattern=r"^\d{8}-[a-z]+$")]  # the name of an offloaded piece
-
-
 class CheckpointFields(msgspec.Struct):
     """The fields of a checkpoint's manifest, besides those of every folder."""
 
     position: Position
     memory: SelectionMemory
     metrics: dict[str, Count]
-    piece_names: list[dict[str, list[Piece]]] = []
 
 
 class Checkpoint(NamedTuple):
@@ -41,7 +37,6 @@ class Checkpoint(NamedTuple):
     memory: SelectionMemory  # the state of the selection: best values so far
     environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
     pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
-    piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
     metrics: Mapping[str, int] = {}  # bytes of the files of metrics, by name
 
 
@@ -73,7 +68,6 @@ class Checkpoints:
         manifest = {
             "position": list(checkpoint.position),
             "memory": msgspec.to_builtins(checkpoint.memory, str_keys=True),
-            "piece_names": [dict(one) for one in checkpoint.piece_names],
             "metrics": dict(checkpoint.metrics),
         }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
@@ -116,10 +110,6 @@ class Checkpoints:
         """Return the state of the selection at the last checkpoint."""
         return self._fields(self._last()).memory
 
-    def piece_names(self) -> list[list[dict[str, list[str]]]]:
-        """Return the offloaded pieces that each checkpoint names, of each member and by store."""
-        return [self._fields(update).piece_names for update in self.updates()]
-
     def _fields(self, update: int) -> CheckpointFields:
         folder = self._folder / f"{update:010d}"
         return typed(CHECKPOINT.manifest(folder), CheckpointFields, str(folder / MANIFEST))
@@ -133,11 +123,6 @@ class Checkpoints:
     def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         fields = typed(manifest, CheckpointFields, str(folder / MANIFEST))
-        if fields.piece_names and len(fields.piece_names) != len(templates):
-            raise CheckpointError(
-                f"{folder / MANIFEST}: piece_names has {len(fields.piece_names)} members, expected {len(templates)}. "
-                "fix: restore the file"
-            )
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(
                 f"{folder} has the members of another run, expected {len(templates)}. fix: use a checkpoint of this run"
@@ -157,7 +142,6 @@ class Checkpoints:
             fields.memory,
             environments,
             pending_params,
-            fields.piece_names,
             fields.metrics,
         )
 

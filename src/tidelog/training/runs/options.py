@@ -17,7 +17,6 @@ MOST_SEEDS = 10_000
 REPORTS = 50  # reports of a run by default
 VERBS = ("fit", "learn", "finetune")
 Scale = Literal["standard", "none"]
-Place = Literal["device", "host", "disk"]
 
 
 def option(
@@ -107,18 +106,6 @@ class Options:
     ahead: bool = option(
         False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
     )
-    phase_buffer: Place = option(  # noqa: RUF009 (a field)
-        "device",
-        help="location of the segments between auxiliary phases; the results are the same",
-        verbs=("learn",),
-        flag=Place,
-    )
-    phase_buffer_limit: float | None = option(
-        None,
-        help="refuse a run whose phase buffer takes more GB than this",
-        verbs=("learn",),
-        flag=float | None,
-    )
     offline: float | None = option(
         None, help="share of a minibatch that comes from the log; default: 0.5", verbs=("finetune",), flag=float | None
     )
@@ -152,8 +139,7 @@ class Options:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at most {LARGEST:,}")
-        limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
-        for name in ("held_out", "selection_share", "data_share", "save_seconds", *limited):
+        for name in ("held_out", "selection_share", "data_share", "save_seconds"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         if not 1 <= self.steps <= LARGEST:

@@ -315,7 +315,6 @@ class Run:
         if not checkpoints.updates():
             self._save()
         self._updates_on_disk = checkpoints.updates()
-        self._engine.delete_other_pieces(checkpoints.piece_names())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         self._files = [] if self.folder is None else [MetricsFile(self.folder / name) for name in FORMATS]
@@ -535,12 +534,10 @@ class Run:
                 memory,
                 states,
                 engine.pending_params(),
-                engine.piece_names(),
                 self._metric_sizes,
             )
             self._checkpoints().save(self.update, checkpoint)
             self._updates_on_disk = self._checkpoints().updates()
-            engine.delete_other_pieces(self._checkpoints().piece_names())
             self._saved = (self.update, engine.position)
 
 

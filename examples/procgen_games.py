@@ -1,6 +1,11 @@
-"""Procgen's games (Cobbe et al. 2019), from the package procgen-mirror: every episode has a new random level.
+"""Procgen's games (Cobbe et al. 2019), from the package procgen-mirror: a file to copy.
 
-The package requires NumPy below 2 and `gym`, which is discontinued. It runs without either: a temporary stub replaces
+    tl.learn(tl.PPG.preset("procgen"), procgen("coinrun-easy", 64), steps=25_000_000, out="runs/coinrun")
+    tl.resume("runs/coinrun", env=procgen("coinrun-easy", 64))
+
+Every episode has a new random level, of all levels of a mode. procgen-mirror has the games built for current Pythons,
+gym3 loads them, and cffi and imageio are imports of gym3. The packages require NumPy below 2 and `gym`, which is
+discontinued. They run without either: they are installed without their requirements, and a temporary stub replaces
 `gym` during the import and ignores its registrations.
 
 A copy that ends is restarted within the same step, and its last image is not available; `next_observation` repeats the
@@ -22,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.protocol import Batch, BatchObservation, Outcome, Saved, check_action, check_saved, positive
-from tidelog.errors import ConfigError, EnvironmentFailure, install
+from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete, Image, Spec
 
-INSTALL = f"{install('procgen')} && pip install --no-deps procgen-mirror gym3"
+INSTALL = "pip install 'cffi<2' imageio && pip install --no-deps procgen-mirror gym3"
 MODES = ("easy", "hard")
 PICTURE, ACTIONS = Image(64, 64, 3), Discrete(15)
 _STAND_INS = ("gym", "gym.envs", "gym.envs.registration")
@@ -121,8 +126,8 @@ def procgen(name: str, count: int) -> Procgen:
     known = [f"{game}-{mode}" for game in _imported().ENV_NAMES for mode in MODES]
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(repr(f'procgen/{one}') for one in close)}?" if close else ", ".join(known)
-        raise ConfigError(f"there is no environment 'procgen/{name}': {hint}")
+        hint = f"did you mean {' or '.join(map(repr, close))}?" if close else ", ".join(known)
+        raise ConfigError(f"there is no game {name!r}: {hint}")
     game, _, mode = name.rpartition("-")
     return Procgen(game, mode, count)
 
