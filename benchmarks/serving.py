@@ -61,13 +61,8 @@ def observation(seed: int) -> dict:
 
 def request(body: dict) -> bytes:
     content = json.dumps(body).encode()
-    return (
-        b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-        % (
-            len(content),
-            content,
-        )
-    )
+    head = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(content), content)
 
 
 def asked(client: socket.socket, content: bytes) -> float:
