@@ -150,7 +150,11 @@ class _Answers:
 
         def compute() -> Response:
             with stoppable(stop):
-                return self._compute(body)
+                asked: Any = self._endpoint.read(body)
+                try:
+                    return Answer(self._endpoint.compute(asked))
+                except SpecError as error:
+                    raise RequestError(UNFIT, in_json(as_sent(str(error), asked))) from error
 
         threads = self._large if len(body) > SMALL_BODY else self._small
         answer: asyncio.Future[Response] = asyncio.get_running_loop().run_in_executor(threads, compute)
@@ -192,13 +196,6 @@ class _Answers:
         except TimeoutError:
             raise RequestError(408, f"the body did not arrive within {seconds:g} s. fix: send less") from None
         return bytes(body)
-
-    def _compute(self, body: bytes) -> Response:
-        asked: Any = self._endpoint.read(body)
-        try:
-            return Answer(self._endpoint.compute(asked))
-        except SpecError as error:
-            raise RequestError(UNFIT, in_json(as_sent(str(error), asked))) from error
 
 
 _DESCRIBED = ("algorithm", "acting", "verdict", "spec", "masks", "missing", "metrics", "versions", "parity")
