@@ -290,13 +290,6 @@ def _take_signed(run: Path, folder: Path) -> None:
     (folder / "key.pem").write_bytes(public)
 
 
-def _take_onnx(run: Path, folder: Path) -> None:
-    import tidelog as tl
-    from tidelog.policies.export.artefact import export
-
-    export(tl.load(run).policy(), folder / "policy")
-
-
 def seed_sweep(folder: Path) -> None:
     import tidelog as tl
     from tidelog.sweeps.plan import Decision, Status, append_decision, begin_attempt, trial_folder, write_status
@@ -539,13 +532,6 @@ def read_signed(folder: Path) -> bool:
     return read == 2
 
 
-def read_onnx(folder: Path) -> bool:
-    from tidelog.runtime.session import load_onnx
-
-    load_onnx(folder / "policy").act({"observation": np.zeros((1, 2), np.float32)})
-    return True
-
-
 def read_sweep(folder: Path) -> bool:
     from tidelog.sweeps.plan import newest_attempt, trial_folder
     from tidelog.sweeps.sweep import Sweep
@@ -700,7 +686,6 @@ READERS: dict[str, Reader] = {
     "ledger": Reader(seed_ledger, read_ledger),
     "propensities": Reader(seed_propensities, read_propensity_files),
     "signed policy": Reader(part_of_run(_take_signed), read_signed),
-    "onnx": Reader(part_of_run(_take_onnx), read_onnx),
     "sweep": Reader(seed_sweep, read_sweep),
     "train.toml": Reader(seed_config, read_config_file),
     "http act": Reader(seed_body, answer(lists=False)),

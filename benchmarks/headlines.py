@@ -245,7 +245,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     "recommender_speed": lambda f: (
         f"{f['phases']['table and reader alone']['events']:,.0f} events a second over {f['items']:,} items"
     ),
-    "serving": lambda f: "NumPy and ONNX give the same actions; times to start and to act",
+    "serving": lambda f: "times to start, to act and to answer",
     "sampling": lambda f: f"prioritised sampling takes {f['prioritised_share']['median']:.0%} of an update",
     "door_size": lambda f: f"{f['rows']:,} rows read in {f['seconds']:.0f} s",
     "retrieval": lambda f: (

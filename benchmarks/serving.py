@@ -1,4 +1,4 @@
-"""How fast a saved policy starts, acts, and answers over loopback: on NumPy and on onnxruntime, side by side.
+"""How fast a saved policy starts, acts, and answers over loopback.
 
 The client runs on the same machine as the server. A request is one observation by name, or a batch of them. Artefacts
 are made in the folder that is named, and used again if they stand there.
@@ -25,7 +25,6 @@ from tidelog.policies.export.artefact import export
 from tidelog.policies.export.parity import random_observations
 from tidelog.policies.policy import Policy
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.session import load_onnx
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 COMMAND = "python -m benchmarks.serving FOLDER"
@@ -38,7 +37,6 @@ POLICIES: dict[str, tuple[Any, ...]] = {  # at the sizes of the papers; requests
     "BCQ, 3 dimensions, 100 candidates": (BCQ(), BOX, 200, 16),
 }
 BATCHES, CLIENTS, STARTS = 40, 8, 11
-READERS = {"numpy": runtime.load, "onnx": load_onnx}
 
 
 def made(place: Path, name: str) -> Path:
@@ -63,10 +61,8 @@ def observation(seed: int) -> dict:
 
 def request(body: dict) -> bytes:
     content = json.dumps(body).encode()
-    return b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-        len(content),
-        content,
-    )
+    head = b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(content), content)
 
 
 def asked(client: socket.socket, content: bytes) -> float:
@@ -107,18 +103,20 @@ def side_by_side(port: int, content: bytes, count: int) -> float:
     return CLIENTS * (count // CLIENTS + count // CLIENTS // 10) / (time.perf_counter() - begin)
 
 
-def served(path: Path, backend: str, requests: int, rows: int) -> dict:
+def served(path: Path, requests: int, rows: int) -> dict:
     """What a client sees of one server process."""
-    command = [sys.executable, "-m", "tidelog", "serve", str(path), "--port", "0", "--backend", backend]
+    command = [sys.executable, "-m", "tidelog", "serve", str(path), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         port = int(re.search(r":(\d+)\n", server.stdout.readline())[1])
-        single = request({"observation": observation(0)})
-        batch = request({"observations": [observation(i) for i in range(rows)]})
-        alone = one_after_another(port, single, requests)
-        many = one_after_another(port, batch, BATCHES)
-        rate = side_by_side(port, single, requests)
-        server.send_signal(signal.SIGTERM)
-        server.wait()
+        try:
+            single = request({"observation": observation(0)})
+            batch = request({"observations": [observation(i) for i in range(rows)]})
+            alone = one_after_another(port, single, requests)
+            many = one_after_another(port, batch, BATCHES)
+            rate = side_by_side(port, single, requests)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait()
     return {
         "single": {**spread(alone), "per_second": len(alone) / sum(alone)},
         f"batch of {rows}": {**spread(many), "rows_per_second": rows * len(many) / sum(many)},
@@ -126,9 +124,9 @@ def served(path: Path, backend: str, requests: int, rows: int) -> dict:
     }
 
 
-def in_process(path: Path, backend: str, requests: int, batch: int) -> dict:
+def in_process(path: Path, requests: int, batch: int) -> dict:
     """The same without HTTP."""
-    policy = READERS[backend](path)
+    policy = runtime.load(path)
     found = {}
     for rows, count in ((1, requests), (batch, BATCHES)):
         seen = random_observations(_Bare(policy), rows)
@@ -169,8 +167,8 @@ def study(place: Path) -> dict:
     paths, cases = {name: made(place, name) for name in POLICIES}, {}
     for name, path in paths.items():
         size = POLICIES[name][2:]
-        backends = {b: {"in process": in_process(path, b, *size), "http": served(path, b, *size)} for b in READERS}
-        cases[name] = {"start": start(path), "parity": Saved(path).manifest["parity"], **backends}
+        speed = {"start": start(path), "in process": in_process(path, *size), "http": served(path, *size)}
+        cases[name] = {"parity": Saved(path).manifest["parity"], **speed}
     content = {"batches": BATCHES, "cases": cases}
     keep("serving", COMMAND, content)
     return content

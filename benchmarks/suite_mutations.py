@@ -1619,11 +1619,18 @@ MUTATIONS = [
         "tests/sweeps/test_pools.py",
     ),
     Mutation(
-        "server: clients that were connected before a stop are dropped",
-        "serving/connections.py",
-        "            await loop.connect_accepted_socket(self._protocol, client)\n",
-        "            client.close()\n",
-        "tests/serving/test_connections.py",
+        "server: small requests wait for large ones",
+        "serving/app.py",
+        "threads = self._large if len(body) > SMALL_BODY else self._small",
+        "threads = self._large",
+        "tests/serving/test_app.py",
+    ),
+    Mutation(
+        "server: work goes on when nobody waits for it",
+        "serving/app.py",
+        "            stop.set()\n",
+        "            pass\n",
+        "tests/serving/test_lists.py",
     ),
     # the disk
     Mutation(

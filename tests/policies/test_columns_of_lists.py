@@ -12,7 +12,6 @@ from tests.training.runs import bc, begin, finish
 from tidelog import Columns, SpecError, read_log, runtime
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.export.artefact import export
-from tidelog.runtime.session import load_onnx
 from tidelog.types import Continuous, Vector, lists_among
 
 ROWS = 120
@@ -90,8 +89,6 @@ def test_python_numpy_and_onnx_read_lists(policy, expected, tmp_path):
     path = tmp_path / "policy"
     export(policy, path, onnx=ONNX)
     readers = {"jax": policy, "numpy": runtime.load(path)}
-    if ONNX:
-        readers["onnx"] = load_onnx(path)
     frame, states = robot(), np.asarray(robot()[STATE].to_list())
     one = {STATE: states[7].tolist(), "load": frame["load"][7]}
     many = {STATE: states, "load": frame["load"].to_numpy()}

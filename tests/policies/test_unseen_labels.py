@@ -14,7 +14,6 @@ from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import read_log
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.runtime.observations import unseen_labels
-from tidelog.runtime.session import load_onnx
 from tidelog.types import Codes, Spec
 
 MAPPING = {"action": "dose", "reward": "score", "observation": ["age", "ward"], "terminated": True}
@@ -106,7 +105,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_labels_that_the_log_does_not_have_are_those_in_few_rows_in_every_runtime(saved: Path) -> None:
     explicit = NEW.with_columns(ward=pl.Series(["north", "other", "other", "other"]))
-    for load in (tl.load_policy, runtime.load, load_onnx):
+    for load in (tl.load_policy, runtime.load):
         policy = load(saved / "policy")
         chances = policy.probabilities(NEW)
         np.testing.assert_array_equal(chances, policy.probabilities(explicit))

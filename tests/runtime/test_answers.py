@@ -2,18 +2,18 @@
 
 import json
 import math
+import sys
 
 import numpy as np
 import pytest
 
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
-from tidelog import CheckpointError, ExportError, RecommenderBCQ, SpecError, runtime
+from tidelog import ExportError, RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
-from tidelog.policies.export import parity
+from tidelog.policies.export import artefact, parity
 from tidelog.policies.export.artefact import Logged, export, recheck
 from tidelog.policies.export.parity import random_masks, random_observations
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
-from tidelog.runtime.session import load_onnx
 from tidelog.types import Continuous, Discrete
 
 SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iql, box", "ppg, choice", "bc, point")
@@ -113,23 +113,6 @@ def test_candidates_are_drawn_anew_within_the_bounds(artefacts):
 
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_the_onnx_reader_takes_what_the_numpy_reader_takes(tmp_path):
-    """By name, with a missing value, an unknown value, a memory; also samples, from the same stream of numbers."""
-    row = {"age": 3.0, "dose": math.nan, "pressure": 1.0, "ward": "b", "sex": "m"}
-    for name in ("iql, box", "bcq, memory"):
-        export(policy(name), tmp_path / name)
-        plain, other = runtime.load(tmp_path / name), load_onnx(tmp_path / name)
-        rows, answers = {feature: [value, value] for feature, value in row.items()}, []
-        for reader in (plain, other):
-            memory = reader.start(2) if reader.is_recurrent else None
-            steps = [reader(rows, None, memory) for _ in range(2)]
-            answers.append([*steps, reader.sample(rows, 3, None, memory)])
-        np.testing.assert_allclose(*answers, atol=1e-5)
-        with pytest.raises(SpecError, match="'ward' is 'd' in row 0, unknown in the log"):
-            other(row | {"ward": "d"})
-
-
-@pytest.mark.skipif(not ONNX, reason=WITHOUT)
 def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
     """Raw columns with NaN for a missing value, no mask, no noise: the calls of another program."""
     import onnxruntime
@@ -163,36 +146,43 @@ def test_kinds_of_action_have_their_bounds():
     assert {Continuous.__name__, Discrete.__name__} <= kinds
 
 
-@pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_readers_draw_one_stream_whatever_the_number_of_rows(tmp_path):
-    export(policy("bcq"), tmp_path / "bcq")
-    seen = random_observations(policy("bcq"), 150)
-    plain, other = runtime.load(tmp_path / "bcq"), load_onnx(tmp_path / "bcq")
-    np.testing.assert_allclose(plain.sample(seen, 3), other.sample(seen, 3), atol=1e-4)
-
-
-@pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_the_onnx_reader_refuses_flags_that_it_cannot_tell_and_data_outside_of_its_file(tmp_path, monkeypatch):
+def numbers_changed(content, factor):
+    """Return an ONNX file whose weights are larger by this factor."""
     import onnx
 
-    path = tmp_path / "box"
-    export(policy("iql, box"), path)
-    other = load_onnx(path)
-    for row in ([3.0, 7.0, 1.0, 1.0], [3.0, 1.5, 1.0, 0.5]):
-        with pytest.raises(SpecError, match="'dose missing' and 'dose' contradict each other in row 0"):
-            other({"numeric": [row], "categorical": [[0, 1]]})
-    model = onnx.load_from_string((path / "policy.onnx").read_bytes())
-    weight = next(one for one in model.graph.initializer if one.raw_data and len(one.raw_data) > 64)
-    (tmp_path / "secret.bin").write_bytes(weight.raw_data)
-    weight.ClearField("raw_data")
-    weight.data_location = onnx.TensorProto.EXTERNAL
-    weight.external_data.add(key="location", value="secret.bin")
-    saved = Saved(path)
-    kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
-    write(path, {WEIGHTS: saved.read(WEIGHTS), "policy.onnx": model.SerializeToString()}, kept)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match="data in other files"):
-        load_onnx(path)
+    model = onnx.load_from_string(content)
+    for one in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(one)
+        if values.dtype == np.float32 and values.ndim == 2:
+            one.CopyFrom(onnx.numpy_helper.from_array(factor * values, one.name))
+    return model.SerializeToString()
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+@pytest.mark.parametrize("name", ["iql, memory", "bcq, memory", "ppg, dials", "discrete bcq, pictures"])
+def test_an_onnx_file_of_other_numbers_is_not_exported(name, tmp_path, monkeypatch):
+    """Also where the policy samples, and the file has no default of its noise."""
+    whole = policy(name).with_acting("sample")
+    assert export(whole, tmp_path / "good.zip")["onnx"]["holds"]
+    write_onnx = artefact.onnx_file
+
+    def other(policy):
+        content, facts = write_onnx(policy)
+        return numbers_changed(content, 0.5), facts
+
+    monkeypatch.setattr(artefact, "onnx_file", other)
+    with pytest.raises(ExportError, match=r"onnx differs from JAX by .*, allowed"):
+        export(whole, tmp_path / "policy.zip")
+    assert [one.name for one in tmp_path.iterdir()] == ["good.zip"]
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_bytes_that_onnxruntime_cannot_run_are_an_error_that_names_the_file(monkeypatch):
+    with pytest.raises(ExportError, match=r"a/policy\.onnx: onnxruntime cannot run it: .*fix: export the policy again"):
+        parity.onnx_answers(policy("bc, point"), b"no model", "a/policy.onnx")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ExportError, match=r"checking an ONNX file needs onnxruntime \(.*fix: pip install"):
+        parity.onnx_answers(policy("bc, point"), b"", "a/policy.onnx")
 
 
 def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):

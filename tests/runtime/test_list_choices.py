@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described, fresh, small
-from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
+from tests.runtime.cases import LISTS, listing
 from tidelog import SpecError, runtime
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
@@ -185,16 +185,3 @@ def test_lists_that_do_not_fit_the_histories_are_refused(items, words):
     with pytest.raises(SpecError) as refused:
         listing("lists, gru").because([["i1"], []], items)
     assert words in str(refused.value)
-
-
-@pytest.mark.full
-@pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_beside_an_onnx_file_both_are_computed_by_numpy(tmp_path):
-    from tidelog.policies.export.artefact import export
-    from tidelog.runtime.session import load_onnx
-
-    export(listing("lists, gru"), tmp_path / "policy", onnx=True)
-    plain, other = runtime.load(tmp_path / "policy"), load_onnx(tmp_path / "policy")
-    wanted = plain.recommend(HISTORIES, 6, False, diversity=0.5)  # longer than the file's own lists
-    np.testing.assert_array_equal(other.recommend(HISTORIES, 6, False, diversity=0.5).items, wanted.items)
-    np.testing.assert_array_equal(other.because(HISTORIES, wanted.items), plain.because(HISTORIES, wanted.items))

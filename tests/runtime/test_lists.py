@@ -16,7 +16,6 @@ from tidelog.policies.export.parity import random_masks, random_observations
 from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
 from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.ranking import Found, order_found
-from tidelog.runtime.session import load_onnx
 
 TRACED = ("lists, gru", "lists, gaps", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
@@ -119,20 +118,6 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     assert np.isneginf(score[:, 2:]).all()
 
 
-@pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
-    plain, other = (load(exported("lists, gru")[0]) for load in (runtime.load, load_onnx))
-    for choices in ({}, {"exclude": ["i4"], "exclude_seen": False}):
-        one, two = (reader.recommend(HISTORIES[:3], 3, **choices) for reader in (plain, other))
-        np.testing.assert_array_equal(one.items, two.items)
-        np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
-    with pytest.raises(SpecError, match="k = 5: the ONNX file has lists of 4 items"):
-        other.recommend([["i1"]], 5)
-    assert plain.recommend([["i1"]], 5).items.shape == (1, 5)
-    with pytest.raises(SpecError, match="history 0 has only 3 candidates"):
-        other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"], exclude_seen=True)
-
-
 @pytest.mark.sample("lists, gru")
 @pytest.mark.parametrize("name", [name for name in LISTS if name != "lists, plain"])  # it reads no features of users
 def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
@@ -141,8 +126,6 @@ def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
     told = {
         reader: reader.recommend([["i1"]] * 3, 4, users=users, **timed(name, (1, 1, 1))) for reader in (whole, plain)
     }
-    if ONNX and name in TRACED:
-        told["onnx"] = load_onnx(exported(name)[0]).recommend([["i1"]] * 3, 4, users=users, **timed(name, (1, 1, 1)))
     for made in told.values():
         np.testing.assert_array_equal(made.items, told[whole].items)
         np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)

@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from tests.runtime.cases import listing, policy
 from tests.runtime.test_hostile import members_of, zipped
 from tidelog import CheckpointError, ConfigError, SpecError, runtime
-from tidelog.errors import ExportError
-from tidelog.runtime import artefact_files, session, signing
+from tidelog.runtime import artefact_files, signing
 from tidelog.runtime.artefact_files import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
 from tidelog.runtime.labelled_actions import LabelledActions
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
@@ -181,51 +179,10 @@ def test_a_manifest_that_is_too_deep_is_refused(whole, monkeypatch):
         Saved(whole)
 
 
-# Packages and models.
+# Packages.
 
 
-def test_without_the_extras_they_are_named(monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ExportError, match=r"this backend requires onnxruntime \(.*fix: pip install"):
-        session._session(None, 1)
+def test_without_the_extra_signatures_name_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(ConfigError, match=r"signatures need the package cryptography\. fix: pip install 'cryptography"):
         signing._key(tmp_path / "key.pem", private=True)
-
-
-class Session:
-    """Answers every call with what it was made with."""
-
-    def __init__(self, answer):
-        self.answer = answer
-
-    def run(self, outputs, feeds):
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-def test_models_that_answer_otherwise_than_their_manifest_says_are_refused(monkeypatch):
-    saved = SimpleNamespace(path="policy", where="policy/manifest.json", manifest={}, arrays=dict)
-    with pytest.raises(
-        CheckpointError, match=r"policy\.onnx differs from its manifest: no such input\. fix: export it"
-    ):
-        session._run(Session(RuntimeError("no such input")), saved, ["action"], {})
-    lists = session._Lists.__new__(session._Lists)
-    lists._saved, lists.items, lists.width, lists.history = saved, 3, 3, 2
-    lists.features, lists.reads_gaps, lists._kinds, lists.known_users = 0, False, 2, 0
-    lists._session = Session([np.ones((2, 1), int), np.ones((2, 1))])
-    with pytest.raises(CheckpointError, match=r"policy\.onnx: lists of 1 items, expected 3\. fix: export"):
-        lists.rank(PAIR, PAIR, 2)
-    monkeypatch.setattr(session, "Saved", lambda path: SimpleNamespace(**vars(saved) | {"manifest": {"onnx": {}}}))
-    monkeypatch.setattr(session, "_session", lambda *args: None)
-    with pytest.raises(CheckpointError, match=r"invalid 'onnx': KeyError\('recipe'\)\. fix: export it again"):
-        session.load_onnx("policy")
-
-
-def test_bytes_that_are_no_model_are_refused(monkeypatch):
-    pytest.importorskip("onnxruntime", reason="the extra [onnx] is not installed")
-    monkeypatch.setattr(session, "refuse_foreign", lambda content: None)
-    saved = SimpleNamespace(path="policy", read=lambda name: b"no model")
-    with pytest.raises(CheckpointError, match=r"policy/policy\.onnx: onnxruntime refuses it: .*fix: export it again"):
-        session._session(saved, 1)

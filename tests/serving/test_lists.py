@@ -16,7 +16,7 @@ from tidelog.runtime import stopping
 from tidelog.runtime.list_choices import diverse
 from tidelog.runtime.recommender import UNKNOWN_ITEMS
 from tidelog.serving.app import Bounds, application
-from tidelog.serving.endpoints import RecommendEndpoint, in_json
+from tidelog.serving.endpoints import in_json
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +176,6 @@ def stopped(plain, monkeypatch):
         ends.append("done")
 
     monkeypatch.setattr(type(plain), "recommend", endless)
-    monkeypatch.setattr(RecommendEndpoint, "quick", lambda self, request: False)
     return ends
 
 

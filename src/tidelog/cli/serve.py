@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shlex
 import signal
 import socket
@@ -11,7 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -24,19 +23,16 @@ from tidelog.hub import local
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.rule import Rule
-from tidelog.runtime.session import load_onnx
 from tidelog.runtime.way_of_acting import DOES, Acts, verdict_line
 from tidelog.terminal_text import printable
 
-BACKLOG = 1024  # clients that the system connects before the server accepts them
-SWITCH = 0.0005  # seconds after which a thread with a large body lets the others answer
-OTHER_FILES = BACKLOG + 128  # file descriptors beside those of the connections
+SWITCH = 0.0005  # seconds after which a thread that computes lets the server read: a stop resets who is not read yet
 LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file
 
 
 @dataclass
 class Serve:
-    """Answer over HTTP: POST /act or /recommend, GET /policy, /health and /metrics."""
+    """Answer over HTTP: POST /act or /recommend, GET /policy and /health."""
 
     policy: tyro.conf.Positional[Annotated[str, "POLICY"]]
     """a saved policy, folder or .zip, as written by `tidelog export`, or hf://USER/NAME on the Hugging Face Hub"""
@@ -48,20 +44,19 @@ class Serve:
     """the address to listen on; 0.0.0.0 accepts other machines"""
     port: int = 8000
     """0 uses any free port"""
-    backend: Literal["numpy", "onnx"] = "numpy"
-    """the runtime: NumPy, or onnxruntime if the policy has an ONNX file"""
     rows: int = 1024
     """largest number of observations or histories in a request"""
     body: int = 1_000_000
     """largest size of a request in bytes"""
     seconds: float = 10.0
-    """time limit for headers and a body to arrive, for an answer, and for open requests when the server stops"""
+    """time limit for a body, for an answer, for a connection between two requests, and for open requests when the
+    server stops"""
     k: int = 1_000
     """largest number of items in a list"""
     scores: int = 2_000_000_000
     """largest number of scored items in a request: histories times the catalogue; diversity and reasons need more"""
-    connections: int = 2048
-    """largest number of connections at a time; one more ends the one that waits longest for its client"""
+    connections: int = 512
+    """largest number of connections at a time; requests of one more are answered with 503"""
     allow_host: Annotated[tuple[str, ...], "NAME"] = ()
     """a name by which requests may call this server, besides its address (as in the Host header); may be repeated;
     default: localhost and its addresses, or any name with an address that other machines reach"""
@@ -80,36 +75,34 @@ def run(words: list[str]) -> int:
             "a limit is out of range: expected --rows, --body, --k, --scores, --connections above 0, --seconds "
             "between 0 and 1,000,000"
         )
-    app, connections = _tools()
+    app = _app()
     source = local(options.policy)
     if not Path(source).exists():
         raise ConfigError(f"{source} does not exist: expected a policy written by `tidelog export`")
     policy: Any
     if options.rule is None:
-        policy = {"numpy": load, "onnx": load_onnx}[options.backend](source)
+        policy = load(source)
     elif options.rule in WORDS:
         policy = open_simple_rule(source, options.rule)
     else:
         policy = open_rule(source, options.rule)
     bounds = app.Bounds(options.body, options.rows, options.seconds, options.k, options.scores)
-    place = _listening(options.host, options.port)
-    room = _room(options.connections)
-    if room < options.connections:
-        print(f"note: at most {room:,} connections: the limit of open files (ulimit -n) allows no more", flush=True)  # noqa: T201
-    server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room, BACKLOG)
+    answers = app.application(policy, bounds, _hosts(options))
+    listening = _listening(options.host, options.port)
+    server = app.server(answers, options.connections, options.seconds)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
     for note in policy.notes() if not options.quiet else ():
         print(printable(f"note: {note}"), flush=True)  # noqa: T201
-    host, port = place.getsockname()[:2]
-    print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
+    host, port = listening.getsockname()[:2]
+    print(f"serving {options.policy} on http://{host}:{port}", flush=True)  # noqa: T201
     if not options.quiet:
         if isinstance(policy, Acts):
             print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}"):
             print(line, flush=True)  # noqa: T201
     sys.setswitchinterval(SWITCH)
-    server.run(sockets=[place])
+    server.run(sockets=[listening])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0
 
@@ -132,35 +125,26 @@ def _example(policy: Any, address: str) -> list[str]:
 
 def _hosts(options: Serve) -> set[str] | None:
     """The names of the server, or None for any."""
-    own = {"localhost", "127.0.0.1", "[::1]"}
+    for name in options.allow_host:
+        if "*" in name.removeprefix("*."):
+            raise ConfigError(f"--allow-host {name}: a * stands for the first part of a name. fix: use *.example.org")
     if options.host not in {"localhost", "127.0.0.1", "::1"} and not options.allow_host:
         return None
+    own = {"localhost", "127.0.0.1", "[::1]"}
     return {*own, options.host.lower(), *(name.lower() for name in options.allow_host)}
 
 
-def _room(connections: int) -> int:
-    """Return how many connections have a file descriptor, after the process's soft limit was raised for them."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = connections + OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return connections
-    soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(1, soft - OTHER_FILES)
-
-
-def _tools() -> tuple[Any, Any]:
+def _app() -> Any:
     try:
-        from tidelog.serving import app, connections
-
-        return app, connections
+        from tidelog.serving import app
     except ModuleNotFoundError as error:
         raise ExportError(f"serving needs an extra ({error}). fix: {install('serve')}") from error
+    return app
 
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), backlog=BACKLOG)
+        return socket.create_server((host, port))
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--host {host} --port {port} cannot be opened: {error}") from error
 

@@ -2,9 +2,9 @@
 
 It needs NumPy and safetensors, starts in a fraction of a second, and executes no code from a file.
 
-`loading` (NumPy) and `session` (onnxruntime) load what `artefact_files` reads from disk: a `recipe` of nodes, which
-`networks`, `policy_heads` and `history_encoders` compute. `policy` acts on what `observations` reads; `recommender` and
-`ranking` return lists of items.
+`loading` loads what `artefact_files` reads from disk: a `recipe` of nodes, which `networks`, `policy_heads` and
+`history_encoders` compute. `policy` acts on what `observations` reads; `recommender` and `ranking` return lists of
+items.
 """
 
 from tidelog.runtime.loading import load

@@ -21,7 +21,7 @@ from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
 from tidelog.runtime.ranking import GAPS, Ranker
 from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
-from tidelog.runtime.recommender import Ranks, Recommender
+from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.types import (
     ActionSpace,
@@ -40,7 +40,6 @@ from tidelog.types import (
 
 NumpyArray = np.ndarray[Any, Any]
 Fit = TypeVar("Fit")
-Lists = TypeVar("Lists", bound=Ranks)
 Rate = Callable[[Mapping[str, NumpyArray]], NumpyArray]
 BUDGET = 1 << 26  # intermediate numbers of one row
 CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
@@ -71,8 +70,10 @@ def load_saved(saved: Saved) -> Policy | Recommender:
     try:
         arrays = saved.arrays()
         recipe = restore_arrays(saved.manifest["recipe"], arrays, saved.where)
-        check_sizes(recipe, saved.spec, arrays, saved.where)
-        return _ranking_policy(saved, recipe) if recipe["act"]["kind"] == RANKING else _acting_policy(saved, recipe)
+        _check_sizes(recipe, saved.spec, arrays, saved.where)
+        if recipe["act"]["kind"] == RANKING:
+            return Recommender(saved, _checked_ranker(recipe, saved.spec, saved.where))
+        return _acting_policy(saved, recipe)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}. fix: export the policy again") from error
 
@@ -92,22 +93,15 @@ def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
         return np.asarray(smallest(np, values, scaled(leaves)), np.float64) * factor + constant
 
     rated = None if values is None else rate
-    check_outputs(make, rated, recipe["carry"], spec, saved.where)
+    _check_outputs(make, rated, recipe["carry"], spec, saved.where)
     chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
     return Policy(saved, make, rated, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
-
-
-def _ranking_policy(saved: Saved, recipe: Recipe) -> Recommender:
-    def make() -> Ranker:
-        return Ranker(ranking_functions(recipe["act"]))
-
-    return Recommender(saved, check_lists(make, saved.spec, saved.where))
 
 
 # Checks of a recipe, before it is used.
 
 
-def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
+def _check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
     """Raise CheckpointError where a spec has larger sizes than its arrays allow, before any computation.
 
     An incomplete or invalid manifest must not make a runtime reserve memory.
@@ -181,7 +175,7 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
-def check_outputs(
+def _check_outputs(
     make: Callable[[PolicyInputs], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str
 ) -> None:
     """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
@@ -216,13 +210,13 @@ def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> No
         )
 
 
-def check_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
+def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
     """Return a recipe's ranker after a test on an empty history and each kind of event; CheckpointError as above."""
     kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
     events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
 
-    def rank() -> Lists:
-        ranker = make()
+    def rank() -> Ranker:
+        ranker = Ranker(ranking_functions(recipe["act"]))
         if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
             raise ValueError(f"its table has {ranker.items} items, unlike the spec")
         who = spec.observation.get("user")

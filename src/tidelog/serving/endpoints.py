@@ -32,8 +32,6 @@ CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown", "diversity")
 ONE_LIST = ("history", "events", "user", *CHOICES, "because", "times", "now", "user_id")
 MANY_LISTS = ("histories", "events", "users", *CHOICES, "because", "times", "now", "user_ids")
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
-QUICK_ROWS = 8  # rows of a quick answer
-QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
 MOST_ITEMS = 100_000  # items in one answer
 DIVERSITY = 20  # scores of the search that take the time of one similarity, which reads a vector of its own
 LARGEST = 3e38  # largest float32, about
@@ -99,10 +97,6 @@ class ActEndpoint:
             _memory(memory, single, self.policy, len(rows), fields[2]),
             _seed(body.get("seed")),
         )
-
-    def quick(self, asked: ParsedRequest) -> bool:
-        """Return whether the computation is faster than a thread switch."""
-        return asked.rows <= QUICK_ROWS
 
     def compute(self, asked: ParsedRequest) -> dict[str, Any]:
         """Return the answer to a request: actions by label, with their codes, where the log has labels."""
@@ -207,11 +201,6 @@ class RecommendEndpoint:
                 f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here. "
                 f"fix: send less of {', '.join(parts)}",
             )
-
-    def quick(self, asked: ListRequest) -> bool:
-        """Return whether the computation is faster than a thread switch."""
-        work = asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10)))
-        return not asked.because and work <= QUICK_SCORES
 
     def compute(self, asked: ListRequest) -> dict[str, Any]:
         """Return items and scores [B, k], best first; where asked for also each item's reason and what it does."""

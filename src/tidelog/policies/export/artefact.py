@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +15,20 @@ from tidelog.data.log import Log
 from tidelog.disk import write_file
 from tidelog.errors import ExportError, SpecError
 from tidelog.policies.export.onnx import onnx_file
-from tidelog.policies.export.parity import READ, ROWS, bound_of, check_parity, compare_runtimes
+from tidelog.policies.export.parity import (
+    READ,
+    ROWS,
+    Answer,
+    answers_of,
+    bound_of,
+    check_parity,
+    compare_runtimes,
+    onnx_answers,
+)
 from tidelog.policies.policy import Policy, artefact_contents, load_policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.runtime.artefact_files import ONNX, Saved, check_target, write
-from tidelog.runtime.loading import load
-from tidelog.runtime.session import load_onnx
+from tidelog.runtime.loading import load_saved
 
 Tell = Callable[[str, float], None]
 TRACING = "writing the ONNX file (the policy is traced)"
@@ -60,7 +69,7 @@ class Logged(NamedTuple):
 
 
 def has_onnx() -> bool:
-    """Return whether the extra for writing and reading ONNX is installed."""
+    """Return whether the extra for writing and checking ONNX is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("jax2onnx", "onnx", "onnxruntime"))
 
 
@@ -123,14 +132,17 @@ def export_onnx(
 
 
 def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
-    """Compare the runtimes of an artefact again; ExportError where one exceeds the artefact's stated bound."""
+    """Compare the runtimes of an artefact again; ExportError where one exceeds the artefact's stated bound.
+
+    onnxruntime runs the artefact's ONNX file, whatever it holds: only for artefacts of those whom you trust.
+    """
     policy, saved = load_policy(path), Saved(path)
-    if saved.manifest["recipe"] is None and saved.manifest["onnx"] is None:
+    if saved.manifest["recipe"] is None:
         raise ExportError(
             f"{path} contains a custom module; only the JAX runtime can run it. fix: use the networks of tidelog"
         )
     record = compare_runtimes(
-        policy, _readers(path, saved.manifest), bound_of(policy, saved.manifest), *(logged or (None, None))
+        policy, _runtimes(policy, saved), bound_of(policy, saved.manifest), *(logged or (None, None))
     )
     check_parity(record, _readers_in(record), str(path))
     return record
@@ -149,13 +161,18 @@ def _compared(
         temporary = Path(folder.name) / "policy"
         write(temporary, files, manifest)
         return compare_runtimes(
-            policy, _readers(temporary, manifest), bound_of(policy, manifest), *(logged or (None, None))
+            policy, _runtimes(policy, Saved(temporary)), bound_of(policy, manifest), *(logged or (None, None))
         )
 
 
-def _readers(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
-    readers = {} if manifest["recipe"] is None else {"numpy": load(path)}
-    return readers if manifest["onnx"] is None else {**readers, "onnx": load_onnx(path)}
+def _runtimes(policy: Policy, saved: Saved) -> dict[str, Answer]:
+    """Return the answers of the other runtimes that can run a saved policy."""
+    runtimes: dict[str, Answer] = {}
+    if saved.manifest["recipe"] is not None:
+        runtimes["numpy"] = partial(answers_of, load_saved(saved))
+    if saved.manifest["onnx"] is not None:
+        runtimes["onnx"] = onnx_answers(policy, saved.read(ONNX), f"{saved.path}/{ONNX}")
+    return runtimes
 
 
 def _readers_in(record: Mapping[str, Any]) -> list[str]:

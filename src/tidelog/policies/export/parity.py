@@ -7,23 +7,29 @@ one may be chosen. The bounds below limit both differences; they are written int
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import importlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
-from tidelog.errors import ExportError
+from tidelog.errors import ExportError, install
+from tidelog.policies.policy import recipe_of
 from tidelog.runtime.observations import column_names, fill_features
-from tidelog.runtime.ranking import GAPS
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec
+from tidelog.runtime.ranking import GAPS, fit_length
+from tidelog.runtime.recipe import no_noise, noise_of
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 ROWS = 256  # number of random observations, and largest number of logged ones
 STEPS = 3  # consecutive steps of a recurrent policy
 LENGTH = 10  # largest length of lists
 READ = 50  # largest length of random histories
-Leaves = dict[str, np.ndarray[Any, Any]]
+QUIET = 3  # onnxruntime warns about inputs with defaults; they are intended
+KINDS = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(bool)": np.bool_}
+Leaves: TypeAlias = dict[str, np.ndarray[Any, Any]]
+Answer: TypeAlias = Callable[[Leaves, Any], dict[str, np.ndarray[Any, Any]]]  # observations and masks to `answers_of`
 
 
 @dataclass(frozen=True)
@@ -61,20 +67,20 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
 
 
 def compare_runtimes(
-    policy: Any, others: Mapping[str, Any], bound: Bound, logged: Leaves | None, masks: Any
+    policy: Any, others: Mapping[str, Answer], bound: Bound, logged: Leaves | None, masks: Any
 ) -> dict[str, Any]:
     """Return the parity record of the policy's other runtimes: their difference from JAX, and whether it holds."""
     sets = {"random": (random_observations(policy), random_masks(policy))}
     if logged is not None:
         sets["logged"] = (logged, masks)
     with jax.default_matmul_precision("highest"):
-        expected = {name: _answers(policy, *inputs) for name, inputs in sets.items()}
+        expected = {name: answers_of(policy, *inputs) for name, inputs in sets.items()}
     record: dict[str, Any] = {
         "bound": asdict(bound),
         "rows": {name: _count(inputs[0]) for name, inputs in sets.items()},
     }
-    for reader, other in others.items():
-        distances = {name: _distance(policy, expected[name], _answers(other, *inputs)) for name, inputs in sets.items()}
+    for reader, answer in others.items():
+        distances = {name: _distance(policy, expected[name], answer(*inputs)) for name, inputs in sets.items()}
         holds = (one["difference"] <= bound.difference and one["apart"] <= bound.apart for one in distances.values())
         record[reader] = {**distances, "holds": all(holds)}
     return record
@@ -148,7 +154,7 @@ def _count(leaves: Leaves) -> int:
     return len(next(iter(leaves.values())))
 
 
-def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any, Any]]:
+def answers_of(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return actions of consecutive steps [steps, B, ...] and probabilities [B, A] of discrete ones; lists [B, k]."""
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
@@ -162,6 +168,74 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
     if isinstance(reader.spec.action, Discrete):
         answers["probabilities"] = reader.probabilities(leaves, mask, memory)
     return answers
+
+
+def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
+    """Return what answers as `answers_of` does with the ONNX file of a policy, computed by onnxruntime.
+
+    Raises ExportError without onnxruntime, or where it cannot run the file.
+    """
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise ExportError(f"checking an ONNX file needs onnxruntime ({error}). fix: {install('onnx')}") from error
+    options = runtime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = QUIET, 1
+    session = _run(where, lambda: runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"]))
+    inputs = {one.name: one for one in (*session.get_inputs(), *session.get_overridable_initializers())}
+    required, outputs = {one.name for one in session.get_inputs()}, [one.name for one in session.get_outputs()]
+
+    def run(feeds: Leaves) -> Leaves:
+        feeds = {name: np.asarray(values, KINDS[inputs[name].type]) for name, values in feeds.items()}
+        return dict(zip(outputs, session.run(outputs, feeds), strict=True))
+
+    def lists(leaves: Leaves, mask: Any) -> Leaves:
+        ranker, steps = policy.ranker(), inputs["history"].shape[1]
+        feeds = {"history": fit_length(leaves["item"], steps), "event": fit_length(leaves["event"], steps)}
+        known = {"user": leaves["user"], "gap": fit_length(leaves["gap"], steps), "user_id": leaves["user_id"]}
+        feeds |= {name: values for name, values in known.items() if name in inputs}
+        found = run(feeds if mask is None else feeds | {"mask": mask[:, 1:]})
+        k = min(LENGTH, ranker.width, ranker.items)
+        return {"action": found["item"][None, :, :k], "score": found["score"][:, :k]}
+
+    def actions(leaves: Leaves, mask: Any) -> Leaves:
+        recipe, spec, rows = recipe_of(policy), policy.spec, _count(leaves)
+        feeds = {name: _raw_columns(leaf, leaves[name]) for name, leaf in spec.observation.items()}
+        feeds |= {} if mask is None else {"mask": mask}
+        feeds |= {"carry": np.zeros((rows, recipe["carry"]), np.float32)} if "carry" in inputs else {}
+        noise = noise_of(recipe, spec)
+        if "noise" in required and noise is not None:  # the file has no default where the policy samples
+            feeds["noise"] = np.repeat(no_noise(recipe, noise), rows, axis=1 if noise.kind == "latents" else 0)
+        acted = []
+        for _ in range(STEPS if policy.is_recurrent else 1):
+            found = run(feeds)
+            acted.append(found["action"])
+            feeds |= {"carry": found["next_carry"]} if policy.is_recurrent else {}
+        answers = {"action": np.stack(acted)}
+        return answers | ({"probabilities": run(feeds)["probabilities"]} if isinstance(spec.action, Discrete) else {})
+
+    answer = lists if isinstance(policy.spec.action, Catalogue) else actions
+    return lambda leaves, mask: _run(where, lambda: answer(leaves, mask))
+
+
+def _run(where: str, call: Callable[[], Any]) -> Any:
+    """Return what a call that uses onnxruntime returns; ExportError where it fails."""
+    try:
+        return call()
+    except Exception as error:  # onnxruntime documents no common base of its errors
+        raise ExportError(f"{where}: onnxruntime cannot run it: {error!r}. fix: export the policy again") from error
+
+
+def _raw_columns(leaf: Leaf, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the columns [B, K] of a leaf as the file reads them: NaN where a flag marks a missing value."""
+    if not isinstance(leaf, Vector) or not leaf.fills:
+        return values
+    places = {name: place for place, name in enumerate(leaf.names)}
+    columns = values[:, [places[name] for name in column_names(leaf)]].copy()
+    for column, name in enumerate(column_names(leaf)):
+        if f"{name} missing" in places:
+            columns[values[:, places[f"{name} missing"]] == 1, column] = np.nan
+    return columns
 
 
 def _distance(policy: Any, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, float]:
