@@ -183,8 +183,8 @@ MUTATIONS = [
     Mutation(
         "bcq: the perturbation lowers the value",
         "algorithms/bcq.py",
-        "\"perturbation\": -batch.mean(",
-        "\"perturbation\": batch.mean(",
+        '"perturbation": -batch.mean(',
+        '"perturbation": batch.mean(',
         "tests/golden/test_vae.py tests/limits/test_bcq.py",
     ),
     Mutation(
@@ -373,8 +373,8 @@ MUTATIONS = [
     Mutation(
         "short form: no burn-in",
         "algorithms/core/short_form.py",
-        "Window(unit, setting(config, \"window\"), setting(config, \"burn_in\"))",
-        "Window(unit, setting(config, \"window\"))",
+        'Window(unit, setting(config, "window"), setting(config, "burn_in"))',
+        'Window(unit, setting(config, "window"))',
         "tests/conformance/test_fields.py",
     ),
     Mutation(
