@@ -136,10 +136,8 @@ class Shuffled(NamedTuple):
 class Epochs:
     """Every sample once in each epoch, in a new random order each epoch; the batch size divides their number.
 
-    The order does not depend on feedback, so the next batches are known in advance.
+    The order does not depend on feedback.
     """
-
-    foreseen: ClassVar[bool] = True
 
     def init(self, count: int, key: jax.Array | None = None) -> Shuffled:
         """Return the order of the first epoch, from the key only."""

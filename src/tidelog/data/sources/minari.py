@@ -25,8 +25,18 @@ from tidelog.data.sources.hdf5_datasets import check_memory, own_datasets
 from tidelog.input_files import check_regular, parse_json, read_regular
 from tidelog.memory import shortage
 
-_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, ArithmeticError,
-           MemoryError, ImportError)  # fmt: skip
+_BROKEN = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+    ImportError,
+)
 _DATA_SET = "a Minari data set"
 _LARGEST_METADATA = 1 << 26  # bytes
 _LARGEST_CODE = 2**31 - 1

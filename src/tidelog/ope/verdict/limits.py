@@ -43,16 +43,16 @@ class Limits:
     groups: int = 10_000  # largest number of groups of episodes that the bootstrap resamples
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None and field.name in OPTIONAL:
+        for limit in fields(self):
+            value = getattr(self, limit.name)
+            if value is None and limit.name in OPTIONAL:
                 continue
-            whole = field.type == "int"
+            whole = limit.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value != value:
-                raise ConfigError(f"{field.name} = {value!r}: expected a {'whole ' * whole}number")
-            low, high = _RANGES[field.name]
+                raise ConfigError(f"{limit.name} = {value!r}: expected a {'whole ' * whole}number")
+            low, high = _RANGES[limit.name]
             if not low <= value <= high:
-                raise ConfigError(f"{field.name} = {value}: expected {low:g} to {high:g}")
+                raise ConfigError(f"{limit.name} = {value}: expected {low:g} to {high:g}")
 
     def looser(self) -> list[str]:
         """Return the limits that allow more than the defaults do, each with both numbers."""

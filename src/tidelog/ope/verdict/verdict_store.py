@@ -228,10 +228,10 @@ def _estimate(row: Mapping[str, Any]) -> Estimate:
 
 def _support(content: Mapping[str, Any]) -> Support:
     known: dict[str, Any] = {}
-    for field in fields(Support):
-        value, optional = content[field.name], "None" in str(field.type)
-        kind = _whole if str(field.type) == "int" else _number
-        known[field.name] = None if value is None and optional else kind(value)
+    for part in fields(Support):
+        value, optional = content[part.name], "None" in str(part.type)
+        kind = _whole if str(part.type) == "int" else _number
+        known[part.name] = None if value is None and optional else kind(value)
     return Support(**known)
 
 

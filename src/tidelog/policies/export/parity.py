@@ -27,7 +27,12 @@ STEPS = 3  # consecutive steps of a recurrent policy
 LENGTH = 10  # largest length of lists
 READ = 50  # largest length of random histories
 QUIET = 3  # onnxruntime warns about inputs with defaults; they are intended
-KINDS = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(uint8)": np.uint8, "tensor(bool)": np.bool_}
+TENSOR_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(int32)": np.int32,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
 Leaves: TypeAlias = dict[str, np.ndarray[Any, Any]]
 Answer: TypeAlias = Callable[[Leaves, Any], dict[str, np.ndarray[Any, Any]]]  # observations and masks to `answers_of`
 
@@ -186,7 +191,7 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
     required, outputs = {one.name for one in session.get_inputs()}, [one.name for one in session.get_outputs()]
 
     def run(feeds: Leaves) -> Leaves:
-        feeds = {name: np.asarray(values, KINDS[inputs[name].type]) for name, values in feeds.items()}
+        feeds = {name: np.asarray(values, TENSOR_TYPES[inputs[name].type]) for name, values in feeds.items()}
         return dict(zip(outputs, session.run(outputs, feeds), strict=True))
 
     def lists(leaves: Leaves, mask: Any) -> Leaves:
