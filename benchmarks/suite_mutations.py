@@ -70,8 +70,8 @@ MUTATIONS = [
     Mutation(
         "advantages: bootstrap at a terminal",
         "losses/returns.py",
-        "discount * jnp.where(terminated, 0.0, following_value) - value",
-        "discount * following_value - value",
+        "td_error = reward + discount * jnp.where(terminated, 0.0, following_value) - value",
+        "td_error = reward + discount * following_value - value",
         "tests/golden/test_returns.py",
     ),
     Mutation(
@@ -253,9 +253,9 @@ MUTATIONS = [
     Mutation(
         "ppg: the auxiliary phase comes one round early",
         "algorithms/ppg.py",
-        "due = (round + 1) % config.policy_iterations == 0",
-        "due = round % config.policy_iterations == 0",
-        "tests/limits/test_ppg.py",
+        "if (round + 1) % config.policy_iterations:",
+        "if round % config.policy_iterations:",
+        "tests/algorithms/test_schedule_of_ppg.py",
     ),
     Mutation(
         "off-policy ppg: ratio to the behaviour policy, not to the proximal one",
