@@ -16,7 +16,7 @@ from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
-from tidelog.algorithms import bc as bc_page
+from tidelog.algorithms.core import short_form
 from tidelog.ope.verdict.verdict_store import held_out_part
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.sinks import read_rows
@@ -93,8 +93,8 @@ def test_reports_do_not_depend_on_chunks(run, origin, monkeypatch):
 
 @pytest.mark.full
 def test_a_step_is_traced_once(origin, monkeypatch):
-    traces, step = [], bc_page.step
-    monkeypatch.setattr(bc_page, "step", lambda *inputs: traces.append(1) or step(*inputs))
+    traces, step = [], short_form.step
+    monkeypatch.setattr(short_form, "step", lambda *inputs: traces.append(1) or step(*inputs))
     tl.fit(tl.BC(hidden=(7,), batch_size=9), origin, 20, progress=False)  # sizes that no other test has
     assert len(traces) == 1
 
@@ -395,7 +395,7 @@ def test_a_target_that_follows_nothing_known_is_named():
 @pytest.mark.full
 def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):
     for part, source, algorithm, message in (
-        ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_state, step, updates"),
+        ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_states, step, updates"),
         ("critic", values.folder, iql(hidden=(4, 4)), r"expected float32\["),
         ("critic", values.folder, iql(critics=3), "has 14 arrays, expected the 21 of this algorithm"),
         ("critic", tmp_path, iql(), "has no complete checkpoint"),

@@ -48,7 +48,7 @@ from tidelog.algorithms.bcq_candidates import (
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.choosing_actions import in_blocks
 from tidelog.algorithms.core.hyperparameters import MAIN, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.short_form import NetworkMaker, follow_targets, gradient_steps
@@ -177,7 +177,7 @@ class BCQ:
         error = reconstruction_error(decoded, row.action)  # [B]
         divergence = self.kl_reduction(normal_divergence(mean, log_std))  # [B]
 
-        target = target_value(self, jax.lax.stop_gradient(state), row, noise.after)  # [B]
+        target = target_value(self, frozen(state), row, noise.after)  # [B]
         q = state.critic(row.observation, row.action, **row.window)  # [E, B]
         td_error = jnp.abs(q - target)
 

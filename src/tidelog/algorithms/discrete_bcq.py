@@ -36,7 +36,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.short_form import NetworkMaker
@@ -204,7 +204,7 @@ class DiscreteBCQ:
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[Any, jax.Array], dict[str, Any]]:
         """Return the sum of TD error, imitation error and logit penalty, and the metrics."""
         row: Transition = batch.data
-        target = target_value(self, jax.lax.stop_gradient(state), row)  # [B]
+        target = target_value(self, frozen(state), row)  # [B]
         values = state.critic.all_actions(row.observation, **row.window)  # [B, A]
         logits = seeing(state)(row.observation, **row.window).logits  # [B, A]
         q = pick(values, row.action)

@@ -126,6 +126,14 @@ def tree_where(due: jax.Array, before: Network, after: Network) -> Network:
     return chosen
 
 
+def frozen(network: Network) -> Network:
+    """Return the network as a constant for gradients."""
+    constants: Network = jax.tree.map(
+        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, network
+    )
+    return constants
+
+
 def copied(network: Network) -> Network:
     """Copy the network into its own buffers: training donates the state's buffers, the user's must stay valid."""
     copy: Network = jax.tree.map(lambda leaf: duplicate(leaf) if eqx.is_array(leaf) else leaf, network)
