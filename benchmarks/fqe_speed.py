@@ -33,7 +33,7 @@ REPEATS = 5
 class CriticPart:
     """IQL whose actor and V stand still."""
 
-    iql: tl.IQL
+    iql: Any  # with the methods that `register` adds
 
     def stores(self, spec: Any) -> Any:
         return self.iql.stores(spec)

@@ -29,9 +29,9 @@ from tidelog.algorithms.off_policy_ppg import (
 from tidelog.algorithms.phasic import (
     apply_in_blocks,
     auxiliary_loss,
-    drift,
-    freeze,
     gradient_update,
+    kl_after,
+    record_old_policy,
     scale_rewards,
     standardise,
 )
@@ -118,7 +118,15 @@ class Stored(tl.OffPolicyPPG):
         return (
             Phase("store", fresh, _nothing, losses, lambda h, round: 1, estimate, into="policy"),
             Phase("policy", {"policy": one, "value": one}, stored_step, losses, _policy_updates),
-            Phase("auxiliary", again, stored_auxiliary_step, auxiliary_losses, _auxiliary_updates, freeze, drift),
+            Phase(
+                "auxiliary",
+                again,
+                stored_auxiliary_step,
+                auxiliary_losses,
+                _auxiliary_updates,
+                record_old_policy,
+                kl_after,
+            ),
         )
 
 
