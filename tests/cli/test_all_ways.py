@@ -178,10 +178,8 @@ def test_two_runs_share_their_rules_and_runs_of_other_episodes_do_not(here, tide
 
 def test_the_rules_of_a_run_are_learnt_once_and_are_the_same_each_time(here, tidelog, monkeypatch):
     stored = {path.name: path.read_text() for path in (here / "run" / "rules").iterdir()}
-    calls = []
-    monkeypatch.setattr(
-        run_rules, "simple_rules", lambda *how, **more: calls.append(how) or tl.simple_rules(*how, **more)
-    )
+    calls, learn = [], tl.simple_rules
+    monkeypatch.setattr(run_rules, "simple_rules", lambda *how, **more: calls.append(how) or learn(*how, **more))
     assert tidelog("judge", "run", *QUICK).code == 0
     assert calls == []
     record = run_rules.Record.read(here / "run")
