@@ -619,7 +619,7 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
 
     from tidelog.algorithms.bc import State
     from tidelog.data.scaling import Scaler
-    from tidelog.networks.distributions import Gaussian
+    from tidelog.networks.actors import Gaussian
     from tidelog.policies.policy import Policy
 
     class Means(eqx.Module):

@@ -34,12 +34,11 @@ import polars as pl
 import tidelog as tl
 from tidelog.envs.functional import CopyStep
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.export.artefact import export
-from tidelog.recommend.interactions.held_out import next_events
-from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
+from tidelog.policies.export import export
+from tidelog.recommend.evaluate import ItemKNN, Markov, OwnFrequency, Popularity, compare
+from tidelog.recommend.interactions import next_events
 from tidelog.runtime import load as load_runtime
-from tidelog.training.runs.record import this_machine
+from tidelog.training.record import this_machine
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
 Case = Callable[[Path], Any]

@@ -30,14 +30,13 @@ from benchmarks.keep import keep
 from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
-from tidelog.ope.assumptions.independence import with_detected_clusters
-from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.estimators.support import Support
-from tidelog.ope.evidence.target import as_policy, kernel_density, kernel_draws
-from tidelog.ope.verdict.checks import Finding, Reuse
-from tidelog.ope.verdict.comparison import Settings, comparisons_of
-from tidelog.ope.verdict.decide import Undecided, apply_limits, evaluate, reported_difference
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.assumptions import with_detected_clusters
+from tidelog.ope.decide import Finding, Reuse, Undecided, apply_limits, evaluate, reported_difference
+from tidelog.ope.estimate import Supports
+from tidelog.ope.estimators import Support
+from tidelog.ope.judge import Settings, comparisons_of
+from tidelog.ope.policies import as_policy, kernel_density, kernel_draws
+from tidelog.ope.verdict import Limits
 from tidelog.policies.rollout import log_of
 from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous

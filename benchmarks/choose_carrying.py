@@ -23,7 +23,7 @@ from scipy.stats import binomtest
 from benchmarks.calibration import Table, cartpole, decision, evidence, lookup, made_log, row, shown_of, summary, world
 from benchmarks.keep import keep
 from benchmarks.side_by_side import side_by_side
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict import Limits
 
 COMMAND = "python -m benchmarks.choose_carrying"
 GRID = (0.0, 4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0, 30.0)

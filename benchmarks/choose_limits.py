@@ -35,14 +35,15 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.ope.verdict.checks import few_episodes_finding, support_findings
-from tidelog.ope.verdict.decide import (
+from tidelog.ope.decide import (
     Undecided,
     apply_limits,
+    few_episodes_finding,
     reported_difference,
+    support_findings,
     unshown_share_findings,
 )
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict import Limits
 
 NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"

@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tidelog.training.runs.curves import Rows, series
+from tidelog.training.metrics import Rows, series
 
 
 def draw_curves(

@@ -16,11 +16,10 @@ import numpy as np
 
 import tidelog as tl
 from tidelog.cli import main
-from tidelog.data.io.readers import read_any
-from tidelog.ope.rules import has_rules
-from tidelog.ope.run_rules import rules_of_run
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.record import Record
+from tidelog.data.read import read_any
+from tidelog.ope.rules import has_rules, rules_of_run
+from tidelog.training.record import Record
+from tidelog.training.run import policy_of_run
 
 PROGRAMS_OF = 20  # trainings whose compiled programs stay in this process; those of hundreds do not fit
 _MADE = itertools.count()

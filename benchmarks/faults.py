@@ -23,7 +23,7 @@ from tests.faults.simulated_disk import put_tree
 from tests.training.runs import all_of, chunks_of, finish
 from tidelog import collect, load
 from tidelog.algorithms.names import names
-from tidelog.data.io.readers import read_any
+from tidelog.data.read import read_any
 
 NAME, COMMAND = "faults", "python -m benchmarks.faults"
 RESUMED, RESUMED_OF_EACH = 40, 3

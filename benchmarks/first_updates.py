@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidelog.garbage import import_without_gc
+from tidelog._machine import import_without_gc
 
 if __name__ == "__main__":
     fit = import_without_gc("tidelog.training.fit").fit  # as `tl.fit` is imported

@@ -14,15 +14,14 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from benchmarks.speed import rate_of, synthetic_log
-from tidelog.algorithms.core.contract import Feedback, Phase
-from tidelog.algorithms.core.short_form import follow_targets, gradient_steps
+from tidelog.algorithms.contract import Feedback, Phase
+from tidelog.algorithms.short_form import follow_targets, gradient_steps
 from tidelog.data.scaling import Scaler
-from tidelog.ope.evidence.evidence import Target
-from tidelog.ope.models.fqe import FQE
-from tidelog.ope.models.function_approximation import evaluation_log
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.members import Member
-from tidelog.training.engine.stores import stores_of
+from tidelog.ope.evidence import Target
+from tidelog.ope.networks import FQE, evaluation_log
+from tidelog.training.engine import Engine
+from tidelog.training.loop import Member
+from tidelog.training.stores import stores_of
 
 COMMAND = "python -m benchmarks.fqe_speed"
 REPEATS = 5

@@ -192,7 +192,7 @@ def seed_mapping(folder: Path) -> None:
 
 
 def seed_log(folder: Path) -> None:
-    from tidelog.data.io.readers import read_log
+    from tidelog.data.read import read_log
 
     read_log(frame(), {**MAPPING, "extra": ["l"]}).save(folder / "log")
 
@@ -205,7 +205,7 @@ def seed_interactions(folder: Path) -> None:
 
 
 def seed_saved_interactions(folder: Path) -> None:
-    from tidelog.recommend.interactions.readers import read_interactions
+    from tidelog.recommend.read import read_interactions
 
     seed_interactions(folder)
     read_interactions(folder / "log.csv", **ROLES, item_features=folder / "f.csv").save(folder / "log")
@@ -273,9 +273,8 @@ def _take_signed(run: Path, folder: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric import ed25519
 
     import tidelog as tl
-    from tidelog.policies.export.artefact import export
-    from tidelog.training.runs.provenance import provenance_of
-    from tidelog.training.runs.record import Record
+    from tidelog.policies.export import export
+    from tidelog.training.record import Record, provenance_of
 
     private = ed25519.Ed25519PrivateKey.generate()
     plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
@@ -336,7 +335,7 @@ def _take_judged(run: Path, folder: Path) -> None:
     from tests.ope.cases import QUICK
     from tests.ope.noise import noise, random_policies
     from tidelog import judge
-    from tidelog.ope.verdict.verdict_store import store_verdict
+    from tidelog.ope.verdict import store_verdict
 
     _take_record(run, folder)
     (folder / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes())
@@ -351,7 +350,7 @@ def _take_declared(run: Path, folder: Path) -> None:
     from tests.ope.cases import QUICK
     from tests.ope.noise import noise, random_policies
     from tidelog import judge, load
-    from tidelog.policies.declared import remember
+    from tidelog.policies.policy import remember
 
     _take_record(run, folder)
     _take_checkpoint(run, folder)
@@ -370,9 +369,9 @@ def seed_ledger(folder: Path) -> None:
 
 
 def seed_json(folder: Path) -> None:
-    from tidelog.data.io.readers import read_log
-    from tidelog.data.overlap import Sketch
+    from tidelog.data.read import read_log
     from tidelog.data.scaling import Scaler
+    from tidelog.data.statistics import Sketch
 
     log = read_log(frame(), MAPPING)
     parts: dict[str, Any] = {
@@ -390,7 +389,7 @@ def seed_json(folder: Path) -> None:
 
 def reported(source: Any, mapping: Any) -> bool:
     """Whether the report has no error; Contradiction unless reading agrees with it."""
-    from tidelog.data.io.readers import read_any, validate
+    from tidelog.data.read import read_any, validate
     from tidelog.errors import LogError, TidelogError
 
     report = validate(source, mapping)
@@ -419,7 +418,7 @@ def read_mapping(folder: Path) -> bool:
 
 
 def read_saved_log(folder: Path) -> bool:
-    from tidelog.data.io.readers import open_log
+    from tidelog.data.read import open_log
     from tidelog.errors import TidelogError
 
     try:
@@ -434,7 +433,7 @@ def read_saved_log(folder: Path) -> bool:
 
 
 def read_interaction_table(folder: Path) -> bool:
-    from tidelog.recommend.interactions.readers import read_interactions, validate_interactions
+    from tidelog.recommend.read import read_interactions, validate_interactions
 
     roles = {**ROLES, "item_features": folder / "f.csv"}
     report = validate_interactions(folder / "log.csv", **roles)
@@ -443,8 +442,8 @@ def read_interaction_table(folder: Path) -> bool:
 
 
 def read_saved_interactions(folder: Path) -> bool:
-    from tidelog.recommend.interactions.log import text
-    from tidelog.recommend.interactions.readers import open_interactions
+    from tidelog.recommend.interactions import text
+    from tidelog.recommend.read import open_interactions
 
     log = open_interactions(folder / "log")
     text(log)
@@ -455,7 +454,7 @@ def read_saved_interactions(folder: Path) -> bool:
 def read_pictures(folder: Path) -> bool:
     import polars as pl
 
-    from tidelog.data.io.readers import validate
+    from tidelog.data.read import validate
 
     table = frame().with_columns(i=pl.Series([str(folder / ("0.png", "1.jpg")[row % 2]) for row in range(6)]))
     return validate(table, {**MAPPING, "observation": ["o", "i"], "image": "i"}).ok
@@ -463,7 +462,7 @@ def read_pictures(folder: Path) -> bool:
 
 def read_policy(name: str) -> Callable[[Path], bool]:
     def read(folder: Path) -> bool:
-        from tidelog.runtime.loading import load
+        from tidelog.runtime.load import load
 
         load(folder / name).act({"observation": np.zeros((1, 2), np.float32)})
         return True
@@ -473,7 +472,7 @@ def read_policy(name: str) -> Callable[[Path], bool]:
 
 def read_record(folder: Path) -> bool:
     from tidelog.sinks import read_rows, read_tracker_runs
-    from tidelog.training.runs.record import Record
+    from tidelog.training.record import Record
 
     record = Record.read(folder)
     record.algorithms()
@@ -485,7 +484,7 @@ def read_record(folder: Path) -> bool:
 @cache
 def table_logs() -> tuple[Any, Any]:
     """The log of the table, and one whose episodes have one step."""
-    from tidelog.data.io.readers import read_log
+    from tidelog.data.read import read_log
 
     steps = {name: value for name, value in MAPPING.items() if name not in ("episode", "step", "time", "terminated")}
     return read_log(frame(), MAPPING), read_log(frame(), steps)
@@ -493,7 +492,7 @@ def table_logs() -> tuple[Any, Any]:
 
 def read_propensity_files(folder: Path) -> bool:
     from tidelog.errors import TidelogError
-    from tidelog.ope.evidence.propensity_file import read_propensities
+    from tidelog.ope.propensities import read_propensities
 
     read = 0
     for log, name in zip(table_logs(), ("p.csv", "rows.parquet"), strict=True):
@@ -509,7 +508,7 @@ def read_propensity_files(folder: Path) -> bool:
 
 def read_signed(folder: Path) -> bool:
     from tidelog.errors import TidelogError
-    from tidelog.runtime.artefact_files import Saved
+    from tidelog.runtime.artefact import Saved
 
     key, read = folder / "key.pem", 0
     for name in ("policy", "policy.zip"):
@@ -554,9 +553,9 @@ def read_config_file(folder: Path) -> bool:
 def endpoint(lists: bool) -> Any:
     """What answers requests, for a policy that is trained in this process."""
     import tidelog as tl
-    from tidelog.data.io.readers import read_log
-    from tidelog.recommend.interactions.readers import read_interactions
-    from tidelog.runtime.loading import load
+    from tidelog.data.read import read_log
+    from tidelog.recommend.read import read_interactions
+    from tidelog.runtime.load import load
     from tidelog.serving.endpoints import ActEndpoint, RecommendEndpoint
 
     with tempfile.TemporaryDirectory() as made:
@@ -590,7 +589,7 @@ def answer(lists: bool) -> Callable[[Path], bool]:
 
 
 def read_checkpoint(folder: Path) -> bool:
-    from tidelog.training.runs.checkpoints import Checkpoints, read_member
+    from tidelog.training.record import Checkpoints, read_member
 
     read_member(folder, 0)
     Checkpoints(folder / "checkpoints", 1).memory()
@@ -598,8 +597,8 @@ def read_checkpoint(folder: Path) -> bool:
 
 
 def read_judged(folder: Path) -> bool:
-    from tidelog.ope.verdict.verdict_store import read_verdicts
-    from tidelog.report.saved import read_runs
+    from tidelog.ope.verdict import read_verdicts
+    from tidelog.report.runs import read_runs
 
     verdicts = read_verdicts(folder / "verdicts")
     (saved,) = read_runs([folder])
@@ -610,7 +609,7 @@ def read_judged(folder: Path) -> bool:
 
 
 def read_declared(folder: Path) -> bool:
-    from tidelog.training.runs.policies import policy_of_run
+    from tidelog.training.run import policy_of_run
 
     _ = policy_of_run(folder).acting
     return True
@@ -624,7 +623,7 @@ def judged_log() -> Any:
 
 
 def read_ledger(folder: Path) -> bool:
-    from tidelog.ope.verdict.ledger import Ledger
+    from tidelog.ope.ledger import Ledger
 
     ledger = Ledger.of(judged_log(), folder / "looks.jsonl")
     looks = ledger.looks
@@ -643,10 +642,10 @@ def read_policy_in_jax(folder: Path) -> bool:
 
 
 def read_json(folder: Path) -> bool:
-    from tidelog.data.core.report import Report
-    from tidelog.data.overlap import Sketch
+    from tidelog._files import parse_json, read_text
+    from tidelog.data.raw import Report
     from tidelog.data.scaling import Scaler
-    from tidelog.input_files import parse_json, read_text
+    from tidelog.data.statistics import Sketch
     from tidelog.types import Spec
 
     for name, kind in {"spec": Spec, "report": Report, "scaler": Scaler, "sketch": Sketch}.items():
@@ -959,7 +958,7 @@ def mutate_hdf5(rng: random.Random, content: bytes) -> bytes:
 
 def repaired(files: Files) -> Files:
     """The same files with the right checksums in every manifest, record of a run, and plan of a sweep."""
-    from tidelog.folders import Kind, digest
+    from tidelog._files import Kind, digest
 
     files = dict(files)
     for name in [name for name in files if name.split("/")[-1] == "manifest.json"]:
@@ -1280,7 +1279,7 @@ def main() -> None:
         minimise(work)
         return
     from tidelog import __version__
-    from tidelog.training.runs.record import this_machine
+    from tidelog.training.record import this_machine
 
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"readers": {}}
     guided = importlib.util.find_spec("atheris") is not None

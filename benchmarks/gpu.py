@@ -27,8 +27,8 @@ from benchmarks.keep import keep
 from benchmarks.picture_speed import ADAM, many
 from benchmarks.ppg_speed import PPG, PPO, training
 from benchmarks.speed import operations, products_of, rate_of, synthetic_log, trainer_of
-from tidelog.networks.convolution import impala
-from tidelog.networks.encode import EncoderConfig, Picture
+from tidelog.networks.encoder import EncoderConfig, Picture
+from tidelog.networks.pictures import impala
 from tidelog.types import Image
 
 

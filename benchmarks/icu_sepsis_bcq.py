@@ -20,7 +20,7 @@ import tidelog as tl
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import keep, seed_interval
 from benchmarks.side_by_side import side_by_side
-from tidelog.algorithms.core.optimisation import SCHEDULES
+from tidelog.algorithms.optimisation import SCHEDULES
 from tidelog.envs import Tabular
 
 SIZES, THRESHOLDS, DISCOUNTS = (2_000, 20_000, 100_000), (0.0, 0.1, 0.3, 0.5, 1.0), (1.0, 0.99)

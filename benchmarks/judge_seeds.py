@@ -14,7 +14,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import SHARED, keep
-from tidelog.ope.evidence import policy_evidence
+from tidelog.ope import policy_evidence
 
 COMMAND = "python -m benchmarks.judge_seeds"
 MAPPINGS = Path(__file__).resolve().parents[1] / "examples"

@@ -15,12 +15,9 @@ import numpy as np
 
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.ope.estimators.bandit import doubly_robust, snips
-from tidelog.ope.estimators.intervals import Confidence, interval
-from tidelog.ope.estimators.ratios import Ratios
-from tidelog.ope.estimators.sequential import SEQUENTIAL
-from tidelog.ope.estimators.support import support_of
-from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.estimators import SEQUENTIAL, Ratios, doubly_robust, snips, support_of
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.intervals import Confidence, interval
 
 COMMAND = "python -m benchmarks.judging_speed"
 REPLICATES, REPEATS = 1_000, 3

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from tidelog.policies.statistics import Interval
-from tidelog.training.runs.record import this_machine
+from tidelog.training.record import this_machine
 
 RESULTS = Path(os.environ.get("TIDELOG_RESULTS", Path(__file__).parent / "results"))
 SHARED = Path(os.environ.get("TIDELOG_SHARED", Path(__file__).resolve().parents[2] / "shared"))

@@ -35,13 +35,12 @@ from typing import Any, NamedTuple
 
 import tidelog.cli
 from benchmarks.keep import RESULTS
-from tidelog import disk
+from tidelog import _files as disk
+from tidelog._files import checksum
 from tidelog.algorithms.names import configured, names, source_of
-from tidelog.folders import checksum
-from tidelog.ope.verdict.verdict_store import read_verdict
+from tidelog.ope.verdict import read_verdict
 from tidelog.sinks import rows_at
-from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
-from tidelog.training.runs.record import Record
+from tidelog.training.record import CHECKPOINT, Checkpoints, Record
 from tidelog.types import Discrete
 
 NAME = "kills"
@@ -352,7 +351,7 @@ def prepare(work: Path) -> None:
     code = (
         "import numpy as np, polars as pl, tidelog as tl, sys\n"
         "from pathlib import Path\n"
-        "from tidelog.recommend.interactions.readers import read_interactions\n"
+        "from tidelog.recommend.read import read_interactions\n"
         "at, rng = Path(sys.argv[1]), np.random.default_rng(0)\n"
         "actions = {'codes': rng.integers(0, 3, 800), 'large': rng.integers(0, 3, 20_000),\n"
         "           'numbers': rng.uniform(-1, 1, (800, 2)).astype(np.float32)}\n"
@@ -568,7 +567,7 @@ _KNOWN: dict[str, Any] = {}
 
 def _machine() -> dict[str, Any]:
     if not _KNOWN:
-        code = "import json; from tidelog.training.runs.record import this_machine; print(json.dumps(this_machine()))"
+        code = "import json; from tidelog.training.record import this_machine; print(json.dumps(this_machine()))"
         told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
         _KNOWN.update(json.loads(told.stdout.splitlines()[-1]))
     return _KNOWN

@@ -34,7 +34,7 @@ import tidelog as tl
 from benchmarks.default_path import default_path, scratch
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
-from tidelog.data.features import feature_table
+from tidelog.data.export import feature_table
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.rules import has_rules

@@ -17,7 +17,7 @@ import polars as pl
 
 import tidelog as tl
 from benchmarks.keep import SHARED, keep
-from tidelog.data.validation.leaks import DecisionRewards, leak_of
+from tidelog.data.leaks import DecisionRewards, leak_of
 
 COMMAND = "python -m benchmarks.leaks"
 ROWS, SHARES, AGAIN = (50, 200, 1_000, 6_000), (0.003, 0.01, 0.05, 0.2, 0.5), 200

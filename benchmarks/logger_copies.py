@@ -19,10 +19,9 @@ import polars as pl
 
 import tidelog as tl
 from benchmarks.keep import SHARED, keep
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict.checks import Reuse
-from tidelog.ope.verdict.decide import Case
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.decide import Case, Reuse
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.verdict import Limits
 
 COMMAND = "python -m benchmarks.logger_copies"
 CAMPAIGNS = ("men", "women")

@@ -14,9 +14,9 @@ import numpy as np
 import tidelog as tl
 from benchmarks.calibration import made_log
 from benchmarks.keep import keep, seed_interval
-from tidelog.data.states import is_tabular
-from tidelog.ope.evidence.policy_evidence import choose_model
-from tidelog.ope.evidence.propensities import propensities_of
+from tidelog.data.concat import is_tabular
+from tidelog.ope.policy_evidence import choose_model
+from tidelog.ope.propensities import propensities_of
 
 COMMAND = "python -m benchmarks.logger_models"
 SEEDS = 5

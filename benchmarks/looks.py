@@ -20,12 +20,12 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.data.log import Log
-from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.estimators.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
-from tidelog.ope.evidence.target import as_policy
-from tidelog.ope.verdict.comparison import Settings, comparisons_of
-from tidelog.ope.verdict.decide import apply_limits, evaluate
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.decide import apply_limits, evaluate
+from tidelog.ope.estimate import Supports
+from tidelog.ope.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
+from tidelog.ope.judge import Settings, comparisons_of
+from tidelog.ope.policies import as_policy
+from tidelog.ope.verdict import Limits
 
 COMMAND = "python -m benchmarks.looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.algorithms.core.contract import Feedback, Phase
-from tidelog.algorithms.core.hyperparameters import hyperparameters
-from tidelog.algorithms.core.optimisation import gradient_step
-from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.contract import Feedback, Phase
+from tidelog.algorithms.hyperparameters import hyperparameters
+from tidelog.algorithms.optimisation import gradient_step
+from tidelog.algorithms.sampling import Batch
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.recommender_bcq import critic_inputs
 

@@ -12,10 +12,8 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyperparameters
-from tidelog.algorithms.core.sampling import Sampler
-from tidelog.algorithms.core.segments import Epochs, LivePasses, LiveUniform, Whole
+from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec
+from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.off_policy_ppg import (
     Drawn,
     _auxiliary_updates,
@@ -26,7 +24,7 @@ from tidelog.algorithms.off_policy_ppg import (
     losses,
     restarted,
 )
-from tidelog.algorithms.phasic import (
+from tidelog.algorithms.ppg_common import (
     apply_in_blocks,
     auxiliary_loss,
     gradient_update,
@@ -35,7 +33,9 @@ from tidelog.algorithms.phasic import (
     scale_rewards,
     standardise,
 )
-from tidelog.losses.returns import advantages
+from tidelog.algorithms.sampling import Sampler
+from tidelog.algorithms.segments import Epochs, LivePasses, LiveUniform, Whole
+from tidelog.losses.td import advantages
 
 ENV, SEEDS, EPISODES, SOLVED = "jax:CartPole-v1", [0, 1, 2, 3, 4], 20, 475.0
 EVERY, STEPS = 2_048, 61_440

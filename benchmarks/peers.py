@@ -42,7 +42,7 @@ def work(name: str) -> None:
 
 def updates_of_a_call(trainer: Any) -> int:
     """Return how many updates a training makes at once: those of half a second."""
-    from tidelog.training.runs.run import CHUNK_SECONDS
+    from tidelog.training.run import CHUNK_SECONDS
 
     begun = time.perf_counter()
     done = trainer.advance(20)

@@ -29,11 +29,11 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from benchmarks.keep import keep
 from benchmarks.peers import answer, compared
 from benchmarks.update_profile import child, traced
-from tidelog.networks import convolve
-from tidelog.networks.convolution import impala
-from tidelog.networks.encode import EncoderConfig, Picture
-from tidelog.training.engine.learner import BATCH_AXIS
-from tidelog.training.engine.placement import cores_as_devices, put
+from tidelog.networks import pictures as convolve
+from tidelog.networks.encoder import EncoderConfig, Picture
+from tidelog.networks.pictures import impala
+from tidelog.training.engine import cores_as_devices, put
+from tidelog.training.loop import BATCH_AXIS
 from tidelog.types import Image
 
 COMMAND = "python -m benchmarks.picture_speed --peer-python PYTHON"

@@ -9,7 +9,7 @@ from statistics import median
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.training.learn import learn
 
 COMMAND = "python -m benchmarks.play_ahead"

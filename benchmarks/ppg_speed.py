@@ -17,8 +17,8 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.envs.registry import functional
+from tidelog.training.collection import initial_collection_state, rollout
 from tidelog.training.learn import learn
-from tidelog.training.online.collection import initial_collection_state, rollout
 
 PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
 TWO = replace(PPO, architecture="dual", policy_epochs=4, value_epochs=4)

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.keep import keep
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict.checks import Reuse
-from tidelog.ope.verdict.decide import Case
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.decide import Case, Reuse
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.verdict import Limits
 
 COMMAND = "python -m benchmarks.rare_clicks"
 LOGS = 1000

@@ -14,12 +14,11 @@ import numpy as np
 
 from benchmarks.keep import keep
 from tidelog.data.log import Log
-from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.evidence.policy_evidence import evidence_of
-from tidelog.ope.evidence.target import as_policy
-from tidelog.ope.verdict.checks import reuse_of
-from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.decide import Case, apply_limits, evaluate, reuse_of
+from tidelog.ope.estimate import Supports
+from tidelog.ope.policies import as_policy
+from tidelog.ope.policy_evidence import evidence_of
+from tidelog.ope.verdict import Limits
 
 COMMAND = "python -m benchmarks.rare_rewards"
 LIMITS = (0.0, 4.0, 6.0, 8.0, 10.0)

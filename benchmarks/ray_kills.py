@@ -32,10 +32,10 @@ from ray.cluster_utils import Cluster
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import newest_attempt, read_status
-from tidelog.training.runs.lock import FILE as LOCK
+from tidelog.training.lock import FILE as LOCK
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
 WORKER = "ray::_in_cluster"

@@ -26,9 +26,18 @@ from benchmarks import entree, online_retail, open_bandit
 from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
-from tidelog.recommend.interactions.held_out import Cases, next_baskets, next_events
-from tidelog.recommend.metrics.baselines import EASE, ItemKNN, Markov, OwnFrequency, Popularity, Ranker, TifuKNN
-from tidelog.recommend.metrics.ranked_lists import Comparison, compare
+from tidelog.recommend.evaluate import (
+    EASE,
+    Comparison,
+    ItemKNN,
+    Markov,
+    OwnFrequency,
+    Popularity,
+    Ranker,
+    TifuKNN,
+    compare,
+)
+from tidelog.recommend.interactions import Cases, next_baskets, next_events
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10

@@ -24,8 +24,7 @@ from scipy import sparse
 
 from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from benchmarks.recommender import BCQ, EARLIER, REAL, K
-from tidelog.recommend.metrics.baselines import Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
+from tidelog.recommend.evaluate import Popularity, compare
 
 COMMAND = "OPENBLAS_NUM_THREADS=1 python -m benchmarks.recommender_peers {} --peers implicit"
 SEEDS, CHOICE_SEED = 5, 100

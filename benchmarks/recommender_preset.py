@@ -22,9 +22,9 @@ import tidelog as tl
 from benchmarks import online_retail
 from benchmarks.keep import RESULTS, SHARED, keep, kept, seed_interval
 from benchmarks.recommender import interactions
-from tidelog.recommend.interactions.held_out import next_baskets, split_users
-from tidelog.recommend.metrics.ranked_lists import compare
-from tidelog.training.engine import validation
+from tidelog.recommend.evaluate import compare
+from tidelog.recommend.interactions import next_baskets, split_users
+from tidelog.training import loop as validation
 
 NAME, COMMAND = "recommender_preset", "python -m benchmarks.recommender_preset {}"
 CUSTOMERS, HELD_OUT, SEEDS, K = 600, 0.2, 5, 10

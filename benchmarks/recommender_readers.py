@@ -18,9 +18,8 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from benchmarks.recommender import REAL, SETTINGS, STEPS, K
-from tidelog.recommend.interactions.held_out import Cases
-from tidelog.recommend.metrics.baselines import Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
+from tidelog.recommend.evaluate import Popularity, compare
+from tidelog.recommend.interactions import Cases
 
 COMMAND = "python -m benchmarks.recommender_readers {}"
 SEEDS = 5

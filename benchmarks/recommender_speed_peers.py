@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.keep import RESULTS, keep, kept
 from benchmarks.peers import answer, compared
-from tidelog.training.runs.processor import processor
+from tidelog.training.record import processor
 
 COMMAND = "python -m benchmarks.recommender_speed_peers --peer-python PYTHON"
 FILE = "recommender_peers"

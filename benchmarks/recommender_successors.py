@@ -19,9 +19,8 @@ import polars as pl
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from benchmarks.recommender_size import walks
-from tidelog.recommend.interactions.held_out import next_events
-from tidelog.recommend.metrics.baselines import Markov, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
+from tidelog.recommend.evaluate import Markov, Popularity, compare
+from tidelog.recommend.interactions import next_events
 
 COMMAND = "python -m benchmarks.recommender_successors"
 SEEDS, CASES, K = 5, 4_000, 10

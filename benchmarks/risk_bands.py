@@ -1,4 +1,4 @@
-"""How often the bands of `tidelog.ope.estimators.risk` hold, on logs whose distributions of returns are known exactly.
+"""How often the bands of `tidelog.ope.risk` hold, on logs whose distributions of returns are known exactly.
 
 For each problem and number of episodes many logs are drawn. A log counts as covered where the whole band of the policy
 (of the logger, of their difference) contains the truth at every return, between the logged ones too. CVaR, quantiles
@@ -24,12 +24,10 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from benchmarks.keep import keep
-from tidelog.ope.estimators.intervals import Confidence, bernstein, resampled_counts
-from tidelog.ope.estimators.ratios import means
-from tidelog.ope.estimators.risk import QUANTILES, Risk, summary
-from tidelog.ope.estimators.risk_bands import Sample, bands_of
-from tidelog.ope.estimators.sequential import log_weights
-from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.estimators import log_weights, means
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.intervals import Confidence, bernstein, resampled_counts
+from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, summary
 
 COMMAND = "python -m benchmarks.risk_bands"
 LOGS, SIZES, REPLICATES, ALPHA = 300, (200, 500, 1_000, 5_000), 1000, 0.1

@@ -22,8 +22,8 @@ from benchmarks.icu_sepsis_bcq import bcq, iql, played, world
 from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from benchmarks.peers import Worker, answer
 from benchmarks.pendulum import ENVIRONMENT, PLAYED, mixed_log
-from tidelog.networks.product import PRODUCTS
-from tidelog.training.runs.processor import BFLOAT16, processor, processor_flags
+from tidelog.networks.layers import PRODUCTS
+from tidelog.training.record import BFLOAT16, processor, processor_flags
 
 COMMAND = "python -m benchmarks.rounded_products"
 NAMES = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")

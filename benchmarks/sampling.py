@@ -19,10 +19,10 @@ import numpy as np
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.members import as_members
-from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.policies.policy import fingerprint
+from tidelog.training.engine import Engine
+from tidelog.training.loop import as_members
+from tidelog.training.splits import EpisodeSplit
 
 COMMAND = "python -m benchmarks.sampling"
 ROWS, LARGE, REPEATS, SECONDS = 1_000_000, 10_000_000, 5, 4.0

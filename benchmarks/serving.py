@@ -21,10 +21,9 @@ import numpy as np
 from benchmarks.keep import keep
 from tidelog import BCQ, IQL, runtime
 from tidelog.data.scaling import Scaler
-from tidelog.policies.export.artefact import export
-from tidelog.policies.export.parity import random_observations
+from tidelog.policies.export import export, random_observations
 from tidelog.policies.policy import Policy
-from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.artefact import Saved
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 COMMAND = "python -m benchmarks.serving FOLDER"

@@ -36,11 +36,10 @@ from tidelog.algorithms.names import algorithm_class, names
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, nearest
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import as_arrays
-from tidelog.training.engine.members import as_members
-from tidelog.training.engine.stores import stores_of
-from tidelog.training.runs.run import CHUNK_SECONDS
+from tidelog.training.engine import Engine
+from tidelog.training.loop import as_arrays, as_members
+from tidelog.training.run import CHUNK_SECONDS
+from tidelog.training.stores import stores_of
 from tidelog.types import Continuous
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.keep import keep
-from tidelog.disk import make_folders
+from tidelog._files import make_folders
 from tidelog.sweeps import driver as driver_module
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import Job, trial_folder

@@ -12,7 +12,7 @@ from dataclasses import replace
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from benchmarks.ppg import as_ppo
-from tidelog.envs.functional_problems import TMaze
+from tidelog.envs.functional import TMaze
 
 ENV, COMMAND = "jax:t-maze", "python -m benchmarks.t_maze"
 SEEDS, STEPS, EPISODES, WIDTH = [0, 1, 2, 3, 4], 184_320, 400, 16

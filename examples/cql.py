@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.losses.td import huber
 from tidelog.networks import recipe
-from tidelog.networks.critic import Critic, ratings_after
-from tidelog.networks.mlp import host_generator
+from tidelog.networks.actors import EpsilonGreedy
+from tidelog.networks.critics import Critic, ratings_after
+from tidelog.networks.layers import host_generator
 from tidelog.support import allow
 
 

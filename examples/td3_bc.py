@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import tidelog as tl
 from tidelog.losses.td import ensemble_error
 from tidelog.networks import recipe
-from tidelog.networks.actor import Actor, deterministic
-from tidelog.networks.critic import Critic, Ensemble
-from tidelog.networks.mlp import host_generator
+from tidelog.networks.actors import Actor, deterministic
+from tidelog.networks.critics import Critic, Ensemble
+from tidelog.networks.layers import host_generator
 
 
 class State(NamedTuple):

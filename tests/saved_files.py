@@ -15,18 +15,17 @@ import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.ope.cases import QUICK
 from tests.training.runs import bc
-from tidelog.data.io.readers import open_log, read_any, validate
-from tidelog.disk import write_json
-from tidelog.folders import digest
-from tidelog.ope.verdict.ledger import Ledger
-from tidelog.ope.verdict.verdict_store import held_out_part, read_verdicts, store_verdict
-from tidelog.policies.declared import remember
-from tidelog.recommend.interactions.readers import open_interactions, read_interactions
-from tidelog.report.saved import read_runs
-from tidelog.runtime.loading import load as load_numpy
+from tidelog._files import digest, write_json
+from tidelog.data.read import open_log, read_any, validate
+from tidelog.ope.ledger import Ledger
+from tidelog.ope.verdict import held_out_part, read_verdicts, store_verdict
+from tidelog.policies.policy import remember
+from tidelog.recommend.read import open_interactions, read_interactions
+from tidelog.report.runs import read_runs
+from tidelog.runtime.load import load as load_numpy
 from tidelog.sinks import read_tracker_runs
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.record import Record
+from tidelog.training.record import Record
+from tidelog.training.run import policy_of_run
 
 VALUES: tuple[Any, ...] = ("text", 7, -1, 0.5, True, None, 10**30, 10**400, float("nan"), float("inf"), [[[]]], {}, [])
 DELETED = object()

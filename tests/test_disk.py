@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidelog import disk, memory
+from tidelog import _files as disk
+from tidelog import _machine as memory
+from tidelog._files import MANIFEST, Kind
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.folders import MANIFEST, Kind
 
 KIND = Kind("thing", 3)
 
@@ -101,7 +102,7 @@ def test_a_manifest_that_is_too_deep_to_be_summed_is_refused(monkeypatch):
     def deep(value):
         raise RecursionError
 
-    monkeypatch.setattr("tidelog.folders.digest", deep)
+    monkeypatch.setattr("tidelog._files.digest", deep)
     text = json.dumps({"kind": "thing", "schema": 3}).encode()
     with pytest.raises(
         CheckpointError, match=r"its values are nested too deeply\. fix: restore it from a copy, or make the thing"

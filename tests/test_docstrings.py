@@ -14,7 +14,7 @@ import pytest
 import tidelog as tl
 from tests.first_hour.blocks import agrees
 from tests.test_site import DOCS, needs_site, reference, shown
-from tidelog.algorithms.core import registry
+from tidelog.algorithms import short_form as registry
 
 BEFORE = "import numpy as np\nimport polars as pl\nimport tidelog as tl\n"  # on the page, once for all examples
 RESULT = "a result; what returns it has the example"
@@ -51,14 +51,14 @@ NO_EXAMPLE = {
     "tidelog.sinks.MLflow": TRACKER,
     "tidelog.sinks.TensorBoard": TRACKER,
     "tidelog.sinks.WandB": TRACKER,
-    "tidelog.training.runs.publish.publish": TRACKER,
+    "tidelog.training.run.publish": TRACKER,
 }
 SLOW = {  # seconds each: a training of many programs, an export, a verdict
     *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),
     *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "sweep")),
     *("tidelog." + name for name in ("read_minari", "refit", "register", "rollout", "runtime.load")),
     "tidelog.envs.functional.advance",
-    "tidelog.recommend.metrics.ranked_lists.compare",
+    "tidelog.recommend.evaluate.compare",
 }
 
 

@@ -12,7 +12,7 @@ from tests.training.logs import log, origin, saved
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log
 from tidelog.data.statistics import episode_returns
-from tidelog.ope.estimators.support import Estimates
+from tidelog.ope.estimators import Estimates
 from tidelog.policies.statistics import Interval
 
 __all__ = ["log", "origin", "saved"]
@@ -161,7 +161,7 @@ def test_one_seed_has_one_line_and_many_seeds_have_no_line_each(log, run, monkey
     assert (len(axes.lines), len(axes.collections)) == (2, 0)  # of training and of held-out data
     (axes,) = run.plot([LOSS.removeprefix("held_out/")]).axes
     several = len(axes.lines)
-    monkeypatch.setattr("tidelog.training.runs.figure.MOST_SEEDS", 1)
+    monkeypatch.setattr("tidelog.training.metrics.MOST_SEEDS", 1)
     (axes,) = run.plot([LOSS.removeprefix("held_out/")]).axes
     assert several - len(axes.lines) == 8  # two seeds of two algorithms, in training and on held-out data
     assert len(axes.collections) == 4  # the bands stay

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tidelog.garbage import import_without_gc
+from tidelog._machine import import_without_gc
 
 FROZEN = "import gc{before}, tidelog as tl; tl.Columns; light = gc.get_freeze_count(); tl.IQL; "
 FROZEN += "print(light, gc.get_freeze_count())"

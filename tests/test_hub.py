@@ -16,8 +16,8 @@ from tests.cli.conftest import call
 from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, ConfigError, collect, hub, load_policy
 from tidelog.cli.named_policies import open_policy
-from tidelog.policies.export.model_card import model_card
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.model_card import model_card
+from tidelog.policies.policy import fingerprint
 
 package = pytest.importorskip("huggingface_hub", reason="needs the extra hub")
 REPOSITORY = "me/treatment"

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tidelog._files import NotRegularError, check_regular, open_regular, read_regular, read_text
 from tidelog.cli.flags import read_config
 from tidelog.cli.recommend import _lines
 from tidelog.errors import TidelogError
-from tidelog.input_files import NotRegularError, check_regular, open_regular, read_regular, read_text
-from tidelog.ope.verdict.verdict_store import read_verdict
-from tidelog.policies.declared import _read as read_declared
-from tidelog.policies.named_arrays import read_arrays
-from tidelog.report.run_page import check_target
-from tidelog.report.saved import _played
+from tidelog.ope.verdict import read_verdict
+from tidelog.policies.policy import _read as read_declared
+from tidelog.policies.policy import read_arrays
+from tidelog.report.page import check_target
+from tidelog.report.runs import _played
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "settings": lambda path: read_config(str(path), object), "items": lambda path: _lines(str(path)),
@@ -51,6 +51,6 @@ def test_files_are_read_through_links_and_up_to_a_size(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_before_it_is_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "fifo")
-    monkeypatch.setattr("tidelog.input_files.check_regular", lambda path: None)
+    monkeypatch.setattr("tidelog._files.check_regular", lambda path: None)
     with pytest.raises(NotRegularError, match="is a FIFO"):
         open_regular(tmp_path / "fifo")

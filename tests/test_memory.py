@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.memory import release_memory
+from tidelog._machine import release_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="glibc is the C library of Linux")
 ARENAS = """
 import ctypes, os, sys, threading
-from tidelog.memory import limit_arenas
+from tidelog._machine import limit_arenas
 limit_arenas()
 meet = threading.Barrier(6)
 def work():

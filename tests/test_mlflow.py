@@ -20,7 +20,7 @@ from tests.runtime.cases import listing, policy
 from tests.sinks.conftest import quiet
 from tidelog import CheckpointError, ConfigError, SpecError
 from tidelog import mlflow as flavour
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 
 mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
 pyfunc = pytest.importorskip("mlflow.pyfunc", reason="needs the extra mlflow")

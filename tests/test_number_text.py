@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.number_text import amount, count_of, in_unit, three_digits, with_ends
+from tidelog._text import amount, count_of, in_unit, three_digits, with_ends
 
 NAN = float("nan")
 

@@ -7,10 +7,10 @@ import pytest
 from tests import saved_files
 from tests.saved_files import FILES, outcome, texts
 from tidelog import CheckpointError, ConfigError
-from tidelog.input_files import parse_saved
+from tidelog._files import parse_saved
 from tidelog.schema import decode
 from tidelog.sinks import read_rows
-from tidelog.training.runs.checkpoints import CheckpointFields
+from tidelog.training.record import CheckpointFields
 
 SAMPLE = {"checkpoint": 41, "log": 97, "ledger": 29, "acting.json": 31}  # one change of so many
 # one of so many in the full tier, which then takes three minutes of a processor; of the other files every change

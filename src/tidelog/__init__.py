@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tidelog.garbage import import_without_gc
+from tidelog._machine import import_without_gc
 
 __version__ = "0.1.0"
 __all__ = [
@@ -88,18 +88,19 @@ if TYPE_CHECKING:
     from tidelog import testing
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
-    from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
-    from tidelog.algorithms.core.optimisation import tree_where
-    from tidelog.algorithms.core.short_form import follow_targets, gradient_steps
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
+    from tidelog.algorithms.hyperparameters import hyperparameters, number, static
     from tidelog.algorithms.iql import IQL
     from tidelog.algorithms.names import register
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
+    from tidelog.algorithms.optimisation import tree_where
     from tidelog.algorithms.ppg import PPG, PPO
+    from tidelog.algorithms.short_form import follow_targets, gradient_steps
     from tidelog.auto.settings import suggest
+    from tidelog.data.columns import Columns
     from tidelog.data.concat import concat
-    from tidelog.data.core.columns import Columns
-    from tidelog.data.io.readers import (
+    from tidelog.data.log import Log
+    from tidelog.data.read import (
         open_log,
         read_d4rl,
         read_log,
@@ -110,7 +111,6 @@ if TYPE_CHECKING:
         read_robomimic,
         validate,
     )
-    from tidelog.data.log import Log
     from tidelog.errors import (
         CheckpointError,
         ConfigError,
@@ -123,50 +123,66 @@ if TYPE_CHECKING:
         SpecError,
         TidelogError,
     )
-    from tidelog.ope.estimators.estimate import estimate
+    from tidelog.ope.estimate import estimate
+    from tidelog.ope.judge import judge
+    from tidelog.ope.ledger import Ledger
     from tidelog.ope.rules import simple_rules
-    from tidelog.ope.verdict.judge import judge
-    from tidelog.ope.verdict.ledger import Ledger
-    from tidelog.ope.verdict.limits import Limits
-    from tidelog.ope.verdict.results import Verdict, Verdicts
-    from tidelog.policies.export.artefact import export
+    from tidelog.ope.verdict import Limits, Verdict, Verdicts
+    from tidelog.policies.export import export
     from tidelog.policies.policy import Policy, load_policy
     from tidelog.policies.rollout import collect, rollout
-    from tidelog.recommend.interactions.log import Interactions
-    from tidelog.recommend.interactions.readers import open_interactions, read_interactions, validate_interactions
+    from tidelog.recommend.interactions import Interactions
+    from tidelog.recommend.read import open_interactions, read_interactions, validate_interactions
     from tidelog.recommend.recommender_bcq import RecommenderBCQ
     from tidelog.sweeps.resume import resume
     from tidelog.sweeps.sweep import Sweep, sweep
     from tidelog.sweeps.trials import draws, grid
-    from tidelog.training.finetune import finetune
-    from tidelog.training.fit import fit
-    from tidelog.training.learn import learn
-    from tidelog.training.refit import refit
-    from tidelog.training.resume import load
-    from tidelog.training.runs.processes import connect_processes
-    from tidelog.training.runs.run import Run
+    from tidelog.training.fit import fit, load, refit
+    from tidelog.training.learn import finetune, learn
+    from tidelog.training.processes import connect_processes
+    from tidelog.training.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    "policies.export.artefact": ("export",),
-    "policies.policy": ("Policy", "load_policy"),
-    "policies.rollout": ("collect", "rollout"),
+    "policies.export": ("export",),
+    "policies.policy": (
+        "Policy",
+        "load_policy",
+    ),
+    "policies.rollout": (
+        "collect",
+        "rollout",
+    ),
     "algorithms.names": ("register",),
     "algorithms.bc": ("BC",),
-    "algorithms.core.hyperparameters": ("hyperparameters", "number", "static"),
-    "algorithms.core.short_form": ("follow_targets", "gradient_steps"),
-    "algorithms.core.optimisation": ("tree_where",),
-    "types": ("Continuous", "Discrete", "MultiDiscrete"),
+    "algorithms.hyperparameters": (
+        "hyperparameters",
+        "number",
+        "static",
+    ),
+    "algorithms.short_form": (
+        "follow_targets",
+        "gradient_steps",
+    ),
+    "algorithms.optimisation": ("tree_where",),
+    "types": (
+        "Continuous",
+        "Discrete",
+        "MultiDiscrete",
+    ),
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "auto.settings": ("suggest",),
     "algorithms.iql": ("IQL",),
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
-    "algorithms.ppg": ("PPG", "PPO"),
+    "algorithms.ppg": (
+        "PPG",
+        "PPO",
+    ),
     "recommend.recommender_bcq": ("RecommenderBCQ",),
     "data.concat": ("concat",),
-    "data.core.columns": ("Columns",),
-    "data.io.readers": (
+    "data.columns": ("Columns",),
+    "data.read": (
         "open_log",
         "read_d4rl",
         "read_log",
@@ -177,8 +193,12 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "read_robomimic",
         "validate",
     ),
-    "recommend.interactions.readers": ("open_interactions", "read_interactions", "validate_interactions"),
-    "recommend.interactions.log": ("Interactions",),
+    "recommend.read": (
+        "open_interactions",
+        "read_interactions",
+        "validate_interactions",
+    ),
+    "recommend.interactions": ("Interactions",),
     "data.log": ("Log",),
     "errors": (
         "CheckpointError",
@@ -192,22 +212,35 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "SpecError",
         "TidelogError",
     ),
-    "ope.estimators.estimate": ("estimate",),
+    "ope.estimate": ("estimate",),
     "ope.rules": ("simple_rules",),
-    "ope.verdict.ledger": ("Ledger",),
-    "ope.verdict.limits": ("Limits",),
-    "ope.verdict.results": ("Verdict", "Verdicts"),
-    "ope.verdict.judge": ("judge",),
-    "training.finetune": ("finetune",),
-    "training.fit": ("fit",),
-    "training.learn": ("learn",),
-    "training.refit": ("refit",),
-    "training.runs.processes": ("connect_processes",),
-    "training.resume": ("load",),
+    "ope.ledger": ("Ledger",),
+    "ope.verdict": (
+        "Limits",
+        "Verdict",
+        "Verdicts",
+    ),
+    "ope.judge": ("judge",),
+    "training.learn": (
+        "finetune",
+        "learn",
+    ),
+    "training.fit": (
+        "fit",
+        "refit",
+        "load",
+    ),
+    "training.processes": ("connect_processes",),
     "sweeps.resume": ("resume",),
-    "sweeps.sweep": ("Sweep", "sweep"),
-    "sweeps.trials": ("draws", "grid"),
-    "training.runs.run": ("Run",),
+    "sweeps.sweep": (
+        "Sweep",
+        "sweep",
+    ),
+    "sweeps.trials": (
+        "draws",
+        "grid",
+    ),
+    "training.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -10,10 +10,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog._files import MANIFEST
 from tidelog.errors import CheckpointError, ConfigError, import_extra
-from tidelog.folders import MANIFEST
-from tidelog.runtime.artefact_files import FILES
-from tidelog.runtime.signing import SIGNATURE
+from tidelog.runtime.artefact import FILES, SIGNATURE
 
 SCHEME = "hf://"
 PARTS = (MANIFEST, SIGNATURE, *FILES)  # of a saved policy

@@ -16,7 +16,7 @@ import numpy as np
 
 from tidelog import runtime
 from tidelog.errors import SpecError, import_extra
-from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.artefact import Saved
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.way_of_acting import Acts, verdict_line
 from tidelog.types import Catalogue, Codes, Image, Spec

@@ -12,8 +12,8 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from tidelog._files import parse_saved, read_regular
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.input_files import parse_saved, read_regular
 
 Record = TypeVar("Record")
 LARGEST = 2**53  # whole numbers up to here are exact in every reader of JSON

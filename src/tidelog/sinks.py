@@ -22,11 +22,10 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from tidelog import disk
-from tidelog.data.parsing.formulas import harmless
-from tidelog.disk import AppendOnlyFile, write_file, write_json
+from tidelog import _files
+from tidelog._files import AppendOnlyFile, parse_saved, write_file, write_json
+from tidelog.data.parse import harmless
 from tidelog.errors import CheckpointError, ConfigError, import_extra, nearest
-from tidelog.input_files import parse_saved
 from tidelog.schema import decode_file
 
 MetricsRow = Mapping[str, Any]
@@ -146,8 +145,8 @@ def rewind(folder: Path, metrics: Mapping[str, int]) -> None:
         path, length = folder / name, metrics.get(name, 0)
         size = path.stat().st_size if path.exists() else 0
         if size > length:
-            disk.DISK.cut(path, length)
-            disk.DISK.sync(path)
+            _files.DISK.cut(path, length)
+            _files.DISK.sync(path)
         elif size < length:
             write_file(path, form.header + b"".join(map(form.lines, rows_at(folder, metrics))))
 

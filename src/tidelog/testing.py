@@ -17,17 +17,15 @@ import jax
 import numpy as np
 
 from tidelog import runtime
-from tidelog.algorithms.core.contract import Algorithm, Portable
-from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.contract import Algorithm, Portable
+from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import learns_online, ranks
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.ope.estimators.estimate import estimate
-from tidelog.policies.named_arrays import named_arrays
-from tidelog.policies.policy import load_policy
-from tidelog.training.fit import fit
-from tidelog.training.resume import resume
-from tidelog.training.runs.run import Run
+from tidelog.ope.estimate import estimate
+from tidelog.policies.policy import load_policy, named_arrays
+from tidelog.training.fit import fit, resume
+from tidelog.training.run import Run
 from tidelog.types import Continuous, Discrete
 
 UPDATES, EPISODES, ACTIONS = 12, 40, 3

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tidelog._text import rows_table
 from tidelog.errors import SpecError
-from tidelog.notebooks import rows_table
 
 if TYPE_CHECKING:
     import jax

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
-from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
+from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
+from tidelog.algorithms.hyperparameters import hyperparameters, number, static
+from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
 LEFT, RIGHT = 3, 2  # rows of each sampler

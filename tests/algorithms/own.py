@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.networks.distributions import Categorical, Gaussian
+from tidelog.networks.actors import Categorical, Gaussian
 from tidelog.support import allow
 from tidelog.types import Codes, Discrete
 

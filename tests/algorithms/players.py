@@ -9,10 +9,9 @@ import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import CopyStep
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.members import Member
+from tidelog.training.engine import Engine, fresh_collectors
 from tidelog.training.learn import _assign_environments
-from tidelog.training.online.initial_learners import fresh_collectors
+from tidelog.training.loop import Member
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 ENV = "jax:CartPole-v1"

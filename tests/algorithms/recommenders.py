@@ -14,11 +14,11 @@ from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.next_item import store_interactions
+from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 
 SMALL = {
     "size": 8, "history": 6, "memory": 8, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.algorithms.core.choosing_actions import EpsilonGreedy, EpsilonMode
-from tidelog.networks.distributions import Categorical, Gaussian, Several
+from tidelog.networks.actors import Categorical, EpsilonGreedy, EpsilonMode, Gaussian, Several
 
 VALUES = jnp.asarray([[1.0, 3.0, 2.0], [5.0, 1.0, 9.0]])
 MARKED = jnp.asarray([[True, True, False], [True, True, False]])

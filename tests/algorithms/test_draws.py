@@ -12,10 +12,10 @@ import pytest
 from tests.algorithms.worlds import uneven, world
 from tests.data.nstep import n_step
 from tidelog import Columns, LogError, read_log
-from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Uniform
+from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Uniform
 from tidelog.data.scaling import Scaler
-from tidelog.training.engine.stores import stored
+from tidelog.training.stores import stored
 
 REWARDS = StoreSpec(("reward", "terminated"))
 

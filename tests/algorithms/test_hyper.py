@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidelog import BC, IQL, ConfigError
-from tidelog.algorithms.core.hyperparameters import (
+from tidelog.algorithms.hyperparameters import (
     from_config,
     hyperparameters,
     number,
@@ -19,7 +19,7 @@ from tidelog.algorithms.core.hyperparameters import (
 from tidelog.algorithms.iql import PRESETS
 from tidelog.algorithms.names import ALGORITHMS, algorithm_class, algorithm_name, check_fit
 from tidelog.errors import SpecError
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 OF_THE_SCHEDULE = ("pretrain_share",)  # numbers that all members of a population share

@@ -14,9 +14,9 @@ import tidelog as tl
 from examples.cql import CQL
 from examples.td3_bc import TD3BC
 from tests.algorithms.worlds import world
-from tidelog.algorithms.core import registry
-from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms import short_form as registry
 from tidelog.algorithms.names import algorithm_class, algorithm_name, load_installed, load_plugin
+from tidelog.algorithms.sampling import Batch
 from tidelog.cli import main
 
 TINY = {"hidden": (16, 16), "batch_size": 32}

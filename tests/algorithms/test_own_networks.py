@@ -12,9 +12,9 @@ import pytest
 from tests.algorithms.own import OwnActor, OwnCritic, OwnValue, own_actor, own_critic, own_value
 from tests.algorithms.worlds import small, world
 from tidelog import PPG, ConfigError, fit
-from tidelog.algorithms.core.optimisation import init_opt_state
-from tidelog.algorithms.phasic import Rewards
-from tidelog.networks.distributions import Categorical
+from tidelog.algorithms.optimisation import init_opt_state
+from tidelog.algorithms.ppg_common import Rewards
+from tidelog.networks.actors import Categorical
 from tidelog.support import allow
 
 OWN = {"actor_network": own_actor, "critic_network": own_critic, "value_network": own_value}

@@ -7,10 +7,10 @@ import pytest
 from tests.algorithms.diary import LEFT, RIGHT, Diary
 from tests.algorithms.worlds import stores, world
 from tidelog import ConfigError
-from tidelog.algorithms.core.contract import Algorithm, Phase
-from tidelog.policies.named_arrays import fill, named_arrays
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.members import Member, Position, fresh_learners
+from tidelog.algorithms.contract import Algorithm, Phase
+from tidelog.policies.policy import fill, named_arrays
+from tidelog.training.engine import Engine
+from tidelog.training.loop import Member, Position, fresh_learners
 
 RAGGED = world("discrete")
 LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # every row is usable

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.algorithms.core.priorities import Priorities, Prioritised, SumTree, find, full_tree, ordered, put, total
+from tidelog.algorithms.sampling import Priorities, Prioritised, SumTree, find, full_tree, ordered, put, total
 
 GRID = 1e-4  # resolution of probabilities
 

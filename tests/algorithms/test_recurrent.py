@@ -9,16 +9,15 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import ENV, Doors, tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms.core.segments import Segments, Whole
-from tidelog.algorithms.phasic import segment_starts
+from tidelog.algorithms.ppg_common import segment_starts
+from tidelog.algorithms.segments import Segments, Whole
 from tidelog.data.scaling import Scaler
 from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
-from tidelog.envs.toys import PointMass
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.policies.policy import Policy
+from tidelog.envs.tabular import PointMass
+from tidelog.policies.policy import Policy, fingerprint
+from tidelog.training.collection import RECORDED, Host, initial_collection_state, rollout
 from tidelog.training.learn import learn
-from tidelog.training.online.collection import RECORDED, Host, initial_collection_state, rollout
 
 WIDTH, STEPS = 5, 24
 NAMES = {*RECORDED, "log_probability", "carry", "first"}

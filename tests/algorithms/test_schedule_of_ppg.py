@@ -6,8 +6,7 @@ import pytest
 
 import tidelog as tl
 from tidelog.algorithms import ppg
-from tidelog.training.engine.members import Position
-from tidelog.training.engine.schedule import RoundSchedule
+from tidelog.training.loop import Position, RoundSchedule
 
 SIZES = {"environments": 4, "rollout_steps": 8, "minibatches": 2, "policy_iterations": 3, "auxiliary_minibatch": 2}
 SETTINGS = {

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tidelog import PPG, ConfigError, OffPolicyPPG
-from tidelog.algorithms.core import segments
-from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Sampler
-from tidelog.algorithms.core.segments import MOST, Epochs, LivePasses, LiveUniform, Whole, empty
+from tidelog.algorithms import segments
+from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.sampling import Sampler
+from tidelog.algorithms.segments import MOST, Epochs, LivePasses, LiveUniform, Whole, empty
 
 SHAPE = {"seen": {"x": np.zeros((2, 6, 3), np.float32)}, "valid": np.zeros((2, 6), bool)}
 added, drawn, looked_at = (jax.jit(change) for change in (segments.added, segments.drawn, segments.looked_at))

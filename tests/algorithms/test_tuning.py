@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tidelog import IQL, ConfigError
-from tidelog.algorithms.core.contract import Feedback, StoreSpec
-from tidelog.algorithms.core.finetune import LOG, OWN, FinetuneConfig, FinetunedAlgorithm, Recent, Scales, joined
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.core.segments import added, empty
+from tidelog.algorithms.contract import Feedback, StoreSpec
+from tidelog.algorithms.finetune import LOG, OWN, FinetuneConfig, FinetunedAlgorithm, Recent, Scales, joined
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.segments import added, empty
 from tidelog.types import Continuous
 
 SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np.float32)}, 10.0, -0.1)

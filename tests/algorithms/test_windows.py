@@ -9,10 +9,10 @@ import pytest
 from tests.algorithms.worlds import uneven, world
 from tests.data.nstep import n_step
 from tidelog import Log
-from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Window
+from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window
 from tidelog.data.scaling import Scaler
-from tidelog.training.engine.stores import stored
+from tidelog.training.stores import stored
 
 KEEP = StoreSpec(("reward", "terminated"))
 
@@ -84,7 +84,7 @@ def test_what_counts_is_averaged_over_valid_steps(log):
 
 
 def test_what_followed_is_encoded_from_its_predecessors_state():
-    from tidelog.networks.encode import Encoder, EncoderConfig
+    from tidelog.networks.encoder import Encoder, EncoderConfig
     from tidelog.types import Discrete, Spec, Transition, Vector
 
     spec = Spec({"o": Vector(3)}, Discrete(2))

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from tidelog import Log
-from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.names import ALGORITHMS
+from tidelog.algorithms.sampling import Batch
 from tidelog.data.scaling import Scaler
-from tidelog.training.engine.learner import as_arrays
-from tidelog.training.engine.stores import stores_of
+from tidelog.training.loop import as_arrays
+from tidelog.training.stores import stores_of
 from tidelog.types import Continuous, Discrete
 
 QUICK = {"xla_backend_optimization_level": 0}  # for programs that run a few times: half the compile time

@@ -11,7 +11,7 @@ import pytest
 from tests.training.logs import log, saved
 from tidelog.algorithms.names import names
 from tidelog.cli import main
-from tidelog.training.runs import progress
+from tidelog.training import metrics as progress
 
 __all__ = ["log", "saved"]
 

@@ -8,7 +8,7 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tidelog.data.io.readers import read_any
+from tidelog.data.read import read_any
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 JUDGED = ["--ledger", "off", "--replicates", 1000]

@@ -13,8 +13,8 @@ from tests.shared import shared
 from tidelog import runtime
 from tidelog.cli import judge as command
 from tidelog.errors import ConfigError
-from tidelog.ope import run_rules
-from tidelog.report.run_page import report_of
+from tidelog.ope import rules as run_rules
+from tidelog.report.page import report_of
 
 COLUMNS = """\
 observation = ["age", "village"]

@@ -19,19 +19,18 @@ from tests.cli.conftest import SMALL
 from tests.runtime.cases import policy
 from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog import PPG
-from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.hyperparameters import to_config
 from tidelog.algorithms.names import algorithm_class
 from tidelog.cli import COMMANDS, demo
 from tidelog.cli.evaluate import _parts, _print_order
 from tidelog.cli.resume import _import_environments
 from tidelog.cli.run_result import last_metrics
-from tidelog.data.io.readers import read_any
+from tidelog.data.read import read_any
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.declared import remember
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.runs.agreement import agreement
-from tidelog.training.runs.episode_split import EpisodeSplit
-from tidelog.training.runs.record import Record
+from tidelog.policies.policy import fingerprint, remember
+from tidelog.training.record import Record
+from tidelog.training.run import agreement
+from tidelog.training.splits import EpisodeSplit
 from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]

@@ -6,11 +6,11 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tidelog.algorithms.core.hyperparameters import groups_of
+from tidelog.algorithms.hyperparameters import groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.flags import flag_names, parse, read_config
 from tidelog.cli.train import flags_of, write_settings
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 
 OWN = {"out", "overwrite", "config", "preset"}
 

@@ -13,8 +13,8 @@ from tests.data.test_checks import BROKEN, Broken, put, write
 from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import data, main
-from tidelog.data.core.registry import CHECKS
-from tidelog.data.io.readers import read_any, read_log
+from tidelog.data.raw import CHECKS
+from tidelog.data.read import read_any, read_log
 from tidelog.errors import LogError
 
 

@@ -12,9 +12,9 @@ import pytest
 from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
 from tidelog.cli import export
-from tidelog.policies.export import artefact
-from tidelog.runtime.artefact_files import Saved
-from tidelog.training.runs import progress
+from tidelog.policies import export as artefact
+from tidelog.runtime.artefact import Saved
+from tidelog.training import metrics as progress
 
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 

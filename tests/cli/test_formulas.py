@@ -10,8 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.data.parsing.csv_text import formula_note, write_csv
-from tidelog.data.parsing.formulas import harmless
+from tidelog.data.parse import formula_note, harmless, write_csv
 from tidelog.sinks import FORMATS
 
 FORMULAS = [

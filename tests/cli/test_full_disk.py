@@ -81,7 +81,7 @@ def test_a_library_that_hides_the_error_of_the_disk_hides_it_no_more(tmp_path, m
     """Polars turns it into an error of its own, NumPy drops its number."""
     import errno
 
-    from tidelog import disk
+    from tidelog import _files as disk
     from tidelog.policies.batch_inference import write_table
 
     class Full:

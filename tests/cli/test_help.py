@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Done
 from tidelog import number, static
-from tidelog.algorithms.core.hyperparameters import MAIN, groups_of, hyperparameters
+from tidelog.algorithms.hyperparameters import MAIN, groups_of, hyperparameters
 from tidelog.algorithms.names import ALGORITHMS, algorithm_class
 from tidelog.cli import COMMANDS
 from tidelog.cli.flags import parse, verb_flags

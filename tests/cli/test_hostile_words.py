@@ -13,10 +13,10 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import bc, write_record
-from tidelog.cli.output import print_line, table
-from tidelog.data.io.inspect import describe_table
-from tidelog.terminal_text import printable
-from tidelog.training.runs.progress import Screen
+from tidelog._text import printable
+from tidelog.cli.flags import print_line, table
+from tidelog.data.inspect import describe_table
+from tidelog.training.metrics import Screen
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]bold[/red] \x9b31m \u202eexe.txt\x00"
 SHOWN = r"\u001b[2J\u001b]0;owned\u0007[red]bold[/red] \u009b31m \u202eexe.txt\u0000"

@@ -17,8 +17,8 @@ from tests.ope.made import evidence_of
 from tests.report.crafted import verdict as crafted
 from tests.training.runs import write_record
 from tidelog.cli.judge import _export_command, _NamedPolicy, _show
-from tidelog.data.overlap import Sketch
-from tidelog.ope.estimators.risk import risk_of
+from tidelog.data.statistics import Sketch
+from tidelog.ope.risk import risk_of
 from tidelog.policies.statistics import Interval
 
 

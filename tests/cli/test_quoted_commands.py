@@ -11,10 +11,10 @@ import pytest
 import tidelog as tl
 from tests.training.runs import bc
 from tidelog.cli import demo, next_lists
-from tidelog.data.io.readers import read_any
-from tidelog.runtime.artefact_files import Saved
-from tidelog.training.resume import load
-from tidelog.training.runs.record import Record
+from tidelog.data.read import read_any
+from tidelog.runtime.artefact import Saved
+from tidelog.training.fit import load
+from tidelog.training.record import Record
 
 NAME = 'it\'s a "log" $(x)'
 

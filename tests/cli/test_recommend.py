@@ -19,15 +19,14 @@ from tests.runtime.cases import listing
 from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main, next_lists
 from tidelog.cli.recommend import seen_line
-from tidelog.recommend.interactions.readers import read_interactions
-from tidelog.recommend.metrics.advice import RULES
-from tidelog.recommend.metrics.rules import RuleLists, word_of
+from tidelog.recommend.evaluate import RULES, RuleLists, word_of
+from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
-from tidelog.runtime.artefact_files import notes_of
+from tidelog.runtime.artefact import notes_of
 from tidelog.serving.endpoints import RecommendEndpoint
-from tidelog.training.runs.progress import Screen
-from tidelog.training.runs.run import Run
-from tidelog.training.runs.time_split import TimeSplit
+from tidelog.training.metrics import Screen
+from tidelog.training.run import Run
+from tidelog.training.splits import TimeSplit
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
 TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]

@@ -15,8 +15,7 @@ from tests.cli.conftest import MAPPING, SMALL, contents
 from tests.runtime.cases import policy
 from tidelog import BC, fit, load
 from tidelog.cli import main
-from tidelog.cli.environment_flags import free_folder
-from tidelog.cli.flags import read_config
+from tidelog.cli.flags import free_folder, read_config
 from tidelog.cli.run_result import train_and_show
 from tidelog.errors import CheckpointError, DivergenceError
 

@@ -11,7 +11,7 @@ from tests.cli.conftest import SMALL, contents
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.cli import main
-from tidelog.data.io.readers import read_any
+from tidelog.data.read import read_any
 
 COLUMNS = ["--columns", "columns.toml"]
 

@@ -10,7 +10,7 @@ from tests.cli.conftest import SMALL
 from tests.sweeps.pools import InProcess
 from tidelog.cli import resume as resume_command
 from tidelog.cli import sweep as sweep_command
-from tidelog.training.runs.lock import locked
+from tidelog.training.lock import locked
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 SHORT = ["--steps", 4, "--every", 2, *SMALL]

@@ -10,7 +10,7 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL, contents
 from tidelog import ConfigError
-from tidelog.cli.targets import check_targets, is_run
+from tidelog.cli.flags import check_targets, is_run
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from tidelog.cli.wrapping import wrapped
+from tidelog._text import wrapped
 
 PARAGRAPH = "The policy was compared with the logger on 400 recorded episodes (1,600 decisions), and is better by 0.1. "
 

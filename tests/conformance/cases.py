@@ -11,10 +11,9 @@ import numpy as np
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
 from tidelog.algorithms.names import algorithm_class
-from tidelog.policies.named_arrays import named_arrays
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import as_arrays
-from tidelog.training.engine.members import Member
+from tidelog.policies.policy import named_arrays
+from tidelog.training.engine import Engine
+from tidelog.training.loop import Member, as_arrays
 
 BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq")
 the_world = cache(world)

@@ -17,9 +17,9 @@ from tests.algorithms.own import (
 )
 from tests.conformance.cases import BUILT_IN, CASES, differ
 from tidelog import ConfigError, fit
-from tidelog.algorithms.core.hyperparameters import from_config, to_config
-from tidelog.algorithms.core.registry import ALGORITHMS
-from tidelog.training.engine.learner import as_arrays
+from tidelog.algorithms.hyperparameters import from_config, to_config
+from tidelog.algorithms.short_form import ALGORITHMS
+from tidelog.training.loop import as_arrays
 from tidelog.types import Image
 
 

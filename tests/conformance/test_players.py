@@ -27,17 +27,15 @@ from tests.algorithms.players import (
 )
 from tests.conformance.cases import differ, finite, same
 from tidelog import PPG, ConfigError, OffPolicyPPG, SpecError, fit, learn
-from tidelog.algorithms.core.hyperparameters import from_config, to_config
-from tidelog.algorithms.core.sampling import Sampler
+from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.off_policy_ppg import with_policy_inputs
+from tidelog.algorithms.sampling import Sampler
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
-from tidelog.policies.named_arrays import fill, named_arrays
-from tidelog.training.engine import placement
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import as_arrays, report, unstack
-from tidelog.training.engine.members import Position
-from tidelog.training.online.initial_learners import fresh_collectors
+from tidelog.policies.policy import fill, named_arrays
+from tidelog.training import engine as placement
+from tidelog.training.engine import Engine, fresh_collectors
+from tidelog.training.loop import Position, as_arrays, report, unstack
 from tidelog.types import Codes, Image, Spec
 
 

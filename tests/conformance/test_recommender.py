@@ -12,13 +12,13 @@ import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
 from tests.conformance.cases import differ, finite, same
 from tidelog import ConfigError, RecommenderBCQ, SpecError
-from tidelog.algorithms.core.contract import Algorithm, Ranking
-from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.contract import Algorithm, Ranking
+from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
-from tidelog.training.engine.learner import as_arrays
-from tidelog.training.runs.q_weight import LISTS, QWeightSelection
+from tidelog.training.loop import as_arrays
+from tidelog.training.splits import LISTS, QWeightSelection
 from tidelog.types import Histories
 
 

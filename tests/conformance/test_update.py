@@ -7,8 +7,8 @@ import pytest
 
 from tests.algorithms.worlds import ACTIONS, world
 from tests.conformance.cases import clone, differ, finite, same
-from tidelog.algorithms.core.contract import Algorithm
-from tidelog.training.engine.learner import as_arrays
+from tidelog.algorithms.contract import Algorithm
+from tidelog.training.loop import as_arrays
 
 
 def test_it_is_an_algorithm(case):

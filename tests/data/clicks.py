@@ -3,8 +3,8 @@
 import numpy as np
 import polars as pl
 
-from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import read_interactions
 
 ROLES = {"user": "u", "item": "i", "time": "t", "event": "kind", "reward": {"click": 0.2, "buy": 1.0}}
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog.data.io.inspect import describe_table, inspect_log
-from tidelog.data.io.readers import open_log, read_log, read_npz, validate
+from tidelog.data.inspect import describe_table, inspect_log
+from tidelog.data.read import open_log, read_log, read_npz, validate
 from tidelog.errors import LogError, TidelogError
 from tidelog.report.data_page import data_page
 

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from PIL import Image
 
-from tidelog.data.core.columns import Columns
+from tidelog.data.columns import Columns
 
 EPISODES, LENGTH = 14, 4
 PLACES = ((3, 9), (6, 11))  # the episodes that the first and the second error of a pair spoil

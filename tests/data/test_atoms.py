@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from tidelog import Columns, concat
-from tidelog.data.io.readers import open_log, read_log, read_npz
+from tidelog._files import MANIFEST
 from tidelog.data.log import Log
+from tidelog.data.read import open_log, read_log, read_npz
 from tidelog.errors import ConfigError, LogError
-from tidelog.folders import MANIFEST
 
 PLAIN = {
     "observation": np.arange(6.0), "action": np.asarray([0.0, 0.3, 0.0, -0.2, 0.5, 0.0])[:, None],

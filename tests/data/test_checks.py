@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data.core.columns import Columns
-from tidelog.data.core.registry import CHECKS
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import open_log, read_log, read_npz, validate
+from tidelog.data import checks as _checks  # noqa: F401 (registers)
+from tidelog.data.columns import Columns
+from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.validation import errors as _checks  # noqa: F401 (registers)
+from tidelog.data.raw import CHECKS
+from tidelog.data.read import open_log, read_log, read_npz, validate
 from tidelog.errors import ConfigError, LogError
 
 Frame = pl.DataFrame

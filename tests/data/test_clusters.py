@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import open_log, read_log, read_minari, read_npz, validate
+from tidelog.data.dependence import cluster_candidates, intraclass_correlation, kind_of, permutation_moments
+from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.validation.clusters import cluster_candidates, intraclass_correlation, kind_of, permutation_moments
+from tidelog.data.read import open_log, read_log, read_minari, read_npz, validate
 from tidelog.errors import ConfigError, LogError
 
 WARDS = ["b", "a", "b", "c", "a", "b", "c", "c", "a", "b", "a", "c"]  # of the twelve episodes of `visits`

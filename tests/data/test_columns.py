@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.data.core.columns import Columns
+from tidelog.data.columns import Columns
 from tidelog.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tidelog as tl
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import read_log
+from tidelog.data.read import read_log
 from tidelog.errors import LogError
 
 ROWS = 24

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tidelog.data.core.columns import Columns
+from tidelog._files import parse_json
+from tidelog.data.columns import Columns
 from tidelog.errors import ConfigError, LogError
-from tidelog.input_files import parse_json
 
 ROLES: dict[str, Any] = {"observation": ["age", "village"], "action": "arm", "reward": "y", "terminated": True}
 FORMS: dict[str, Any] = {

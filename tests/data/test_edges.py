@@ -13,19 +13,22 @@ import pytest
 from tests.data.clicks import interactions
 from tests.data.visits import mapping, visits
 from tidelog import Log, read_log
+from tidelog.data import checks as errors
+from tidelog.data import concat as states
+from tidelog.data import dependence as clusters
+from tidelog.data import dependence as duplicates
+from tidelog.data import export, inspect, quarantine, storage
 from tidelog.data import log as logs
-from tidelog.data import states
-from tidelog.data.core.npy import holds_objects
-from tidelog.data.core.raw import Column, RawAction, RawLog
-from tidelog.data.io import export, inspect, saved_checks, storage
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import open_log
-from tidelog.data.parsing import tables
-from tidelog.data.parsing.tables import Table
+from tidelog.data import parse as tables
+from tidelog.data import storage as saved_checks
+from tidelog.data.inspect import describe_table
+from tidelog.data.log_columns import holds_objects
+from tidelog.data.parse import Table
+from tidelog.data.raw import Column, RawAction, RawLog
+from tidelog.data.read import open_log
 from tidelog.data.statistics import _labels
-from tidelog.data.validation import clusters, duplicates, errors, quarantine
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.recommend.interactions.readers import open_interactions
+from tidelog.recommend.read import open_interactions
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import convert, open_log, read_any, read_log, read_minari, read_npz
 from tidelog.data.log import Log
+from tidelog.data.read import convert, open_log, read_any, read_log, read_minari, read_npz
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import MultiDiscrete
 

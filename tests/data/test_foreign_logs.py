@@ -12,12 +12,12 @@ import pytest
 
 from tests.shared import shared
 from tidelog import Columns, ConfigError, LogError, read_log, read_npz
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import is_table, validate
-from tidelog.data.parsing.column import date_formats
-from tidelog.data.sources import file_bytes
-from tidelog.data.sources.reagent import raw_reagent
-from tidelog.data.sources.tables import one_table
+from tidelog.data import text as file_bytes
+from tidelog.data.formats import raw_reagent
+from tidelog.data.inspect import describe_table
+from tidelog.data.parse import date_formats
+from tidelog.data.read import is_table, validate
+from tidelog.data.sources import one_table
 from tidelog.types import Discrete
 
 ROWS = 600

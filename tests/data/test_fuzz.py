@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 
 from tests.data import damage
 from tests.data.damage import BINARY, BYTE_DAMAGE, TABLE_DAMAGE, TABLES, Elsewhere
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import read_log, read_npz, validate
+from tidelog.data.inspect import describe_table
+from tidelog.data.read import read_log, read_npz, validate
 
 FINE = ("valid", "caught")
 NO_MEMORY = f"the process ended with {-signal.SIGABRT}"

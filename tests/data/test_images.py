@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from PIL import Image as Picture
 
-from tidelog.data.core.columns import Columns
-from tidelog.data.io.inspect import inspect_log
-from tidelog.data.io.readers import open_log, read_log, read_npz, validate
+from tidelog.data.columns import Columns
+from tidelog.data.inspect import inspect_log
 from tidelog.data.log import Log
+from tidelog.data.read import open_log, read_log, read_npz, validate
 from tidelog.errors import LogError
 from tidelog.types import Image, Vector
 

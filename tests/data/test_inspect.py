@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from tests.data.visits import mapping, visits
 from tests.shared import shared
 from tidelog import Log
-from tidelog.data.core.columns import Columns
-from tidelog.data.io.inspect import describe_table, inspect_log
-from tidelog.data.io.readers import read_any, read_log, validate
+from tidelog.data.columns import Columns
+from tidelog.data.inspect import describe_table, inspect_log
+from tidelog.data.read import read_any, read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import Discrete
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import read_log
 from tidelog.data.log import Log
+from tidelog.data.read import read_log
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, MultiDiscrete, Vector
 

@@ -7,8 +7,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tidelog.data.core.columns import Columns
-from tidelog.data.io.readers import read_log, validate
+from tidelog.data.columns import Columns
+from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError
 from tidelog.types import Codes, Vector
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.data.nstep import n_step
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import open_log, read_log, validate
 from tidelog.data.log import Log
+from tidelog.data.read import open_log, read_log, validate
 from tidelog.errors import TidelogError
 
 CLEAN = with_next(visits()).write_csv().encode()

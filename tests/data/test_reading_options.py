@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from tidelog import ConfigError, LogError, read_log
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import rows_in_source, validate
-from tidelog.data.sources.separated_text import unusual_separator
-from tidelog.data.validation.quarantine import quarantine
+from tidelog.data.inspect import describe_table
+from tidelog.data.quarantine import quarantine
+from tidelog.data.read import rows_in_source, validate
+from tidelog.data.text import unusual_separator
 from tidelog.errors import install
 
 ROWS = 40
@@ -251,7 +251,7 @@ def test_without_a_module_for_zstandard_its_installation_is_the_fix(tmp_path, mo
         asked.append(name)
         raise ImportError(name)
 
-    monkeypatch.setattr("tidelog.data.sources.file_bytes.importlib.import_module", absent)
+    monkeypatch.setattr("tidelog.data.text.importlib.import_module", absent)
     with pytest.raises(LogError, match=r"no module that reads \.zst") as refused:
         read_log(tmp_path / "a.csv.zst", MAPPING)
     (error,) = refused.value.report.errors

@@ -3,8 +3,8 @@
 import json
 
 from tests.data.visits import mapping, visits
-from tidelog.data.core.report import Problem, Report
-from tidelog.data.io.readers import validate
+from tidelog.data.raw import Problem, Report
+from tidelog.data.read import validate
 
 PROBLEM = Problem(
     "error", "missing value", "age", (3, 7), 2, "empty cells", "a value in every row", "fill " * 40, (4, 8)

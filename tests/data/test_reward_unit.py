@@ -9,12 +9,12 @@ import pytest
 from tests.data.clicks import interactions
 from tests.data.visits import mapping, visits
 from tidelog import concat
-from tidelog.data.io.readers import open_log, read_log, read_npz
+from tidelog._files import MANIFEST
 from tidelog.data.log import Log
+from tidelog.data.read import open_log, read_log, read_npz
 from tidelog.errors import ConfigError, LogError
-from tidelog.folders import MANIFEST
-from tidelog.recommend.interactions.log import text
-from tidelog.recommend.interactions.readers import open_interactions
+from tidelog.recommend.interactions import text
+from tidelog.recommend.read import open_interactions
 
 PLAIN = {"observation": np.arange(6.0), "action": np.arange(6) % 2, "reward": np.arange(6.0), "terminated": True}
 

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tidelog.data.core.rounding import LOST, ROUNDED, rounded_share
-from tidelog.data.io.readers import read_any, read_log
+from tidelog.data.raw import LOST, ROUNDED, rounded_share
+from tidelog.data.read import read_any, read_log
 
 ROWS = 60
 RNG = np.random.default_rng(0)

@@ -15,13 +15,13 @@ from tests.data.clicks import ROLES, clicks
 from tests.data.test_checks import put
 from tests.data.visits import COLUMNS, mapping, visits
 from tests.shared import shared
-from tidelog.data.core.report import Report
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import read_any, read_log, validate
+from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.validation.quarantine import quarantine
+from tidelog.data.quarantine import quarantine
+from tidelog.data.raw import Report
+from tidelog.data.read import read_any, read_log, validate
 from tidelog.errors import ConfigError, LogError
-from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.recommend.read import reopen_any
 
 ENDINGS = (".csv", ".csv.gz", ".parquet", ".jsonl", ".arrow")
 CUT = 14  # within the seventh episode

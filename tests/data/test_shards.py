@@ -13,14 +13,14 @@ import pytest
 
 import tidelog as tl
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
-from tidelog.data.core.sharded_array import ShardedArray
-from tidelog.data.io import shards as shards_module
-from tidelog.data.io.readers import convert, open_log, read_any, read_log
+from tidelog.data import storage as shards_module
 from tidelog.data.log import Log
-from tidelog.data.overlap import episode_hashes
+from tidelog.data.log_columns import ShardedArray
+from tidelog.data.read import convert, open_log, read_any, read_log
+from tidelog.data.statistics import episode_hashes
 from tidelog.errors import ConfigError, LogError
-from tidelog.policies.named_arrays import named_arrays
-from tidelog.training.engine.log_streaming import is_mapped
+from tidelog.policies.policy import named_arrays
+from tidelog.training.stores import is_mapped
 from tidelog.types import Image
 
 COUNTS = (1, 3, 7)

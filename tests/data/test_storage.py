@@ -13,15 +13,15 @@ import polars as pl
 import pytest
 
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import open_log, read_log
-from tidelog.data.io.storage import LOG, write_array
+from tidelog._files import Kind
 from tidelog.data.log import Log
-from tidelog.data.overlap import Sketch
+from tidelog.data.read import open_log, read_log
 from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Sketch
+from tidelog.data.storage import LOG, write_array
 from tidelog.errors import CheckpointError, LogError, SpecError
-from tidelog.folders import Kind
-from tidelog.recommend.interactions.readers import open_interactions, read_interactions
-from tidelog.recommend.interactions.saved_fields import INTERACTIONS
+from tidelog.recommend.interactions import INTERACTIONS
+from tidelog.recommend.read import open_interactions, read_interactions
 from tidelog.types import Spec
 
 

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits, with_next
-from tidelog.data.core.columns import Columns
-from tidelog.data.core.registry import CHECKS
-from tidelog.data.io.readers import read_log, validate
+from tidelog.data.columns import Columns
 from tidelog.data.log import Log
+from tidelog.data.raw import CHECKS
+from tidelog.data.read import read_log, validate
 
 ROWS = 24
 EPISODE = np.repeat(np.arange(12), 2)

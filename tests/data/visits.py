@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import Columns
+from tidelog.data.columns import Columns
 
 LENGTHS = (3, 5, 1, 4) * 3
 MASKS = ["m0", "m1", "m2"]

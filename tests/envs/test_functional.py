@@ -11,8 +11,21 @@ import pytest
 
 from tests.envs.corridor import chain
 from tidelog.envs import Tabular, make, play
-from tidelog.envs.functional import CopyStep, Functional, Hosted, advance, begin, look
-from tidelog.envs.functional_problems import Cart, CartPole, Finite, Pendulum, Place, Swing, TMaze
+from tidelog.envs.functional import (
+    Cart,
+    CartPole,
+    CopyStep,
+    Finite,
+    Functional,
+    Hosted,
+    Pendulum,
+    Place,
+    Swing,
+    TMaze,
+    advance,
+    begin,
+    look,
+)
 from tidelog.envs.registry import functional
 from tidelog.envs.treatment import treatment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError

@@ -5,8 +5,7 @@ from gymnasium import spaces
 
 from tests.envs.corridor import chain
 from tidelog.envs.gym import Gymnasium, action_space, readers
-from tidelog.envs.play import play
-from tidelog.envs.protocol import Batch
+from tidelog.envs.protocol import Batch, play
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import TabularEnvironment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError

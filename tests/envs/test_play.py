@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 
 from tests.envs.corridor import chain
-from tidelog.envs.play import play
-from tidelog.envs.protocol import BatchObservation, Outcome
-from tidelog.envs.tabular import TabularEnvironment
-from tidelog.envs.toys import PointMass
+from tidelog.envs.protocol import BatchObservation, Outcome, play
+from tidelog.envs.tabular import PointMass, TabularEnvironment
 from tidelog.errors import ConfigError
 from tidelog.types import Discrete, Spec, Vector
 

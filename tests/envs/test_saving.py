@@ -9,7 +9,7 @@ import pytest
 
 from tests.envs.corridor import chain
 from tidelog.envs import Resumable, make
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete
 

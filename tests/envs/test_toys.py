@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from benchmarks.pendulum import pendulum_controller
-from tidelog.envs.play import play
+from tidelog.envs.protocol import play
 from tidelog.envs.registry import make
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.errors import SpecError
 
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from tidelog.envs.play import play
+from tidelog.envs.protocol import play
 from tidelog.envs.registry import make
 from tidelog.envs.treatment import DIED, RECOVERED, clinician, exact_value, treatment
 from tidelog.errors import ConfigError
-from tidelog.runtime.labelled_actions import LabelledActions
+from tidelog.runtime.way_of_acting import LabelledActions
 from tidelog.types import Codes, Discrete, Vector
 
 

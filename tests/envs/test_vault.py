@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tidelog.envs.play import play
+from tidelog.envs.protocol import play
 from tidelog.envs.registry import functional, make
 from tidelog.envs.vault import (
     BLUE,

@@ -8,11 +8,10 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import tidelog as tl
 from tidelog.envs import Resumable, make, play
-from tidelog.envs.gym import Gymnasium
-from tidelog.envs.vector import VectorCartPole, VectorGymnasium
+from tidelog.envs.gym import Gymnasium, VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.online.env_assignment import assign_environments
+from tidelog.policies.policy import fingerprint
+from tidelog.training.host_rollouts import assign_environments
 from tidelog.types import Codes, Discrete, Vector
 
 MODES = [*AutoresetMode]

@@ -18,19 +18,16 @@ from tests.faults.simulated_disk import Recorder, Stop, Tree, put_tree, read_tre
 from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.training.runs import bc, begin, finish
-from tidelog import disk
+from tidelog import _files as disk
+from tidelog._files import MANIFEST, write_file, write_json
 from tidelog.algorithms.names import configured, source_of
 from tidelog.cli import main
-from tidelog.disk import write_file, write_json
-from tidelog.folders import MANIFEST
-from tidelog.ope.verdict.ledger import Ledger
-from tidelog.ope.verdict.verdict_store import store_verdict
-from tidelog.policies.declared import remember
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.ope.ledger import Ledger
+from tidelog.ope.verdict import store_verdict
+from tidelog.policies.policy import fingerprint, remember
+from tidelog.recommend.read import read_interactions
 from tidelog.sinks import rows_at
-from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
-from tidelog.training.runs.record import Record
+from tidelog.training.record import CHECKPOINT, Checkpoints, Record
 
 Step = Callable[[Path], Any]
 

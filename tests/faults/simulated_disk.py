@@ -1,6 +1,6 @@
 """A model of a disk with volatile caches: what it may hold after the machine stopped at any point.
 
-`Recorder` performs each operation of `tidelog.disk.Disk` and writes it down. `states` rebuilds from this record what
+`Recorder` performs each operation of `tidelog._files.Disk` and writes it down. `states` rebuilds from this record what
 the disk may hold: content that was not synced may be missing, cut, or zeros; names that were not synced may be missing,
 in any combination. A stop of the process alone loses nothing that was written.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tidelog import disk
+from tidelog import _files as disk
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 Tree = dict[str, "Tree | bytes"]

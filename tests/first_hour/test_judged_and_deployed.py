@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.conftest import SMALL
 from tidelog import collect, load_policy, rollout, runtime
-from tidelog.policies.declared import remember
-from tidelog.runtime.artefact_files import Saved
+from tidelog.policies.policy import remember
+from tidelog.runtime.artefact import Saved
 from tidelog.runtime.way_of_acting import ActingWarning, replaces
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
@@ -46,7 +46,7 @@ def test_act_samples_as_it_was_judged_and_prints_the_verdict(judged, tidelog):
 
 
 def load_run_policy(folder):
-    from tidelog.training.runs.policies import policy_of_run
+    from tidelog.training.run import policy_of_run
 
     return policy_of_run(folder)
 

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.networks.distributions import Gaussian
+from tidelog.algorithms.sampling import Batch
+from tidelog.networks.actors import Gaussian
 from tidelog.types import Continuous, Spec, Transition, Vector
 
 SPEC = Spec({"s": Vector(1)}, Continuous((-1.0,), (1.0,)))

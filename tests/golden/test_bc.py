@@ -6,7 +6,7 @@ from jax import random
 from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, batch, make_actor, numbers, plain
 from tidelog import BC
-from tidelog.algorithms.core.short_form import step
+from tidelog.algorithms.short_form import step
 
 HAND = BC(optimiser=plain, learning_rate=0.1, actor_network=make_actor)
 

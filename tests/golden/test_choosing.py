@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests.golden.lines import numbers
-from tidelog.recommend.item_losses import catalogue_scores, next_item_error, sampled_error
 from tidelog.recommend.networks import Items
+from tidelog.recommend.next_item import catalogue_scores, next_item_error, sampled_error
 from tidelog.recommend.ranking import standardised
 from tidelog.recommend.recommender_bcq import importance
 

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.components import Components
-from tidelog.losses.expectile import expectile_error
+from tidelog.losses.td import Components, expectile_error
 
 
 def test_the_smallest_member_is_found_by_the_weighted_sum_and_keeps_its_components() -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.golden.lines import numbers
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.core.short_form import held_out_losses, step
 from tidelog.algorithms.discrete_bcq import target_value
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.short_form import held_out_losses, step
 from tidelog.losses.imitation import mean_square
 from tidelog.support import best, supported
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 from tidelog.types import Transition
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal

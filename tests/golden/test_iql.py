@@ -9,8 +9,8 @@ from jax import random
 from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, batch, make_actor, make_critic, make_value, numbers, plain
 from tidelog import IQL
-from tidelog.algorithms.core.short_form import held_out_losses, step
-from tidelog.networks.critic import Ensemble
+from tidelog.algorithms.short_form import held_out_losses, step
+from tidelog.networks.critics import Ensemble
 
 HAND = IQL(
     expectile=0.75, temperature=2.0, max_weight=3.0, target_rate=0.1, optimiser=plain, actor_schedule="constant",

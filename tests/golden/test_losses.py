@@ -10,12 +10,11 @@ import optax
 import pytest
 
 from tests.golden.lines import numbers
-from tidelog.algorithms.core.optimisation import cosine, descend, linear, polyak_update
-from tidelog.losses.expectile import expectile_error
+from tidelog.algorithms.optimisation import cosine, descend, linear, polyak_update
 from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
 from tidelog.losses.policy import advantage_weight
-from tidelog.losses.td import ensemble_error, huber, squared
-from tidelog.networks.distributions import Categorical, Gaussian
+from tidelog.losses.td import ensemble_error, expectile_error, huber, squared
+from tidelog.networks.actors import Categorical, Gaussian
 from tidelog.support import allow
 
 close = np.testing.assert_allclose

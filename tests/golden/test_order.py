@@ -13,7 +13,7 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.golden.lines import batch as line_batch
 from tests.golden.lines import plain
 from tests.golden.test_iql import HAND, start
-from tidelog.algorithms.core.short_form import step
+from tidelog.algorithms.short_form import step
 
 LOG = world("discrete")
 H = small("iql", optimiser=plain, actor_schedule="constant", value_learning_rate=1.0, target_rate=0.25)

@@ -10,11 +10,10 @@ import pytest
 
 from tests.golden.lines import numbers
 from tidelog import PPG
-from tidelog.algorithms.core.running_statistics import empty_statistics
-from tidelog.algorithms.phasic import Rewards, scale_rewards, standardise
+from tidelog.algorithms.ppg_common import Rewards, empty_statistics, scale_rewards, standardise
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
-from tidelog.losses.returns import advantages, discounted, value_error
-from tidelog.networks.distributions import Categorical, Gaussian, Several
+from tidelog.losses.td import advantages, discounted, value_error
+from tidelog.networks.actors import Categorical, Gaussian, Several
 
 
 class SimpleState(NamedTuple):

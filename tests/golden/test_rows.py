@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from tidelog import Columns, read_log
-from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler
+from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler
 from tidelog.data.scaling import Scaler
-from tidelog.training.engine.stores import stored
+from tidelog.training.stores import stored
 
 # Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, next observation unknown.
 # Episode 2: reward 32, truncated, next observation known (observation 60).

@@ -6,8 +6,15 @@ import pytest
 
 from tests.golden.lines import numbers
 from tidelog import PPG
-from tidelog.algorithms.core.running_statistics import Running, add_values, deviation, empty_statistics
-from tidelog.algorithms.phasic import Rewards, initial_rewards, scale_rewards
+from tidelog.algorithms.ppg_common import (
+    Rewards,
+    Running,
+    add_values,
+    deviation,
+    empty_statistics,
+    initial_rewards,
+    scale_rewards,
+)
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 added, spread_of = jax.jit(add_values), jax.jit(deviation)

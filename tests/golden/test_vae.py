@@ -13,16 +13,13 @@ from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, column, numbers, plain
 from tidelog import BCQ
 from tidelog.algorithms import bcq
-from tidelog.algorithms.bcq import target_value
-from tidelog.algorithms.bcq_candidates import Noise
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.core.short_form import step
+from tidelog.algorithms.bcq import Noise, target_value
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.short_form import step
 from tidelog.losses.td import between
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
-from tidelog.networks.critic import Ensemble
-from tidelog.networks.encode import EncoderConfig
-from tidelog.networks.perturbation import Perturbation, perturb
-from tidelog.networks.vae import Generator
+from tidelog.networks.critics import Ensemble, Generator, Perturbation, perturb
+from tidelog.networks.encoder import EncoderConfig
 from tidelog.types import Continuous, Spec, Transition, Vector
 
 close = np.testing.assert_allclose

@@ -8,8 +8,7 @@ import pytest
 
 from tests.golden.lines import numbers
 from tidelog.losses.policy import decoupled_surrogate, surrogate, truncated_weight
-from tidelog.losses.returns import advantages
-from tidelog.losses.vtrace import vtrace
+from tidelog.losses.td import advantages, vtrace
 
 whole_vtrace, whole_advantages = jax.jit(vtrace), jax.jit(advantages)
 decoupled = eqx.filter_jit(decoupled_surrogate)

@@ -7,7 +7,7 @@ from tests.envs.corridor import chain
 from tests.learns.test_iql import DISCOUNT, TINY, target, throws, trained, walks
 from tidelog import BC, BCQ, DiscreteBCQ, rollout
 from tidelog.envs import make, play
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.policies.rollout import log_of
 
 __all__ = ["throws", "walks"]  # fixtures

@@ -5,7 +5,7 @@ import pytest
 
 from tests.envs.corridor import chain
 from tidelog import BC, IQL, Log, fit
-from tidelog.envs.play import play
+from tidelog.envs.protocol import play
 from tidelog.envs.tabular import TabularEnvironment
 
 TINY = {"hidden": (32, 32), "batch_size": 64}

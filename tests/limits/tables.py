@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import optax
 
 from tidelog import IQL, Log
-from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Batch, NStep
-from tidelog.algorithms.core.short_form import step
+from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.sampling import Batch, NStep
+from tidelog.algorithms.short_form import step
 from tidelog.data.scaling import Scaler
 from tidelog.losses.imitation import pick
-from tidelog.networks.distributions import Categorical
-from tidelog.training.engine.stores import stored
+from tidelog.networks.actors import Categorical
+from tidelog.training.stores import stored
 
 
 def state_of(observation):

@@ -13,14 +13,14 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
-from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
-from tidelog.algorithms.core.short_form import step
 from tidelog.algorithms.discrete_bcq import seeing, step_along
 from tidelog.algorithms.names import check_fit
+from tidelog.algorithms.short_form import step
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
+from tidelog.networks.actors import EpsilonGreedy
 from tidelog.support import best, supported
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 from tidelog.types import Image
 
 equal, close = np.testing.assert_array_equal, np.testing.assert_allclose

@@ -14,9 +14,9 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import target_value
-from tidelog.algorithms.core.short_form import held_out_losses, step
 from tidelog.algorithms.discrete_bcq import step_along
-from tidelog.networks.encode import now
+from tidelog.algorithms.short_form import held_out_losses, step
+from tidelog.networks.encoder import now
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG = world("continuous")

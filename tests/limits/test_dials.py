@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
-from tidelog.algorithms.core.choosing_actions import EpsilonMode
-from tidelog.algorithms.core.sampling import NStep
-from tidelog.algorithms.core.short_form import step
-from tidelog.networks.actor import HEADS
-from tidelog.networks.distributions import Categorical
+from tidelog.algorithms.sampling import NStep
+from tidelog.algorithms.short_form import step
+from tidelog.networks.actors import HEADS, Categorical, EpsilonMode
 
 stepped = compiled(step)
 LOG = world("discrete")

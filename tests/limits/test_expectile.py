@@ -10,7 +10,7 @@ import pytest
 from tests.envs.corridor import chain
 from tests.limits.tables import TABULAR, solved
 from tidelog import Log
-from tidelog.losses.expectile import expectile_error
+from tidelog.losses.td import expectile_error
 
 close = np.testing.assert_allclose
 

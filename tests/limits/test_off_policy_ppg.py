@@ -18,7 +18,7 @@ from tests.algorithms.players import (
 )
 from tests.conformance.cases import differ, same
 from tidelog import OffPolicyPPG
-from tidelog.algorithms.core.contract import Collecting
+from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.off_policy_ppg import (
     Proximal,
     averaged,
@@ -27,7 +27,7 @@ from tidelog.algorithms.off_policy_ppg import (
     with_policy_inputs,
     with_vtrace,
 )
-from tidelog.losses.returns import advantages
+from tidelog.losses.td import advantages
 
 ALIKE = {"auxiliary_epochs": 0, "entropy_bonus": 0.02, "value_weight": 0.3, "gae_lambda": 0.8}
 ONCE = {"update_per_collect": 1, "policy_capacity": 4, "value_capacity": 4, "policy_max_use": 1, "value_max_use": 1}

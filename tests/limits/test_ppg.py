@@ -12,14 +12,13 @@ import pytest
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
-from tidelog.algorithms.core.contract import Collecting
-from tidelog.algorithms.core.running_statistics import Running
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.phasic import auxiliary_loss, record_old_policy, value_unit
+from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.ppg_common import Running, auxiliary_loss, record_old_policy, value_unit
+from tidelog.algorithms.sampling import Batch
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 
 SPEC = functional("jax:CartPole-v1").spec
 

@@ -11,19 +11,16 @@ import pytest
 from tests.algorithms.recommenders import batch, compiled, described, fresh, small, unshown
 from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
-from tidelog.algorithms.core.optimisation import descend
-from tidelog.policies.named_arrays import named_arrays
-from tidelog.recommend import candidates
+from tidelog.algorithms.optimisation import descend
+from tidelog.policies.policy import named_arrays
+from tidelog.recommend import recommender_bcq as candidates
 from tidelog.recommend import recommender_bcq as page
-from tidelog.recommend.candidates import GENERATORS
-from tidelog.recommend.interactions.readers import read_interactions
-from tidelog.recommend.item_losses import next_item_loss
-from tidelog.recommend.networks import Items, clipped_latents
-from tidelog.recommend.next_item import States, from_factors, item_facts
-from tidelog.recommend.recommender_bcq import critic_inputs
-from tidelog.recommend.repeats import Places
-from tidelog.runtime.history_encoders import NO_PLACE
-from tidelog.training.engine.learner import as_arrays
+from tidelog.recommend.networks import Items, Places, clipped_latents
+from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
+from tidelog.recommend.read import read_interactions
+from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
+from tidelog.runtime.ranking import NO_PLACE
+from tidelog.training.loop import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
 

@@ -15,9 +15,9 @@ import pytest
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.conformance.cases import CASES
 from tidelog.algorithms.bcq import BCQ
-from tidelog.algorithms.core.optimisation import OPTIMISERS
-from tidelog.algorithms.core.short_form import held_out_losses, step
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ, seeing, target_value
+from tidelog.algorithms.optimisation import OPTIMISERS
+from tidelog.algorithms.short_form import held_out_losses, step
 from tidelog.losses.td import huber, squared
 from tidelog.losses.vae import normal_divergence
 from tidelog.types import Continuous, Spec, Vector

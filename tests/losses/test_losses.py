@@ -6,11 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.binary import calibrated_binary_error
-from tidelog.losses.expectile import expectile_error
-from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, pick, squared_distance
+from tidelog.losses.imitation import (
+    calibrated_binary_error,
+    categorical_log_probability,
+    gaussian_log_probability,
+    pick,
+    squared_distance,
+)
 from tidelog.losses.policy import advantage_weight
-from tidelog.losses.td import POINT_LOSSES, ensemble_error, huber
+from tidelog.losses.td import POINT_LOSSES, ensemble_error, expectile_error, huber
 from tidelog.support import allow
 
 RNG = np.random.default_rng(0)

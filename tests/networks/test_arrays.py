@@ -6,9 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from tidelog.algorithms.core.optimisation import OPTIMISERS, init_opt_state
-from tidelog.networks.arrays import duplicate, float32, from_host, int32, normal, zeros
-from tidelog.networks.mlp import MLP
+from tidelog.algorithms.optimisation import OPTIMISERS, init_opt_state
+from tidelog.networks.layers import MLP, duplicate, float32, from_host, int32, normal, zeros
 
 COMPILED: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(

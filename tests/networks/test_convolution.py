@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.networks import convolve
-from tidelog.networks.convolution import SMALL, Convolutions, Layer, by_size, features, nature
+from tidelog.networks import pictures as convolve
+from tidelog.networks.pictures import SMALL, Convolutions, Layer, by_size, features, nature
 from tidelog.types import Image
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tidelog import PPG
-from tidelog.networks import convolution, convolve
-from tidelog.networks.convolution import Convolutions, Stack, features, impala
-from tidelog.networks.convolve import max_pool
-from tidelog.networks.encode import EncoderConfig, Picture
+from tidelog.networks import pictures as convolution
+from tidelog.networks import pictures as convolve
+from tidelog.networks.encoder import EncoderConfig, Picture
+from tidelog.networks.pictures import Convolutions, Stack, features, impala, max_pool
 from tidelog.types import Discrete, Image, Spec, Vector
 
 LAYERS = {  # side, channels, out, kernel, stride, padding

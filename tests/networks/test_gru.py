@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 import pytest
 
-from tidelog.networks.gru import GRU
+from tidelog.networks.layers import GRU
 
 
 @pytest.fixture(scope="module")

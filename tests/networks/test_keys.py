@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tidelog.networks.keys import fold_in, new_key, split_keys
+from tidelog.networks.layers import fold_in, new_key, split_keys
 
 COMPILED: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop, host_generator, orthogonal
+from tidelog.networks.layers import MLP, LayerNorm, Linear, drop, host_generator, orthogonal
 
 X = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
 

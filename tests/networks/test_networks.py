@@ -8,14 +8,21 @@ import pytest
 
 from tests.algorithms.worlds import ACTIONS, KINDS, world
 from tidelog.networks import phasic
-from tidelog.networks.actor import HEADS, Actor, GaussianHead, PointHead, StateGaussianHead, gaussian
-from tidelog.networks.critic import Critic, Ensemble, Value
-from tidelog.networks.distributions import Categorical, Gaussian, Point
-from tidelog.networks.encode import Encoder, EncoderConfig
-from tidelog.networks.mlp import Linear
-from tidelog.networks.perturbation import Perturbation
+from tidelog.networks.actors import (
+    HEADS,
+    Actor,
+    Categorical,
+    Gaussian,
+    GaussianHead,
+    Point,
+    PointHead,
+    StateGaussianHead,
+    gaussian,
+)
+from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, Value
+from tidelog.networks.encoder import Encoder, EncoderConfig
+from tidelog.networks.layers import Linear
 from tidelog.networks.phasic import Trunk
-from tidelog.networks.vae import Generator
 from tidelog.types import Codes, Discrete, MultiDiscrete, Spec, Vector
 
 SHAPE = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8), "layer_norm": False}

@@ -7,10 +7,9 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import world
-from tidelog.networks.mlp import MLP
-from tidelog.networks.product import PRODUCTS, WIDE, product, rounded
-from tidelog.training.runs import processor as page
-from tidelog.training.runs.processor import products_note
+from tidelog.networks.layers import MLP, PRODUCTS, WIDE, product, rounded
+from tidelog.training import record as page
+from tidelog.training.record import products_note
 
 
 def numbers(*shape, seed=0):

@@ -5,9 +5,9 @@ import pytest
 
 from tidelog.errors import ExportError
 from tidelog.networks import recipe
-from tidelog.networks.actor import Actor
-from tidelog.networks.convolution import Stack
-from tidelog.networks.mlp import MLP, Linear
+from tidelog.networks.actors import Actor
+from tidelog.networks.layers import MLP, Linear
+from tidelog.networks.pictures import Stack
 from tidelog.recommend import networks as ranking
 
 LAYER = Linear(np.zeros((2, 2), np.float32), np.zeros(2, np.float32))

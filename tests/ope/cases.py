@@ -5,10 +5,9 @@ import numpy as np
 from tidelog import Log
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict.checks import Reuse
-from tidelog.ope.verdict.decide import Case, decide
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.decide import Case, Reuse, decide
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.verdict import Limits
 
 QUICK = Limits(replicates=1000)
 NOTHING_KNOWN = Reuse(None, None, None)

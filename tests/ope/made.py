@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence import Evidence
 
 
 def evidence_of(lengths: Sequence[int], **columns: Any) -> Evidence:

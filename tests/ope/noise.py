@@ -3,7 +3,7 @@
 import numpy as np
 
 from tidelog import Log
-from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators import Ratios, means
 
 ACTIONS = 4
 

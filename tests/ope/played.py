@@ -13,7 +13,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.networks.distributions import Categorical
+from tidelog.networks.actors import Categorical
 from tidelog.policies.rollout import log_of
 from tidelog.support import allow
 

@@ -9,11 +9,9 @@ import pytest
 import tidelog as tl
 from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, treated
 from tests.ope.test_verdict import clicked
-from tidelog.ope.assumptions.partial_identification import ActionCount
-from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, habit_finding
-from tidelog.ope.verdict.comparison import Comparison
-from tidelog.ope.verdict.decide import Case, decide
-from tidelog.ope.verdict.judge import judge
+from tidelog.ope.assumptions import ActionCount
+from tidelog.ope.decide import Case, closer_advice, decide, few_episodes_finding, habit_finding
+from tidelog.ope.judge import Comparison, judge
 from tidelog.policies.policy import has_density
 
 ASKED = "record the probability"

@@ -8,11 +8,9 @@ from scipy.stats import norm
 
 import tidelog as tl
 from benchmarks.adversarial_worlds import gaussian_policy
-from tidelog.ope.evidence.atoms import atoms_of, repeated_values
-from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.evidence import Target
-from tidelog.ope.evidence.propensities import propensities_of
-from tidelog.ope.evidence.target import target_of
+from tidelog.ope.evidence import Target, atoms_of, episode_folds, repeated_values
+from tidelog.ope.policies import target_of
+from tidelog.ope.propensities import propensities_of
 
 QUICK = tl.Limits(replicates=1000)
 STILL = np.asarray([0.45, 0.5, 0.55, 0.5])  # by context: how often the action is exactly 0

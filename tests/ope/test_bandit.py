@@ -5,7 +5,7 @@ import pytest
 
 from tests.ope.made import bandit, evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.estimators.bandit import (
+from tidelog.ope.estimators import (
     BANDIT,
     clipped_ips,
     direct_method,

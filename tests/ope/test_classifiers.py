@@ -9,13 +9,12 @@ import pytest
 
 import tidelog as tl
 from tests.ope.cases import QUICK
-from tidelog.ope.evidence import classifiers
-from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.propensities import Fit, clone_by_classifier, propensities_of
-from tidelog.ope.verdict.checks import violated_preconditions
-from tidelog.ope.verdict.judge import judge
-from tidelog.ope.verdict.ledger import Ledger
-from tidelog.ope.verdict.verdict_text import quality
+from tidelog.ope import propensities as classifiers
+from tidelog.ope.decide import quality, violated_preconditions
+from tidelog.ope.evidence import episode_folds
+from tidelog.ope.judge import judge
+from tidelog.ope.ledger import Ledger
+from tidelog.ope.propensities import Fit, clone_by_classifier, propensities_of
 from tidelog.types import MultiDiscrete
 
 sklearn = pytest.importorskip("sklearn")
@@ -120,7 +119,7 @@ def test_actions_of_other_folds_and_masks_have_their_place(log):
 
 
 def test_the_better_model_is_taken_and_a_miscalibrated_one_is_not(log, trees, monkeypatch):
-    from tidelog.ope.evidence import propensities as module
+    from tidelog.ope import propensities as module
 
     real = module._of_clones
     fits = {"trees": Fit(0.5, 1.0, 1.0), "network": Fit(0.6, 1.0, 1.0)}

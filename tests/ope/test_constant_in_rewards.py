@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tidelog.data.states import number_observations
-from tidelog.ope.assumptions.independence import history_dependence
-from tidelog.ope.estimators.estimate import ESTIMATORS
-from tidelog.ope.evidence.episodes import episode_folds
+from tidelog.data.concat import number_observations
+from tidelog.ope.assumptions import history_dependence
+from tidelog.ope.estimate import ESTIMATORS
+from tidelog.ope.evidence import episode_folds
 
 LARGEST = 1.5e7  # 0 and 1 above it are exact in 32 bits
 

@@ -8,9 +8,9 @@ import pytest
 import tidelog as tl
 from tidelog.data.declare import declare
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.policy_evidence import choose_model, logger_model
-from tidelog.ope.evidence.propensities import declared_propensities
+from tidelog.ope.evidence import episode_folds
+from tidelog.ope.policy_evidence import choose_model, logger_model
+from tidelog.ope.propensities import declared_propensities
 
 QUICK: dict[str, Any] = {
     "ledger": False,

@@ -11,9 +11,9 @@ from tests.ope.made import evidence_of
 from tests.shared import shared
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge, read_log
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.ope.estimators import estimate as module
-from tidelog.ope.estimators.estimate import ESTIMATORS, Estimator, possible_returns, table
-from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope import estimate as module
+from tidelog.ope.estimate import ESTIMATORS, Estimator, possible_returns, table
+from tidelog.ope.evidence import Evidence
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

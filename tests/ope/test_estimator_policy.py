@@ -12,9 +12,8 @@ from tests.ope.cases import QUICK
 from tests.ope.played import better, policy_of, treated
 from tests.policies.permuted import permuted
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence import estimator_policy
-from tidelog.ope.evidence.estimator_policy import EstimatorPolicy, estimator_name
-from tidelog.ope.evidence.target import as_policy, target_of
+from tidelog.ope import policies as estimator_policy
+from tidelog.ope.policies import EstimatorPolicy, as_policy, estimator_name, target_of
 
 pytest.importorskip("sklearn")
 pd = pytest.importorskip("pandas")

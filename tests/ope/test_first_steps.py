@@ -12,9 +12,9 @@ from tests.ope.cases import QUICK, Told, best_treatments, mostly, treated
 from tests.ope.test_verdict import Copies
 from tests.training.runs import bc, begin, finish
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence.first_steps import cut_log
-from tidelog.ope.verdict.judge import judge
-from tidelog.ope.verdict.ledger import Ledger
+from tidelog.ope.judge import judge
+from tidelog.ope.ledger import Ledger
+from tidelog.ope.propensities import cut_log
 from tidelog.runtime.way_of_acting import advice_on, verdict_line
 
 

@@ -10,25 +10,26 @@ import pytest
 import tidelog as tl
 from tests.ope.played import better, policy_of, treated
 from tidelog import DivergenceError
-from tidelog.algorithms.core.contract import Algorithm
-from tidelog.algorithms.core.optimisation import OPTIMISERS, constant
+from tidelog.algorithms.contract import Algorithm
+from tidelog.algorithms.optimisation import OPTIMISERS, constant
 from tidelog.data.scaling import Scaler
 from tidelog.envs import play
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.evidence import Target
-from tidelog.ope.evidence.target import target_of
-from tidelog.ope.models import function_approximation as pages
-from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS, step
-from tidelog.ope.models.function_approximation import (
+from tidelog.ope import networks as pages
+from tidelog.ope.evidence import Target, episode_folds
+from tidelog.ope.networks import (
+    FQE,
+    POLICY_ACTIONS,
     evaluation_log,
     network_values,
     returns_to_go,
+    step,
     train_critic,
     updates_for,
 )
-from tidelog.training.engine.stores import stores_of
+from tidelog.ope.policies import target_of
+from tidelog.training.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}
 

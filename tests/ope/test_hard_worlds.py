@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.adversarial_worlds import Cell
 from tidelog import Limits, judge
-from tidelog.ope.verdict.results import OVERLAP_UNKNOWN
+from tidelog.ope.verdict import OVERLAP_UNKNOWN
 
 QUICK = Limits(replicates=1000)
 

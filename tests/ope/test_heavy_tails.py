@@ -5,11 +5,11 @@ import pytest
 from scipy.stats import norm
 
 from tests.ope.cases import NOTHING_KNOWN, bandit
-from tidelog.number_text import three_digits
-from tidelog.ope.assumptions.heavy_tails import adverse_tails, tail_shape
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict.decide import Case, decide
-from tidelog.ope.verdict.limits import Limits
+from tidelog._text import three_digits
+from tidelog.ope.assumptions import adverse_tails, tail_shape
+from tidelog.ope.decide import Case, decide
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.verdict import Limits
 
 LEVELS = (np.arange(300) + 0.5) / 300  # of the quantiles that stand for a sample
 NORMAL = norm.ppf(LEVELS)

@@ -11,10 +11,10 @@ from tests.ope.cases import episodes as chain
 from tests.ope.cases import outcome, rules, treated
 from tests.ope.made import random_log
 from tidelog import Limits, Log, judge, read_log
-from tidelog.data.states import number_observations
+from tidelog.data.concat import number_observations
 from tidelog.envs.treatment import clinician
-from tidelog.ope.assumptions import independence
-from tidelog.ope.assumptions.independence import (
+from tidelog.ope import assumptions as independence
+from tidelog.ope.assumptions import (
     ENDS,
     LEVEL,
     LOGGER,
@@ -25,14 +25,12 @@ from tidelog.ope.assumptions.independence import (
     history_dependence,
     relative_time,
     time_dependence,
+    unusual_action_count,
     with_detected_clusters,
 )
-from tidelog.ope.assumptions.partial_identification import unusual_action_count
-from tidelog.ope.estimators.ratios import Ratios, means
-from tidelog.ope.estimators.sequential import logged_return, weighted_dr
-from tidelog.ope.estimators.support import standard_error, support_of
-from tidelog.ope.evidence.episodes import clusters_of, episode_folds, without
-from tidelog.ope.evidence.propensities import clone_by_counts, with_time
+from tidelog.ope.estimators import Ratios, logged_return, means, standard_error, support_of, weighted_dr
+from tidelog.ope.evidence import clusters_of, episode_folds, without
+from tidelog.ope.propensities import clone_by_counts, with_time
 
 
 def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):
@@ -259,8 +257,8 @@ def test_large_logs_add_up_clusters_block_by_block(monkeypatch):
     clusters = np.arange(80) % 7
     object.__setattr__(evidence, "clusters", clusters)
     whole = weighted_dr(evidence).minus(logged_return(evidence)).clustered(clusters)
-    monkeypatch.setattr("tidelog.ope.estimators.sequential.CELLS", 50)
-    monkeypatch.setattr("tidelog.ope.estimators.sequential.BLOCK", 40)
+    monkeypatch.setattr("tidelog.ope.estimators.CELLS", 50)
+    monkeypatch.setattr("tidelog.ope.estimators.BLOCK", 40)
     parts = weighted_dr(evidence).minus(logged_return(evidence))
     assert len(parts) == 7
     assert parts.contributions == pytest.approx(whole.contributions)

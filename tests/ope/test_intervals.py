@@ -9,8 +9,8 @@ from scipy.stats import bootstrap, norm, t
 from tests.ope.made import bandit, evidence_of, random_log
 from tests.ope.noise import differences
 from tidelog.errors import ConfigError
-from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
-from tidelog.ope.estimators.intervals import (
+from tidelog.ope.estimators import Ratios, doubly_robust, ips, logged_return, means, snips, weighted_dr, wis
+from tidelog.ope.intervals import (
     METHODS,
     Confidence,
     adaptive_deviate,
@@ -20,8 +20,6 @@ from tidelog.ope.estimators.intervals import (
     replicates,
     spent_error,
 )
-from tidelog.ope.estimators.ratios import Ratios, means
-from tidelog.ope.estimators.sequential import logged_return, weighted_dr, wis
 
 
 @pytest.mark.parametrize("method", ["percentile", "bca", "t"])

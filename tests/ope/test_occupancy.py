@@ -9,15 +9,14 @@ from tests.ope.played import better, played, policy_of, random_policy, random_pr
 from tests.ope.test_tabular import exact_counts
 from tests.shared import shared
 from tidelog import Limits, Log
-from tidelog.data.states import number_observations
+from tidelog.data.concat import number_observations
 from tidelog.envs.treatment import treatment
-from tidelog.ope.estimators.sequential import double_reinforcement, marginal_importance
-from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.evidence import Evidence, Target
-from tidelog.ope.evidence.target import target_of
-from tidelog.ope.models.function_approximation import feature_ratios, solved_weights
-from tidelog.ope.models.tabular import by_state, count_model, flow, layered_flow, tabular_ratios
-from tidelog.ope.verdict.decide import apply_limits
+from tidelog.ope.decide import apply_limits
+from tidelog.ope.estimators import double_reinforcement, marginal_importance
+from tidelog.ope.evidence import Evidence, Target, episode_folds
+from tidelog.ope.networks import feature_ratios, solved_weights
+from tidelog.ope.policies import target_of
+from tidelog.ope.tabular import by_state, count_model, flow, layered_flow, tabular_ratios
 
 
 def exact_visits(problem, policy, discount, steps):

@@ -8,8 +8,7 @@ import pytest
 
 from tests.ope.made import evidence_of
 from tests.shared import shared
-from tidelog.ope.estimators.bandit import ips, snips
-from tidelog.ope.estimators.support import episode_weights, support_of
+from tidelog.ope.estimators import episode_weights, ips, snips, support_of
 
 ITEMS = {"men": 34, "women": 46}
 

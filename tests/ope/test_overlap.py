@@ -9,12 +9,12 @@ import pytest
 
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
 from tidelog import CheckpointError, ConfigError, Limits, Log, collect, judge, load, load_policy, read_log
-from tidelog.data import overlap
-from tidelog.data.overlap import Overlap, Sketch, episode_hashes
-from tidelog.ope.verdict import comparison
-from tidelog.ope.verdict.checks import chosen_finding, reuse_of
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.record import Record
+from tidelog.data import statistics as overlap
+from tidelog.data.statistics import Overlap, Sketch, episode_hashes
+from tidelog.ope import judge as comparison
+from tidelog.ope.decide import chosen_finding, reuse_of
+from tidelog.training.record import Record
+from tidelog.training.run import policy_of_run
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,14 @@ import pytest
 from tests.ope.cases import QUICK, bandit, episodes, outcome, rules
 from tests.ope.made import evidence_of
 from tidelog import Limits
-from tidelog.ope.assumptions.partial_identification import (
+from tidelog.ope.assumptions import (
     excess_unshown,
     extreme_returns,
     extreme_values,
     unshown_share,
 )
-from tidelog.ope.estimators.sequential import per_decision_is, sequential_dr
-from tidelog.ope.verdict.checks import excess_finding
+from tidelog.ope.decide import excess_finding
+from tidelog.ope.estimators import per_decision_is, sequential_dr
 
 
 def test_one_step_by_hand():

@@ -8,18 +8,17 @@ import pytest
 from scipy.stats import pearson3
 
 from tests.ope.cases import NOTHING_KNOWN, QUICK
-from tidelog.ope.estimators import permutation
-from tidelog.ope.estimators.intervals import Confidence
-from tidelog.ope.estimators.permutation import pearson_quantiles, permutation_arms
-from tidelog.ope.estimators.sequential import (
+from tidelog.ope import intervals as permutation
+from tidelog.ope.decide import Case
+from tidelog.ope.estimators import (
     discounts,
     double_reinforcement,
     logged_return,
     step_weights,
     weighted_dr,
 )
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict.decide import Case
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.intervals import Confidence, pearson_quantiles, permutation_arms
 
 EPISODES, STEPS = 7, 3
 

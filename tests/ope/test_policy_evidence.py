@@ -10,10 +10,10 @@ from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tidelog import ConfigError, SpecError
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope.estimators.sequential import double_reinforcement
-from tidelog.ope.evidence import propensities
-from tidelog.ope.evidence.policy_evidence import evidence_of
-from tidelog.ope.models import function_approximation as values
+from tidelog.ope import networks as values
+from tidelog.ope import propensities
+from tidelog.ope.estimators import double_reinforcement
+from tidelog.ope.policy_evidence import evidence_of
 
 
 @pytest.fixture(scope="module")

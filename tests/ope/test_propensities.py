@@ -12,12 +12,12 @@ from tests.ope.cases import QUICK, Told
 from tests.ope.played import played, treated
 from tests.shared import shared
 from tidelog import ConfigError, LogError, SpecError
-from tidelog.data.states import States, number_observations
+from tidelog.data.concat import States, number_observations
 from tidelog.envs import play
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import clinician
-from tidelog.ope.evidence.episodes import episode_folds, without
-from tidelog.ope.evidence.propensities import (
+from tidelog.ope.evidence import episode_folds, without
+from tidelog.ope.propensities import (
     best_factor,
     best_temperature,
     clone_by_counts,
@@ -247,8 +247,8 @@ def test_folds_keep_clusters_whole_and_are_those_of_episodes_where_each_is_its_o
 
 @pytest.mark.full
 def test_a_log_of_one_cluster_holds_none_out_of_its_clone(log, monkeypatch):
-    monkeypatch.setattr("tidelog.ope.evidence.propensities.FEWEST", 20)
-    monkeypatch.setattr("tidelog.ope.evidence.propensities.MOST", 20)
+    monkeypatch.setattr("tidelog.ope.propensities.FEWEST", 20)
+    monkeypatch.setattr("tidelog.ope.propensities.MOST", 20)
     one = replace(log, cluster=np.zeros(log.steps, np.int32))
     clone = clone_by_network(one, np.arange(4), 0)
     assert np.isfinite(clone.logged).all()

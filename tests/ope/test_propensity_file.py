@@ -8,9 +8,9 @@ import pytest
 
 import tidelog as tl
 from tests.ope.cases import QUICK, Told, best_treatments, mostly, treated
-from tidelog.ope.assumptions.independence import LOGGER, REWARDS
-from tidelog.ope.evidence.policy_evidence import choose_model, logger_model
-from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensities
+from tidelog.ope.assumptions import LOGGER, REWARDS
+from tidelog.ope.policy_evidence import choose_model, logger_model
+from tidelog.ope.propensities import FilePropensities, read_propensities
 
 
 @pytest.fixture(scope="module")

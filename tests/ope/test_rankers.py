@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.ope.events import events_of
 from tidelog.errors import ConfigError
-from tidelog.recommend.metrics.baselines import EASE, ItemKNN, Markov, OwnFrequency, Popularity, TifuKNN
+from tidelog.recommend.evaluate import EASE, ItemKNN, Markov, OwnFrequency, Popularity, TifuKNN
 
 # Counts: item 1 four times, 2 three times, 3 and 4 twice each, 5 once, 6 never.
 LOG = events_of(
@@ -71,7 +71,7 @@ def test_item_knn_is_the_cosine_of_who_took_both():
 
 
 def test_item_knn_in_chunks_is_item_knn(monkeypatch):
-    monkeypatch.setattr("tidelog.recommend.metrics.baselines._CHUNK", 2)
+    monkeypatch.setattr("tidelog.recommend.evaluate._CHUNK", 2)
     difference = ItemKNN.of(LOG).similarity - RANKERS["item-knn"].similarity
     assert abs(difference).max() < 1e-12
 

@@ -11,10 +11,11 @@ from tests.algorithms.recommenders import described
 from tests.ope.events import events_of
 from tests.shared import shared
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.estimators.intervals import Confidence
-from tidelog.recommend.interactions.held_out import Cases, histories, next_baskets, next_events
-from tidelog.recommend.metrics.baselines import Markov, OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import (
+from tidelog.ope.intervals import Confidence
+from tidelog.recommend.evaluate import (
+    Markov,
+    OwnFrequency,
+    Popularity,
     by_history,
     compare,
     diversity,
@@ -23,6 +24,7 @@ from tidelog.recommend.metrics.ranked_lists import (
     lists,
     unseen,
 )
+from tidelog.recommend.interactions import Cases, histories, next_baskets, next_events
 
 FEW = Confidence(replicates=100)
 LOG = events_of(

@@ -5,9 +5,7 @@ import pytest
 
 from tests.ope.made import random_log
 from tidelog.errors import SpecError
-from tidelog.ope.estimators.bandit import BANDIT
-from tidelog.ope.estimators.ratios import Ratios, means
-from tidelog.ope.estimators.sequential import SEQUENTIAL, logged_return, weighted_dr, wis
+from tidelog.ope.estimators import BANDIT, SEQUENTIAL, Ratios, logged_return, means, weighted_dr, wis
 
 LENGTHS = [3, 1, 2, 5, 4, 1, 1, 2, 3, 4] * 4
 

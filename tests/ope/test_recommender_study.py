@@ -7,11 +7,11 @@ from benchmarks import recommender
 from benchmarks.mistaken import Mistaken
 from tests.algorithms.recommenders import batch, described, fresh, small
 from tests.conformance.cases import differ, same
-from tidelog.algorithms.core.optimisation import gradient_step
+from tidelog.algorithms.optimisation import gradient_step
 from tidelog.recommend import recommender_bcq as page
-from tidelog.recommend.metrics.baselines import Markov, Popularity
+from tidelog.recommend.evaluate import Markov, Popularity
 from tidelog.recommend.recommender_bcq import critic_inputs
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 
 
 def stub(log, study, seed):

@@ -14,24 +14,27 @@ import pytest
 
 from tests.ope.cases import bandit, episodes
 from tidelog import ConfigError, Log, SpecError, judge
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.data.states import number_observations
+from tidelog.algorithms.sampling import Batch
+from tidelog.data.concat import number_observations
 from tidelog.errors import CheckpointError
-from tidelog.ope.assumptions import independence
-from tidelog.ope.assumptions.independence import relative_time, with_detected_clusters
-from tidelog.ope.estimators.intervals import Confidence, bernstein
-from tidelog.ope.estimators.ratios import Ratios, cluster_sums, means
-from tidelog.ope.estimators.risk_bands import Sample
-from tidelog.ope.evidence import propensities, target
-from tidelog.ope.evidence.evidence import Evidence, Target
-from tidelog.ope.evidence.propensities import Clone, Propensities, clone_by_counts, propensities_of, with_time
-from tidelog.ope.evidence.target import ExternalPolicy, target_of
-from tidelog.ope.models import fqe, function_approximation, tabular
-from tidelog.ope.verdict import checks, ledger, verdict_store, verdict_text
-from tidelog.ope.verdict.judge import Comparison
-from tidelog.ope.verdict.ledger import _File, _open, _opened, state_folder
-from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import _plain
+from tidelog.ope import assumptions as independence
+from tidelog.ope import decide as checks
+from tidelog.ope import decide as verdict_text
+from tidelog.ope import ledger, propensities, tabular
+from tidelog.ope import networks as fqe
+from tidelog.ope import networks as function_approximation
+from tidelog.ope import policies as target
+from tidelog.ope import verdict as verdict_store
+from tidelog.ope.assumptions import relative_time, with_detected_clusters
+from tidelog.ope.estimators import Ratios, cluster_sums, means
+from tidelog.ope.evidence import Evidence, Target
+from tidelog.ope.intervals import Confidence, bernstein
+from tidelog.ope.judge import Comparison
+from tidelog.ope.ledger import _File, _open, _opened, state_folder
+from tidelog.ope.policies import ExternalPolicy, target_of
+from tidelog.ope.propensities import Clone, Propensities, clone_by_counts, propensities_of, with_time
+from tidelog.ope.risk import Sample
+from tidelog.ope.verdict import Limits, _plain
 from tidelog.types import Continuous, MultiDiscrete, Spec, Vector
 
 TWO = Ratios(np.ones((2, 1)), np.ones((2, 1)))
@@ -269,7 +272,7 @@ def test_a_ledger_that_the_disk_refuses_is_an_error(tmp_path, wrong):
     handle = os.open(path, os.O_RDWR | os.O_APPEND)
     assert _File(path, handle, True).append([{"b": 2}])
     assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"b": 2}]
-    wrong(ledger.disk.DISK, "append")
+    wrong(ledger._files.DISK, "append")
     with pytest.raises(CheckpointError, match=r"looks\.jsonl cannot be written: No locks available"):
         _File(path, handle, True).append([{"c": 3}])
     os.close(handle)

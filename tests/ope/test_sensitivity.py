@@ -6,10 +6,18 @@ import pytest
 
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.assumptions.sensitivity import factor_bounds, with_weight_factors, worst_factors
-from tidelog.ope.estimators import sequential
-from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
-from tidelog.ope.estimators.sequential import logged_return, sequential_dr, weighted_dr, weighted_per_decision_is, wis
+from tidelog.ope import estimators as sequential
+from tidelog.ope.assumptions import factor_bounds, with_weight_factors, worst_factors
+from tidelog.ope.estimators import (
+    doubly_robust,
+    ips,
+    logged_return,
+    sequential_dr,
+    snips,
+    weighted_dr,
+    weighted_per_decision_is,
+    wis,
+)
 
 LENGTHS = [2, 1, 3, 1, 2, 3, 2, 1]
 

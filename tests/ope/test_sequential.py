@@ -6,14 +6,17 @@ import pytest
 
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import SpecError
-from tidelog.ope.estimators import sequential
-from tidelog.ope.estimators.bandit import doubly_robust, ips, self_normalised_dr, snips
-from tidelog.ope.estimators.sequential import (
+from tidelog.ope import estimators as sequential
+from tidelog.ope.estimators import (
     SEQUENTIAL,
+    doubly_robust,
+    ips,
     logged_return,
     per_decision_is,
     returns,
+    self_normalised_dr,
     sequential_dr,
+    snips,
     trajectory_is,
     weighted_dr,
     weighted_per_decision_is,

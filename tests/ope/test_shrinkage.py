@@ -7,12 +7,11 @@ import pytest
 
 import tidelog as tl
 from tests.ope.made import bandit, evidence_of, random_log
-from tidelog.ope.estimators.bandit import direct_method, ips, snips
-from tidelog.ope.estimators.sequential import logged_return, weighted_dr
-from tidelog.ope.evidence.policy_evidence import evidence_of as evidence_for
-from tidelog.ope.evidence.shrinkage import shrunk
-from tidelog.ope.evidence.target import as_policy
-from tidelog.ope.models import function_approximation
+from tidelog.ope import networks as function_approximation
+from tidelog.ope.estimators import direct_method, ips, logged_return, snips, weighted_dr
+from tidelog.ope.policies import as_policy
+from tidelog.ope.policy_evidence import evidence_of as evidence_for
+from tidelog.ope.propensities import shrunk
 
 
 def with_values(evidence, values):

@@ -6,7 +6,7 @@ from scipy.stats import genpareto
 
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import SpecError
-from tidelog.ope.estimators.support import (
+from tidelog.ope.estimators import (
     effective_sample_size,
     episode_weights,
     generalised_pareto_shape,

@@ -9,11 +9,11 @@ from benchmarks.icu_sepsis import icu_sepsis
 from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
 from tests.shared import shared
 from tidelog import Log
-from tidelog.data.states import is_tabular, number_observations
+from tidelog.data.concat import is_tabular, number_observations
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.target import target_of
-from tidelog.ope.models.tabular import Counts, count_model, tabular_values, truncations
+from tidelog.ope.evidence import episode_folds
+from tidelog.ope.policies import target_of
+from tidelog.ope.tabular import Counts, count_model, tabular_values, truncations
 
 
 def exact_counts(problem) -> Counts:

@@ -10,14 +10,14 @@ from tests.algorithms.worlds import small, world
 from tests.ope.played import better, policy_of, treated
 from tests.policies.permuted import ACTIONS, permuted
 from tidelog import ConfigError, SpecError
-from tidelog.data.states import number_observations
+from tidelog.data.concat import number_observations
 from tidelog.envs import play
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence.episodes import elapsed_share
-from tidelog.ope.evidence.target import as_policy, common_bounds, kernel_density, kernel_draws, stored_starts, target_of
-from tidelog.ope.models.tabular import by_state
-from tidelog.runtime.replay import replay_actions
+from tidelog.ope.evidence import elapsed_share
+from tidelog.ope.policies import as_policy, common_bounds, kernel_density, kernel_draws, stored_starts, target_of
+from tidelog.ope.tabular import by_state
+from tidelog.runtime.policy import replay_actions
 from tidelog.types import Continuous, Discrete, Spec
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
-from tidelog.ope.evidence import policy_evidence as gathering
-from tidelog.ope.verdict import comparison as judging
-from tidelog.ope.verdict.limits import Limits
+from tidelog.ope import judge as judging
+from tidelog.ope import policy_evidence as gathering
+from tidelog.ope.verdict import Limits
 
 QUICK = Limits(replicates=1000)
 PREFERS = Table(np.tile([0.55, 0.15, 0.15, 0.15], (6, 1)))

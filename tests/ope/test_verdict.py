@@ -21,22 +21,30 @@ from tests.ope.cases import (
 from tests.ope.made import random_log
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
-from tidelog.data.overlap import Overlap
+from tidelog.data.statistics import Overlap
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.ope.estimators.estimate import ESTIMATORS, Supports
-from tidelog.ope.estimators.sequential import logged_return
-from tidelog.ope.estimators.support import pareto_k
-from tidelog.ope.evidence import policy_evidence
-from tidelog.ope.models.tabular import Values
-from tidelog.ope.verdict import comparison
-from tidelog.ope.verdict import decide as deciding
-from tidelog.ope.verdict.checks import Reuse, violated_preconditions
-from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, evaluate, take_episodes, worst_case
-from tidelog.ope.verdict.judge import verdict_risk
-from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Verdicts, weight_histogram
-from tidelog.ope.verdict.verdict_store import read_verdict, write
-from tidelog.ope.verdict.verdict_text import VerdictFacts, dominating, paragraph, reasons
+from tidelog.ope import decide as deciding
+from tidelog.ope import judge as comparison
+from tidelog.ope import policy_evidence
+from tidelog.ope.decide import (
+    CELLS,
+    Case,
+    Reuse,
+    VerdictFacts,
+    apply_limits,
+    dominating,
+    evaluate,
+    paragraph,
+    reasons,
+    take_episodes,
+    violated_preconditions,
+    worst_case,
+)
+from tidelog.ope.estimate import ESTIMATORS, Supports
+from tidelog.ope.estimators import logged_return, pareto_k
+from tidelog.ope.judge import verdict_risk
+from tidelog.ope.tabular import Values
+from tidelog.ope.verdict import Limits, Verdicts, read_verdict, weight_histogram, write
 from tidelog.policies.statistics import Interval
 from tidelog.runtime import way_of_acting
 from tidelog.types import MultiDiscrete

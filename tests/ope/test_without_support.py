@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tidelog.ope.evidence import policy_evidence
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict import comparison
-from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.shorter_question import has_no_support
+from tidelog.ope import judge as comparison
+from tidelog.ope import policy_evidence
+from tidelog.ope.decide import has_no_support
+from tidelog.ope.evidence import Evidence
+from tidelog.ope.verdict import Limits
 
 RARE = 0.001
 

@@ -12,8 +12,8 @@ from tests.runtime.cases import policy as case
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError, judge, load, load_policy, rollout, runtime
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.declared import FILE, remember
-from tidelog.runtime.artefact_files import Saved, write
+from tidelog.policies.policy import FILE, remember
+from tidelog.runtime.artefact import Saved, write
 from tidelog.runtime.way_of_acting import ActingWarning, in_way, read_verdict, verdict_line
 
 VERDICT = {

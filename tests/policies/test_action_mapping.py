@@ -10,7 +10,7 @@ from tests.policies.permuted import permuted
 from tests.training.runs import bc, begin
 from tidelog import SpecError, read_log, rollout
 from tidelog.envs import make, play
-from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.policies.rollout import MappedPolicy
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 

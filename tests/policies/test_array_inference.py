@@ -8,8 +8,8 @@ from tests.algorithms.worlds import world
 from tests.envs.corridor import chain
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import ConfigError, LogError, SpecError, collect
-from tidelog.policies.array_inference import act_on_arrays, write_arrays
-from tidelog.runtime.replay import replay_actions
+from tidelog.policies.batch_inference import act_on_arrays, write_arrays
+from tidelog.runtime.policy import replay_actions
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.shared import shared
 from tests.training.runs import bc, begin, finish
 from tidelog import Columns, SpecError, read_log, runtime
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
-from tidelog.policies.export.artefact import export
+from tidelog.policies.export import export
 from tidelog.types import Continuous, Vector, lists_among
 
 ROWS = 120

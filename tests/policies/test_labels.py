@@ -9,7 +9,7 @@ import pytest
 import tidelog as tl
 from tests.runtime.cases import FIVE, policy
 from tidelog import SpecError, runtime
-from tidelog.runtime.labelled_actions import LabelledActions
+from tidelog.runtime.way_of_acting import LabelledActions
 
 ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}
 NAMES = np.asarray(FIVE.names)

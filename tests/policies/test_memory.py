@@ -8,8 +8,8 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import SpecError
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.runtime.replay import replay_actions, replay_log_probability
-from tidelog.training.runs.agreement import agreement
+from tidelog.runtime.policy import replay_actions, replay_log_probability
+from tidelog.training.run import agreement
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from tests.data.clicks import ROLES, clicks
 from tidelog import runtime
 from tidelog.cli import main
 from tidelog.errors import SpecError
-from tidelog.recommend.interactions.readers import open_interactions
-from tidelog.recommend.recommendation_tables import new_items
+from tidelog.recommend.read import open_interactions
+from tidelog.recommend.tables import new_items
 from tidelog.types import Spec
 
 TWIN = {"x": float(np.cos(3.0)), "y": "b"}  # the features of i3

@@ -15,8 +15,8 @@ import pytest
 import tidelog as tl
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import CheckpointError, ConfigError, Log, SpecError
-from tidelog.networks.distributions import Categorical
-from tidelog.policies.named_arrays import fingerprint, named_arrays
+from tidelog.networks.actors import Categorical
+from tidelog.policies.policy import fingerprint, named_arrays
 from tidelog.support import allow
 
 LOW, HIGH = -2.0, 6.0

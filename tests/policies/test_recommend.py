@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
-from tidelog.recommend.recommendation_tables import recommend_for_table
+from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.ranking import Found, order_found, top_k
 from tidelog.runtime.recommender import Profiles
 from tidelog.types import Profile

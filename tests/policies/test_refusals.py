@@ -11,13 +11,15 @@ import pytest
 from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, Columns, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import ExportError
-from tidelog.policies import action_mapping, batch_inference
+from tidelog.policies import batch_inference
+from tidelog.policies import export as onnx
+from tidelog.policies import export as parity
+from tidelog.policies import rollout as action_mapping
 from tidelog.policies.batch_inference import act_on_known, act_on_table
-from tidelog.policies.export import onnx, parity
-from tidelog.policies.export.artefact import Logged
-from tidelog.policies.named_arrays import _filled
+from tidelog.policies.export import Logged
+from tidelog.policies.policy import _filled
 from tidelog.policies.rollout import check_distillable, uniform_actor
-from tidelog.runtime.replay import replay
+from tidelog.runtime.policy import replay
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
 ROWS = pl.DataFrame({"age": [1.0], "dose": [1.0], "pressure": [1.0], "ward": ["a"], "sex": ["f"]})

@@ -9,7 +9,7 @@ import pytest
 
 import tidelog as tl
 from tidelog import CheckpointError, ConfigError, Log, SpecError, runtime
-from tidelog.folders import digest
+from tidelog._files import digest
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.rule_search import (
     SMALLEST,

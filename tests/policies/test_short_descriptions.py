@@ -10,8 +10,8 @@ from tests.ope.cases import best_treatments, mostly, treated
 from tests.report.crafted import verdict
 from tests.training.runs import bc, begin, finish
 from tidelog import BC, IQL, judge
-from tidelog.notebooks import facts_table, rows_table
-from tidelog.ope.estimators.support import Estimates
+from tidelog._text import facts_table, rows_table
+from tidelog.ope.estimators import Estimates
 from tidelog.runtime.recommender import Recommendations
 
 MOST = 1500  # characters

@@ -10,8 +10,8 @@ import tidelog as tl
 from tests.serving.test_app import act
 from tidelog import runtime
 from tidelog.cli import main
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import read_log
+from tidelog.data.inspect import describe_table
+from tidelog.data.read import read_log
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.runtime.observations import unseen_labels
 from tidelog.types import Codes, Spec

@@ -17,11 +17,9 @@ import tidelog as tl
 from tests.algorithms.recommenders import described, people
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.shared import shared
-from tidelog.data.core.registry import as_table
+from tidelog.data.raw import as_table
 from tidelog.errors import ConfigError, LogError
-from tidelog.recommend.interactions.checks import INTERACTION_CHECKS
-from tidelog.recommend.interactions.readers import reopen_any, validate_by_roles
-from tidelog.recommend.interactions.tables import Roles
+from tidelog.recommend.read import INTERACTION_CHECKS, Roles, reopen_any, validate_by_roles
 from tidelog.runtime.recommender import Profiles
 from tidelog.types import Spec
 

@@ -11,11 +11,9 @@ import tidelog as tl
 from tests.data.clicks import ROLES, clicks
 from tests.data.spoils import typed
 from tidelog.cli import main
-from tidelog.data.core.registry import CHECKS
-from tidelog.data.validation.quarantine import LINE, PROBLEMS, ROW
-from tidelog.recommend.interactions.checks import INTERACTION_CHECKS
-from tidelog.recommend.interactions.readers import validate_by_roles
-from tidelog.recommend.interactions.tables import Roles
+from tidelog.data.quarantine import LINE, PROBLEMS, ROW
+from tidelog.data.raw import CHECKS
+from tidelog.recommend.read import INTERACTION_CHECKS, Roles, validate_by_roles
 
 ALL = {**ROLES, "session": "visit", "propensity": "p", "slate": "shown"}
 FLAGS = ["--user=u", "--item=i", "--time=t", "--event=kind", "--reward", "click=0.2", "buy=1", "--session=visit",

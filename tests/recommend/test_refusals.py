@@ -1,7 +1,6 @@
 """Single refusals and rare branches of interactions, lists and the recommender."""
 
 import re
-import runpy
 from types import SimpleNamespace
 
 import jax
@@ -14,17 +13,23 @@ import tidelog as tl
 from tests.algorithms.recommenders import small
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.runtime.cases import listing
-from tidelog.data.core.raw import Column
+from tidelog.data.raw import Column, as_table
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.recommend.interactions import checks
-from tidelog.recommend.interactions.held_out import held_out_cases
-from tidelog.recommend.interactions.log import _moment
-from tidelog.recommend.interactions.readers import _build, reopen, reopen_any, validate_by_roles
-from tidelog.recommend.interactions.saved_fields import _check_arrays
-from tidelog.recommend.interactions.tables import MOST_WORDS, RawInteractions, Roles, id_text
-from tidelog.recommend.metrics.ranked_lists import RankingRow, _cell, _check_lists
-from tidelog.recommend.recommendation_tables import _user_features, recommend_for_table
+from tidelog.recommend import read as checks
+from tidelog.recommend.evaluate import RankingRow, _cell, _check_lists
+from tidelog.recommend.interactions import _check_arrays, _moment, held_out_cases
+from tidelog.recommend.read import (
+    MOST_WORDS,
+    RawInteractions,
+    Roles,
+    _build,
+    id_text,
+    reopen,
+    reopen_any,
+    validate_by_roles,
+)
 from tidelog.recommend.recommender_bcq import negative_items
+from tidelog.recommend.tables import _user_features, recommend_for_table
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +51,8 @@ def test_checks_of_columns_that_could_not_be_read_find_nothing():
     assert checks._users(raw()).tolist() == []
 
 
-def test_the_checks_are_printed_as_a_table(capsys):
-    runpy.run_module("tidelog.recommend.interactions", run_name="__main__")
-    printed = capsys.readouterr().out
+def test_the_checks_are_printed_as_a_table():
+    printed = as_table(checks.INTERACTION_CHECKS)
     assert printed.startswith("| ")
     assert all(name in printed for name in checks.INTERACTION_CHECKS)
 

@@ -9,15 +9,12 @@ import pytest
 import tidelog as tl
 from tests.algorithms.recommenders import after, batch, compiled, described, fresh, policy, small
 from tests.recommend.test_next_item import gathered
-from tidelog.recommend.interactions.held_out import next_baskets
-from tidelog.recommend.item_losses import next_item_loss
-from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
-from tidelog.recommend.next_item import Windows, read_windows, store_interactions
-from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores, with_places
-from tidelog.runtime.history_encoders import NO_PLACE, age_groups
-from tidelog.runtime.ranking import sums_of_places
-from tidelog.training.engine.learner import as_arrays
+from tidelog.recommend.evaluate import OwnFrequency, Popularity, compare
+from tidelog.recommend.interactions import next_baskets
+from tidelog.recommend.networks import Places, Repeats, log_score, log_total, sampled_scores, with_places
+from tidelog.recommend.next_item import Windows, next_item_loss, read_windows, store_interactions
+from tidelog.runtime.ranking import NO_PLACE, age_groups, sums_of_places
+from tidelog.training.loop import as_arrays
 
 ITEMS, SCORES = np.array([[0, 2, 1, 2]]), np.array([[NO_PLACE, 1.0, -1.0, 0.5]], np.float32)
 

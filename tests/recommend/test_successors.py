@@ -15,17 +15,22 @@ from tests.algorithms.recommenders import after, batch, compiled, described, fre
 from tests.recommend.test_next_item import gathered
 from tests.runtime.cases import listing
 from tidelog import CheckpointError, runtime
-from tidelog.recommend.interactions.held_out import next_events
-from tidelog.recommend.item_losses import next_item_loss
-from tidelog.recommend.metrics.baselines import Markov, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
-from tidelog.recommend.networks import Items
-from tidelog.recommend.next_item import Windows, read_windows, store_interactions, targets_of
+from tidelog.recommend.evaluate import Markov, Popularity, compare
+from tidelog.recommend.interactions import next_events
+from tidelog.recommend.networks import (
+    Items,
+    Places,
+    SuccessorCounts,
+    Successors,
+    log_score,
+    log_total,
+    with_new_rows,
+    with_places,
+)
+from tidelog.recommend.next_item import Windows, next_item_loss, read_windows, store_interactions, targets_of
 from tidelog.recommend.recommender_bcq import critic_inputs
-from tidelog.recommend.repeats import Places, log_score, log_total, with_places
-from tidelog.recommend.successors import SuccessorCounts, Successors, with_new_rows
-from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
-from tidelog.runtime.history_encoders import NO_PLACE, TRUSTS
+from tidelog.runtime.artefact import WEIGHTS, Saved, write
+from tidelog.runtime.ranking import NO_PLACE, TRUSTS
 
 ROLES = {"user": "u", "item": "i", "time": "t"}
 

@@ -14,11 +14,10 @@ from tests.runtime.cases import listing
 from tests.serving.test_app import asked
 from tidelog import SpecError, runtime
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.held_out import next_baskets, next_events
-from tidelog.recommend.metrics.ranked_lists import lists
+from tidelog.recommend.evaluate import lists
+from tidelog.recommend.interactions import next_baskets, next_events
 from tidelog.recommend.next_item import Windows, store_interactions
-from tidelog.runtime.history_encoders import GAPS, gap_groups
-from tidelog.runtime.ranking import gap_array
+from tidelog.runtime.ranking import GAPS, gap_array, gap_groups
 
 
 def paced():

@@ -11,12 +11,12 @@ import tidelog.runtime
 from tests.algorithms.recommenders import described, fresh, small
 from tests.training.runs import write_record
 from tidelog import ConfigError
-from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.hyperparameters import to_config
 from tidelog.data.scaling import Scaler
 from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.q_weight import WEIGHTS, QWeightSelection, _best_weight
+from tidelog.training.run import policy_of_run
+from tidelog.training.splits import WEIGHTS, QWeightSelection, _best_weight
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
 UNUSED = (

@@ -14,18 +14,17 @@ from tests.recommend.test_next_item import gathered
 from tests.runtime.cases import ONNX, SCORES, WITHOUT, listing
 from tests.serving.test_app import asked
 from tidelog import CheckpointError, SpecError, runtime
-from tidelog.algorithms.core.optimisation import gradient_step, init_opt_state
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.recommend.interactions.held_out import next_baskets, next_events
-from tidelog.recommend.item_losses import next_item_loss
-from tidelog.recommend.metrics.ranked_lists import lists
+from tidelog.algorithms.optimisation import gradient_step, init_opt_state
+from tidelog.algorithms.sampling import Batch
+from tidelog.recommend.evaluate import lists
+from tidelog.recommend.interactions import next_baskets, next_events
 from tidelog.recommend.networks import UserTable
-from tidelog.recommend.next_item import Windows, store_interactions
-from tidelog.recommend.recommendation_tables import recommend_for_table
+from tidelog.recommend.next_item import Windows, next_item_loss, store_interactions
 from tidelog.recommend.recommender_bcq import next_item_step, pretrain_step, progress
-from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
+from tidelog.recommend.tables import recommend_for_table
+from tidelog.runtime.artefact import WEIGHTS, Saved, write
 from tidelog.runtime.ranking import user_places
-from tidelog.training.engine.learner import as_arrays
+from tidelog.training.loop import as_arrays
 from tidelog.types import Spec, Users
 
 LEARNS = {"user_embedding": True, "learning_rate": 0.1}

@@ -10,7 +10,7 @@ from tests.data.clicks import ROLES, clicks
 from tests.training.logs import log, origin, saved
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import Log
-from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.read import read_interactions
 
 __all__ = ["log", "origin", "saved"]
 

@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from tidelog.ope.estimators.support import Estimate, Estimates, Support
-from tidelog.ope.verdict.results import Verdict
+from tidelog.ope.estimators import Estimate, Estimates, Support
+from tidelog.ope.verdict import Verdict
 from tidelog.policies.statistics import Interval
 
 MIDDLE = {"better": 0.08, "worse": -0.09, "no difference shown": 0.01, "unsupported": 0.2}

@@ -14,10 +14,10 @@ import pytest
 from tests.ope.made import evidence_of
 from tests.report.crafted import estimate, played, put, verdict
 from tidelog import read_log
-from tidelog.ope.estimators.risk import risk_of
-from tidelog.ope.estimators.support import Estimates
+from tidelog.ope.estimators import Estimates
+from tidelog.ope.risk import risk_of
 from tidelog.report.data_page import write_data_page
-from tidelog.report.run_page import report_of
+from tidelog.report.page import report_of
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.report.pages import Page
 from tidelog.policies.statistics import Interval, bootstrap_interval, mean
-from tidelog.report.charts import (
+from tidelog.report.frame import (
     Axis,
     Curve,
     Reach,
@@ -23,8 +23,8 @@ from tidelog.report.charts import (
     shares,
     short,
 )
-from tidelog.report.verdict_part import _weights
-from tidelog.training.runs.curves import MOST_POINTS, over_seeds, thin
+from tidelog.report.verdict import _weights
+from tidelog.training.metrics import MOST_POINTS, over_seeds, thin
 
 RANGES = [(0.0, 1.0), (-3.0, 17.0), (1e-9, 2e-9), (1e6, 1e6 + 3), (-3e38, 3e38), (5.0, 5.0), (0.0, 0.0)]
 

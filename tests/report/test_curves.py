@@ -6,7 +6,7 @@ from matplotlib.image import imread
 
 from benchmarks.curves import draw_curves
 from tidelog import ConfigError
-from tidelog.training.runs.curves import series
+from tidelog.training.metrics import series
 
 
 def reports(members=2, slope=1.0):

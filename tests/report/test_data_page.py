@@ -10,9 +10,9 @@ import pytest
 
 from tests.data.visits import mapping, visits
 from tests.report.pages import Page, alone
-from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import read_log, validate
+from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
+from tidelog.data.read import read_log, validate
 from tidelog.data.statistics import bins
 from tidelog.errors import ConfigError
 from tidelog.report.data_page import data_page, write_data_page

@@ -12,17 +12,24 @@ from tests.algorithms.recommenders import small
 from tests.data.clicks import ROLES
 from tests.report.pages import Page, alone
 from tests.training.runs import begin, finish, write_record
-from tidelog.number_text import three_digits
-from tidelog.ope.estimators.intervals import Confidence
-from tidelog.recommend.interactions.held_out import Cases, next_events
-from tidelog.recommend.interactions.readers import read_interactions
-from tidelog.recommend.metrics import advice as advice_of_lists
-from tidelog.recommend.metrics.advice import RULES, advise, advise_lists, best_rule, counting_rules
-from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare
-from tidelog.report.lists_part import _lead
-from tidelog.report.run_page import report_of
-from tidelog.training.runs.policies import policy_of_run
+from tidelog._text import three_digits
+from tidelog.ope.intervals import Confidence
+from tidelog.recommend import evaluate as advice_of_lists
+from tidelog.recommend.evaluate import (
+    RULES,
+    OwnFrequency,
+    Popularity,
+    advise,
+    advise_lists,
+    best_rule,
+    compare,
+    counting_rules,
+)
+from tidelog.recommend.interactions import Cases, next_events
+from tidelog.recommend.read import read_interactions
+from tidelog.report.lists import _lead
+from tidelog.report.page import report_of
+from tidelog.training.run import policy_of_run
 
 
 @pytest.fixture

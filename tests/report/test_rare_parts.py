@@ -7,14 +7,19 @@ import pytest
 
 from tests.data.clicks import interactions
 from tidelog import Log
-from tidelog.data.core.report import Problem
+from tidelog.data.raw import Problem
 from tidelog.errors import CheckpointError, LogError
-from tidelog.ope.verdict.answer import Row
+from tidelog.ope.recommendation import Row
 from tidelog.policies.statistics import Interval
-from tidelog.report import coverage_part, lists_part, returns_part, saved, settings_part, verdict_part
+from tidelog.report import lists as lists_part
+from tidelog.report import returns_part
+from tidelog.report import runs as saved
+from tidelog.report import runs as settings_part
+from tidelog.report import verdict as coverage_part
+from tidelog.report import verdict as verdict_part
 from tidelog.report.answer_part import JudgedCandidates, answer_section
 from tidelog.report.data_page import _first_rows, _places
-from tidelog.report.saved import LogSource, plain
+from tidelog.report.runs import LogSource, plain
 
 
 def failing(*args, **options):

@@ -16,16 +16,15 @@ from tests.report.crafted import estimate, played, put, verdict
 from tests.report.pages import Page, alone
 from tests.training.runs import EVERY, bc, begin, finish, write_record
 from tidelog import read_log
+from tidelog._text import three_digits, with_ends
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
-from tidelog.number_text import three_digits, with_ends
-from tidelog.ope.estimators.risk import risk_of
-from tidelog.ope.estimators.support import Estimates
+from tidelog.ope.estimators import Estimates
+from tidelog.ope.risk import risk_of
 from tidelog.policies.statistics import Interval
-from tidelog.report.run_page import report_of
-from tidelog.report.saved import source
-from tidelog.training.runs.agreement import agreement
-from tidelog.training.runs.policies import member_policy
-from tidelog.training.runs.record import Record
+from tidelog.report.page import report_of
+from tidelog.report.runs import source
+from tidelog.training.record import Record
+from tidelog.training.run import agreement, member_policy
 
 
 def page_of(folders, out, **options):

@@ -10,10 +10,10 @@ import pytest
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import ExportError, RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
-from tidelog.policies.export import artefact, parity
-from tidelog.policies.export.artefact import Logged, export, recheck
-from tidelog.policies.export.parity import random_masks, random_observations
-from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
+from tidelog.policies import export as artefact
+from tidelog.policies import export as parity
+from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
+from tidelog.runtime.artefact import WEIGHTS, Saved, write
 from tidelog.types import Continuous, Discrete
 
 SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iql, box", "ppg, choice", "bc, point")

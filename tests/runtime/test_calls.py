@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.cases import policy
 from tidelog import CheckpointError, SpecError, load_policy, runtime
-from tidelog.policies.export.parity import random_observations
+from tidelog.policies.export import random_observations
 
 ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}
 

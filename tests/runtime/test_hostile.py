@@ -12,7 +12,7 @@ from safetensors import numpy as safetensors
 
 from tests.runtime.cases import policy
 from tidelog import CheckpointError, SpecError, TidelogError, load_policy, runtime
-from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, Saved, write
 
 NAME = "iql, memory"
 

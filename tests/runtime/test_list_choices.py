@@ -8,9 +8,10 @@ from tests.runtime.cases import LISTS, listing
 from tidelog import SpecError, runtime
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
-from tidelog.runtime import list_choices, recommender
-from tidelog.runtime.list_choices import diverse, pool_size
+from tidelog.runtime import recommender
+from tidelog.runtime import recommender as list_choices
 from tidelog.runtime.ranking import Ranker, RankingFunctions
+from tidelog.runtime.recommender import diverse, pool_size
 
 HISTORIES = [["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)], []]
 VECTORS = np.array([[0, 0], [1, 0], [0.96, 0.28], [0, 1], [-1, 0]], np.float32)  # of no item, then of four

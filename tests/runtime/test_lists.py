@@ -10,12 +10,10 @@ from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tests.runtime.test_hostile import ODD, places_of, read, replaced, zipped
 from tidelog import CheckpointError, SpecError, load_policy, runtime
-from tidelog.policies.export import onnx
-from tidelog.policies.export.artefact import Logged, export, recheck
-from tidelog.policies.export.parity import random_masks, random_observations
-from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
-from tidelog.runtime.history_encoders import gap_groups
-from tidelog.runtime.ranking import Found, order_found
+from tidelog.policies import export as onnx
+from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
+from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.ranking import Found, gap_groups, order_found
 
 TRACED = ("lists, gru", "lists, gaps", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]

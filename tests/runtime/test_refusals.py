@@ -10,13 +10,13 @@ import pytest
 from tests.runtime.cases import listing, policy
 from tests.runtime.test_hostile import members_of, zipped
 from tidelog import CheckpointError, ConfigError, SpecError, runtime
-from tidelog.runtime import artefact_files, signing
-from tidelog.runtime.artefact_files import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
-from tidelog.runtime.labelled_actions import LabelledActions
+from tidelog.runtime import artefact as artefact_files
+from tidelog.runtime import artefact as signing
+from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
 from tidelog.runtime.ranking import check_histories, user_array
 from tidelog.runtime.recommender import UNKNOWN_ITEMS, Vocabulary, encode_histories
-from tidelog.runtime.way_of_acting import _actions
+from tidelog.runtime.way_of_acting import LabelledActions, _actions
 from tidelog.types import Catalogue, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 PAIR = np.asarray([[0, 1], [2, 1]])

@@ -12,13 +12,11 @@ from tests.training.logs import log, origin, saved
 from tests.training.runs import bc, begin, finish
 from tidelog import judge
 from tidelog.cli import main
-from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
-from tidelog.policies.declared import remember
-from tidelog.policies.policy import load_policy
-from tidelog.runtime.artefact_files import Saved
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.provenance import broken_links
-from tidelog.training.runs.record import Record
+from tidelog.ope.verdict import held_out_part, store_verdict
+from tidelog.policies.policy import load_policy, remember
+from tidelog.runtime.artefact import Saved
+from tidelog.training.record import Record, broken_links
+from tidelog.training.run import policy_of_run
 
 __all__ = ["log", "origin", "saved"]
 

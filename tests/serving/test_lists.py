@@ -13,8 +13,7 @@ from tests.runtime.cases import SCORES, listing
 from tests.serving.test_app import asked
 from tidelog import runtime
 from tidelog.runtime import stopping
-from tidelog.runtime.list_choices import diverse
-from tidelog.runtime.recommender import UNKNOWN_ITEMS
+from tidelog.runtime.recommender import UNKNOWN_ITEMS, diverse
 from tidelog.serving.app import Bounds, application
 from tidelog.serving.endpoints import in_json
 

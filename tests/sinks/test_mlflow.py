@@ -7,7 +7,7 @@ import pytest
 from tests.training.runs import STEPS, bc, begin, finish, stop_at
 from tidelog import ConfigError, load
 from tidelog.sinks import MLflow
-from tidelog.training.runs.publish import publish
+from tidelog.training.run import publish
 
 mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
 pytest.importorskip("alembic", reason="needs the extra mlflow")

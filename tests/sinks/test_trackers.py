@@ -10,7 +10,7 @@ from tests.training.runs import STEPS, bc, begin, finish, stop_at
 from tidelog import CheckpointError, ConfigError, load
 from tidelog.errors import install
 from tidelog.sinks import SINKS, TRACKER_RUNS, SinkWarning, open_sink, read_tracker_runs
-from tidelog.training.runs.publish import publish
+from tidelog.training.run import publish
 
 pytestmark = [
     pytest.mark.usefixtures("quiet", "installed"),

@@ -19,7 +19,7 @@ from tidelog.cli import main
 from tidelog.parallel import Processes, RayTasks, ending, is_loopback, pool_of
 from tidelog.sweeps import job as job_module
 from tidelog.sweeps.job import Job, installed, run_job
-from tidelog.training.runs.record import PACKAGES
+from tidelog.training.record import PACKAGES
 
 
 def deaf(path):

@@ -11,10 +11,10 @@ import pytest
 import tidelog as tl
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog.parallel import Processes, _Worker
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import trial_folder
-from tidelog.training.runs.record import Record
+from tidelog.training.record import Record
 
 pytestmark = pytest.mark.full
 

@@ -11,10 +11,10 @@ import pytest
 import tidelog as tl
 from tests.sweeps.test_processes import OPTIONS, RATES, owner, states, wait_until
 from tests.training.runs import bc, begin, finish
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import newest_attempt
-from tidelog.training.runs.record import Record
+from tidelog.training.record import Record
 
 pytestmark = pytest.mark.full
 

@@ -15,7 +15,7 @@ from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, i
 from tidelog import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.cli import main
 from tidelog.parallel import Processes
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 from tidelog.sweeps import page as page_module
 from tidelog.sweeps import sweep as sweep_module
 from tidelog.sweeps.attempt import run_attempt
@@ -23,7 +23,7 @@ from tidelog.sweeps.driver import MOST_LOSSES, Driver
 from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.page import judgement_of, write_page
 from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
-from tidelog.training.runs.run import Run
+from tidelog.training.run import Run
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
 OPTIONS = {"seeds": [3, 1], "every": EVERY, "best": LOSS, "progress": False}

@@ -3,7 +3,7 @@
 import pytest
 
 from tidelog import collect
-from tidelog.data.io.readers import read_any
+from tidelog.data.read import read_any
 
 EPISODES = 30
 

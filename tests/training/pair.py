@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-from tidelog.training.runs.processes import connect_processes
+from tidelog.training.processes import connect_processes
 
 address, rank, *names = sys.argv[1:]
 if rank != "alone":

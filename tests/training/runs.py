@@ -3,9 +3,9 @@
 import json
 
 from tidelog import BC, IQL, fit, load
-from tidelog.folders import digest
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.runs import run as run_module
+from tidelog._files import digest
+from tidelog.policies.policy import fingerprint
+from tidelog.training import run as run_module
 
 TINY = {"hidden": (8, 8), "embedding": 2, "batch_size": 32}
 STEPS, EVERY = 42, 14

@@ -9,9 +9,8 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.bits import BCQ_SIZES, PHASES, PRIORITISED, RECOMMENDER, RECURRENT, clicks, log_of, small
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine.learner import advance, advance_together
-from tidelog.training.engine.plan import RoundInputs, pack, run_rounds
+from tidelog.policies.policy import fingerprint
+from tidelog.training.loop import RoundInputs, advance, advance_together, pack, run_rounds
 
 UPDATES = 20
 OFFLINE = {

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at, write_record
-from tidelog import CheckpointError, disk, load
-from tidelog.policies.named_arrays import fingerprint
+from tidelog import CheckpointError, load
+from tidelog import _files as disk
+from tidelog.policies.policy import fingerprint
 
 MEMBER, MANIFEST = "member-0.safetensors", "manifest.json"
 

@@ -8,9 +8,8 @@ import pytest
 from tests.policies.permuted import permuted
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, SpecError, collect
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.runs.agreement import agreement
-from tidelog.training.runs.policies import policy_of_run
+from tidelog.policies.policy import fingerprint
+from tidelog.training.run import agreement, policy_of_run
 
 
 def test_the_policy_of_a_folder_is_the_policy_of_the_run(log, tmp_path):

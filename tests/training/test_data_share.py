@@ -4,9 +4,8 @@ import pytest
 
 from tests.training.runs import bc, begin
 from tidelog import ConfigError, fit
-from tidelog.data.io.readers import read_any
-from tidelog.training.runs.episode_split import EpisodeSplit
-from tidelog.training.runs.time_split import check_list_options
+from tidelog.data.read import read_any
+from tidelog.training.splits import EpisodeSplit, check_list_options
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.2])

@@ -12,7 +12,7 @@ import tidelog as tl
 from tests.training.logs import log, saved
 from tests.training.runs import bc
 from tidelog.errors import ConfigError
-from tidelog.training.engine.placement import Placement
+from tidelog.training.engine import Placement
 
 __all__ = ["log", "saved"]
 
@@ -21,7 +21,7 @@ import json, sys
 import jax
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.training.resume import load
+from tidelog.training.fit import load
 
 assert len(jax.devices()) == 4
 log = tl.open_log(sys.argv[1])

@@ -16,10 +16,10 @@ from tidelog.cli import main
 from tidelog.data.scaling import Scaler
 from tidelog.envs import registry
 from tidelog.errors import CheckpointError
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine import log_streaming as streams
-from tidelog.training.finetune import check_same_spaces, finetune
-from tidelog.training.runs.record import Record
+from tidelog.policies.policy import fingerprint
+from tidelog.training import stores as streams
+from tidelog.training.learn import check_same_spaces, finetune
+from tidelog.training.record import Record
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 SMALL = {"hidden": (8,), "batch_size": 8}

@@ -5,7 +5,7 @@ import pytest
 from tests.algorithms.players import tiny
 from tidelog import learn, open_log
 from tidelog.cli import main
-from tidelog.training.engine.engine import Engine
+from tidelog.training.engine import Engine
 
 
 @pytest.mark.full

@@ -16,14 +16,13 @@ from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
-from tidelog.algorithms.core import short_form
-from tidelog.ope.verdict.verdict_store import held_out_part
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.algorithms import short_form
+from tidelog.ope.verdict import held_out_part
+from tidelog.policies.policy import fingerprint
 from tidelog.sinks import read_rows
 from tidelog.training.fit import online_network_paths, target_names
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.record import Record
-from tidelog.training.runs.run import overfitting
+from tidelog.training.record import Record
+from tidelog.training.run import overfitting, policy_of_run
 
 
 @pytest.fixture(scope="module")

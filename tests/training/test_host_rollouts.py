@@ -11,10 +11,10 @@ from tests.algorithms.players import replaying
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import EVERY, HOST, STEPS, TINY_FLAGS, Breaking, Forgetful, all_of, begin
 from tidelog.cli import main
-from tidelog.envs.toys import PointMass
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine.members import Position
-from tidelog.training.online import collection as collect
+from tidelog.envs.tabular import PointMass
+from tidelog.policies.policy import fingerprint
+from tidelog.training import collection as collect
+from tidelog.training.loop import Position
 
 
 class Held(PointMass):

@@ -13,11 +13,11 @@ from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.algorithms.names import check_fit
 from tidelog.cli import main
 from tidelog.envs import registry
-from tidelog.envs.toys import PointMass
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine.members import Position
+from tidelog.envs.tabular import PointMass
+from tidelog.policies.policy import fingerprint
 from tidelog.training.learn import learn
-from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.loop import Position
+from tidelog.training.record import Checkpoints
 
 STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
 FUNCTION, HOST = "jax:CartPole-v1", "point-mass"

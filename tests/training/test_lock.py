@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
 from tidelog import CheckpointError, load, resume
-from tidelog.training.runs import lock
+from tidelog.training import lock
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def halted(origin, tmp_path, monkeypatch):
 HOLDER = """
 import sys
 from pathlib import Path
-from tidelog.training.runs.lock import locked
+from tidelog.training.lock import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

@@ -7,13 +7,12 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import ConfigError
-from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Window
+from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, Window
 from tidelog.data.scaling import Scaler
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine import log_streaming as streams
-from tidelog.training.engine.log_streaming import Stream, is_mapped
-from tidelog.training.engine.stores import stored
+from tidelog.policies.policy import fingerprint
+from tidelog.training import stores as streams
+from tidelog.training.stores import Stream, is_mapped, stored
 
 KEEP = StoreSpec(("reward", "terminated"))
 TINY = {"hidden": (8, 8), "batch_size": 8}
@@ -127,7 +126,7 @@ def test_a_block_keeps_to_its_bytes(both):
 
 @pytest.mark.full
 def test_only_saved_logs_can_stay_on_disk(tmp_path):
-    from tidelog.data.io.readers import read_any
+    from tidelog.data.read import read_any
 
     with pytest.raises(ConfigError, match="convert"):
         read_any(tmp_path / "a.csv", memory_map=True)

@@ -16,12 +16,13 @@ from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.runtime.cases import listing
 from tests.training.runs import bc, begin, finish
-from tidelog import IQL, PPG, PPO, OffPolicyPPG, SpaceError, collect, finetune, fit, judge, learn, load, memory
+from tidelog import IQL, PPG, PPO, OffPolicyPPG, SpaceError, collect, finetune, fit, judge, learn, load
+from tidelog import _machine as memory
 from tidelog.envs.functional import CopyStep
 from tidelog.envs.registry import functional
-from tidelog.ope.verdict import ledger as ledgers
-from tidelog.training.engine import memory_need
-from tidelog.training.engine.plan import planned_stores
+from tidelog.ope import ledger as ledgers
+from tidelog.training import stores as memory_need
+from tidelog.training.loop import planned_stores
 from tidelog.types import Discrete, Image, Spec
 
 GROUPS = Path("/sys/fs/cgroup")

@@ -9,7 +9,7 @@ import pytest
 import tidelog as tl
 from tidelog.cli.flags import flag_names, verb_flags
 from tidelog.errors import ConfigError
-from tidelog.training.runs.options import Options, options_of
+from tidelog.training.options import Options, options_of
 
 VERBS = {"fit": tl.fit, "learn": tl.learn, "finetune": tl.finetune}
 OWN = {

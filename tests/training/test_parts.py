@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import call, table_of
 from tests.training.runs import LOSS, bc, begin, finish, iql, stop_at
 from tidelog import CheckpointError, Columns, ConfigError, Log, collect, load, open_log, read_log, resume
-from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.recommend.read import reopen_any
 
 COLUMNS = Columns(
     episode="patient", step="visit", terminated="ended", action="treatment", reward="recovered",

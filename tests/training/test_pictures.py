@@ -6,7 +6,7 @@ import pytest
 import tidelog as tl
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog import PPG
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 from tidelog.training.learn import learn
 
 GRID = {

@@ -17,10 +17,10 @@ from tests.training.logs import log, saved
 from tests.training.shared_batches import NAMES, SAMPLE
 from tidelog.cli import main
 from tidelog.errors import CheckpointError, ConfigError, ProcessError
-from tidelog.policies.named_arrays import read_arrays
-from tidelog.training.runs import processes as module
-from tidelog.training.runs.processes import Processes, connect_processes, devices_of_all
-from tidelog.training.runs.run import _decision
+from tidelog.policies.policy import read_arrays
+from tidelog.training import processes as module
+from tidelog.training.processes import Processes, connect_processes, devices_of_all
+from tidelog.training.run import _decision
 
 __all__ = ["log", "saved"]
 SECONDS = 300  # for a process that a test starts, on a busy machine

@@ -8,9 +8,8 @@ import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.algorithms.recommenders import described, small
 from tests.training.runs import LOSS, STEPS, all_of, bc, begin, finish, reopened, stop_at
-from tidelog.policies.declared import remember
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.runs.policies import policy_of_run
+from tidelog.policies.policy import fingerprint, remember
+from tidelog.training.run import policy_of_run
 
 SUMMARY = {
     "decision": "better",

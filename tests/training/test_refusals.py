@@ -17,20 +17,25 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tests.data.clicks import interactions
 from tidelog import testing
-from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.contract import StoreSpec
 from tidelog.data.scaling import Scaler
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
-from tidelog.training import finetune as finetuning
-from tidelog.training.engine import learner, memory_need, stores
-from tidelog.training.engine.log_streaming import Stream
-from tidelog.training.engine.plan import store_of
-from tidelog.training.online import collected_log
-from tidelog.training.online.distillation import check_begins
-from tidelog.training.runs import checkpoints, lock, progress, provenance, record, time_split
-from tidelog.training.runs.evaluation import _number
-from tidelog.training.runs.options import Options, as_seeds
-from tidelog.training.runs.run import Run
+from tidelog.training import collection as collected_log
+from tidelog.training import learn as finetuning
+from tidelog.training import lock, record, stores
+from tidelog.training import loop as learner
+from tidelog.training import metrics as progress
+from tidelog.training import record as checkpoints
+from tidelog.training import record as provenance
+from tidelog.training import splits as time_split
+from tidelog.training import stores as memory_need
+from tidelog.training.learn import check_begins
+from tidelog.training.loop import store_of
+from tidelog.training.options import Options, as_seeds
+from tidelog.training.record import _number
+from tidelog.training.run import Run
+from tidelog.training.stores import Stream
 
 STEPS = {"steps": 10, "seeds": (0,), "every": 5}
 TUNED = {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
@@ -203,7 +208,7 @@ def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
 
 def test_a_checkpoint_that_cannot_be_deleted(tmp_path, monkeypatch):
     saved = checkpoints.Checkpoints(tmp_path, 1)
-    monkeypatch.setattr(checkpoints.disk, "delete", failing)
+    monkeypatch.setattr(checkpoints._files, "delete", failing)
     with pytest.raises(CheckpointError, match=r"0000000007 cannot be written: Permission denied; what was there is"):
         saved.forget([7])
 

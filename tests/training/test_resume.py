@@ -11,7 +11,7 @@ import pytest
 from tests.algorithms.worlds import small, world
 from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at, write_record
 from tidelog import CheckpointError, ConfigError, LogError, collect, load, resume
-from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import fingerprint
 
 KINDS = {
     "iql": (iql(dropout=0.1), {"best": "held_out/critic_loss"}),

@@ -11,11 +11,11 @@ import tidelog as tl
 from tests.algorithms import recommenders
 from tests.algorithms.worlds import KINDS, small, world
 from tidelog import runtime
-from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.algorithms.names import learns_online, ranks
+from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.data.scaling import LoggedRewards, Scaler, by_return_deviation
-from tidelog.policies.named_arrays import named_arrays
-from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.policies.policy import named_arrays
+from tidelog.training.splits import EpisodeSplit
 
 equal, close = np.testing.assert_array_equal, np.testing.assert_allclose
 UPDATES = 24

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from tidelog import ConfigError
-from tidelog.algorithms.core.contract import Phase
-from tidelog.training.engine.members import Position
-from tidelog.training.engine.schedule import RoundSchedule, updates_of_share
+from tidelog.algorithms.contract import Phase
+from tidelog.training.loop import Position, RoundSchedule, updates_of_share
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.training.logs import log
 from tests.training.runs import bc
 from tests.training.shared_batches import NAMES, SAMPLE
 from tidelog.errors import ConfigError
-from tidelog.training.runs.options import Options
+from tidelog.training.options import Options
 
 __all__ = ["log"]
 
@@ -35,7 +35,7 @@ import json
 import jax
 from benchmarks.bits import log_of
 from tests.training.shared_batches import run_of
-from tidelog.training.resume import load
+from tidelog.training.fit import load
 
 def ended(run):
     for _ in run.stream():

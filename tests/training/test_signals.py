@@ -66,7 +66,7 @@ def test_a_second_interrupt_does_not_wait(origin, tmp_path):
 
 LATE = """
 import os, signal
-from tidelog.training.runs.signals import Interrupts
+from tidelog._machine import Interrupts
 try:
     with Interrupts(several=True) as interrupts:
         interrupts.received = signal.SIGTERM  # that of another process

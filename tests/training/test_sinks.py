@@ -13,9 +13,9 @@ from rich import console
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError
 from tidelog.sinks import read_rows
-from tidelog.training.runs import progress
-from tidelog.training.runs import run as runs
-from tidelog.training.runs.progress import Progress, Screen
+from tidelog.training import metrics as progress
+from tidelog.training import run as runs
+from tidelog.training.metrics import Progress, Screen
 
 
 def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fails(origin):

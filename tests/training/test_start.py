@@ -13,17 +13,16 @@ import tidelog as tl
 from tests.algorithms.players import Dials, Doors, replaying, tiny
 from tests.conformance.cases import differ, same
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms.core.contract import DistillationTarget
-from tidelog.algorithms.phasic import clone_loss
+from tidelog.algorithms.contract import DistillationTarget
+from tidelog.algorithms.ppg_common import clone_loss
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.functional import Hosted
-from tidelog.envs.play import play
+from tidelog.envs.protocol import play
 from tidelog.envs.registry import make
-from tidelog.networks.distributions import Categorical
-from tidelog.policies.action_mapping import MappedPolicy
-from tidelog.policies.named_arrays import fingerprint
-from tidelog.policies.rollout import distillation_target, log_of
+from tidelog.networks.actors import Categorical
+from tidelog.policies.policy import fingerprint
+from tidelog.policies.rollout import MappedPolicy, distillation_target, log_of
 from tidelog.training import learn as learn_module
 from tidelog.training.learn import learn
 from tidelog.types import Continuous, MultiDiscrete

@@ -11,9 +11,8 @@ from tests.algorithms.recommenders import described, fresh, small
 from tests.data.clicks import ROLES, clicks
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
-from tidelog.training.runs.q_weight import QWeightSelection
-from tidelog.training.runs.run import CollapseWarning, Run, collapsed_metrics
-from tidelog.training.runs.time_split import TimeSplit, user_selection_share
+from tidelog.training.run import CollapseWarning, Run, collapsed_metrics
+from tidelog.training.splits import QWeightSelection, TimeSplit, user_selection_share
 
 
 def row(coverage, member=0):

@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tidelog.recommend.interactions.held_out import next_events
+from tidelog.recommend.interactions import next_events
 from tidelog.runtime.ranking import Found
-from tidelog.training.runs.q_weight import LEAST_USERS, QWeightSelection, rewards_if_shown
-from tidelog.training.runs.time_split import TimeSplit
+from tidelog.training.splits import LEAST_USERS, QWeightSelection, TimeSplit, rewards_if_shown
 
 LOUD, KIND = 1, 2
 VISITS = 1500

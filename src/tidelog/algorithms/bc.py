@@ -14,15 +14,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.hyperparameters import MAIN, hyperparameters, own
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant
-from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.core.short_form import NetworkMaker
-from tidelog.networks.actor import Actor, HeadFactory, gaussian
-from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.keys import fold_in
+from tidelog.algorithms import fields
+from tidelog.algorithms.hyperparameters import MAIN, hyperparameters, own
+from tidelog.algorithms.optimisation import Schedule, Transformation, constant
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.short_form import NetworkMaker, register
+from tidelog.networks.actors import Actor, HeadFactory, gaussian
+from tidelog.networks.layers import fold_in
+from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Decision, Discrete, Spec
 
 

@@ -33,23 +33,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
-from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, frozen
-from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.core.short_form import NetworkMaker
+from tidelog.algorithms import fields
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.short_form import NetworkMaker, register
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
 from tidelog.losses.td import PointLoss, ensemble_error, huber
 from tidelog.networks import recipe
-from tidelog.networks.actor import Actor, gaussian, policy_after
-from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.critic import Critic, ratings_after
-from tidelog.networks.encode import SHARING, Sharing, with_pictures
-from tidelog.networks.mlp import Linear
+from tidelog.networks.actors import Actor, EpsilonGreedy, gaussian, policy_after
+from tidelog.networks.critics import Critic, ratings_after
+from tidelog.networks.encoder import SHARING, Sharing, with_pictures
+from tidelog.networks.layers import Linear
+from tidelog.networks.pictures import Layers, by_size
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
 

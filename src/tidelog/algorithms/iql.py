@@ -35,20 +35,17 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, cosine
-from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.core.short_form import NetworkMaker
+from tidelog.algorithms import fields
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.optimisation import Schedule, Transformation, constant, cosine
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.short_form import NetworkMaker, register
 from tidelog.data.scaling import RewardScaling
-from tidelog.losses.components import Components
-from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
-from tidelog.losses.td import PointLoss, ensemble_error, squared
-from tidelog.networks.actor import Actor, HeadFactory, gaussian
-from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_value
+from tidelog.losses.td import Components, PointLoss, ensemble_error, expectile_error, squared
+from tidelog.networks.actors import Actor, HeadFactory, gaussian
+from tidelog.networks.critics import Critic, Ensemble, Value, value_and_next_value
+from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Spec, Transition
 
 

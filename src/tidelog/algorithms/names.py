@@ -10,10 +10,17 @@ from functools import cache
 from importlib import import_module, metadata
 from typing import Any, TypeVar
 
-from tidelog.algorithms import bc, bcq, discrete_bcq, iql, off_policy_ppg, ppg  # noqa: F401  # each registers its name
-from tidelog.algorithms.core import registry
-from tidelog.algorithms.core.contract import Algorithm
-from tidelog.algorithms.core.registry import ALGORITHMS, CONFIGURATIONS
+from tidelog.algorithms import (  # noqa: F401  # each registers its name
+    bc,
+    bcq,  # each registers its name
+    discrete_bcq,
+    iql,
+    off_policy_ppg,
+    ppg,
+    short_form,
+)
+from tidelog.algorithms.contract import Algorithm
+from tidelog.algorithms.short_form import ALGORITHMS, CONFIGURATIONS
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
 from tidelog.types import Spec
@@ -32,8 +39,8 @@ def register(name: str) -> Callable[[C], C]:
 
     Example:
         >>> from typing import NamedTuple
-        >>> from tidelog.networks.actor import Actor
-        >>> from tidelog.networks.mlp import host_generator
+        >>> from tidelog.networks.actors import Actor
+        >>> from tidelog.networks.layers import host_generator
         >>> class Networks(NamedTuple):
         ...     actor: Actor
         >>> @tl.register("imitate")
@@ -51,7 +58,7 @@ def register(name: str) -> Callable[[C], C]:
         >>> tl.fit(Imitate(), log, steps=20).policy().spec.action.n
         6
     """
-    return registry.register(name)
+    return short_form.register(name)
 
 
 def as_algorithms(algorithm: Any) -> list[Any]:

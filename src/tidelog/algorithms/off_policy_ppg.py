@@ -16,7 +16,7 @@ runs every `aux_every` rounds.
 
 mu is the behaviour policy, prox (the proximal policy) an average of recent parameters. Targets and advantages are never
 stored: the current networks compute them at every use. The auxiliary phase, the initial network and acting are in
-`phasic.py`, as for PPG.
+`ppg_common.py`, as for PPG.
 
 Limits: with prox equal to mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is the
 importance-weighted policy gradient; one minibatch of the whole new rollout makes the first update PPG's.
@@ -32,11 +32,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import phasic
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import (
+from tidelog.algorithms import fields, ppg_common
+from tidelog.algorithms.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.optimisation import (
     Schedule,
     Transformation,
     constant,
@@ -44,12 +43,10 @@ from tidelog.algorithms.core.optimisation import (
     init_opt_state,
     polyak_update,
 )
-from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import Running, add_values
-from tidelog.algorithms.core.sampling import Batch, Sampler
-from tidelog.algorithms.core.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
-from tidelog.algorithms.phasic import (
+from tidelog.algorithms.ppg_common import (
     Rewards,
+    Running,
+    add_values,
     auxiliary_loss,
     explained_variance,
     kl_after,
@@ -59,12 +56,14 @@ from tidelog.algorithms.phasic import (
     standardise,
     value_unit,
 )
+from tidelog.algorithms.sampling import Batch, Sampler
+from tidelog.algorithms.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
+from tidelog.algorithms.short_form import register
 from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
-from tidelog.losses.returns import value_error
-from tidelog.losses.vtrace import vtrace
-from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.mlp import ACTIVATIONS, Activation
+from tidelog.losses.td import value_error, vtrace
+from tidelog.networks.layers import ACTIVATIONS, Activation
 from tidelog.networks.phasic import Architecture
+from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
 
 
@@ -200,14 +199,14 @@ def joint_loss(
 def step(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
     """Do one update of policy and value, and of the proximal average."""
     state, drawn = prepared(config, state, batch)
-    state, feedback = phasic.gradient_update(config, state, drawn, joint_loss, "policy", config.learning_rate)
+    state, feedback = ppg_common.gradient_update(config, state, drawn, joint_loss, "policy", config.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, config.proximal_decay)), feedback
 
 
 def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the whole network with the auxiliary optimiser; the proximal average restarts."""
     batch = with_vtrace(config, state, batch)
-    state, feedback = phasic.gradient_update(
+    state, feedback = ppg_common.gradient_update(
         config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate
     )
     return state._replace(proximal=restarted(state.network)), feedback
@@ -251,12 +250,12 @@ def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.
 
 def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new network, its own average, and empty statistics of rewards and values."""
-    network = phasic.new_network(config, spec, key)
+    network = ppg_common.new_network(config, spec, key)
     opt_states = OptStates(
         init_opt_state(config.optimiser, network),
         init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
-    rewards, values = phasic.initial_rewards(config), phasic.initial_values(config)
+    rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
     return State(network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
 
 
@@ -408,15 +407,15 @@ class OffPolicyPPG:
         self, state: State, target: DistillationTarget, key: jax.Array, updates: int
     ) -> tuple[State, jax.Array]:
         """Return a new state whose policy and average imitate the target, and the mean divergence from it."""
-        state, divergence = phasic.distilled(self, state, target, key, updates)
+        state, divergence = ppg_common.distilled(self, state, target, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence
 
-    with_new_episodes = phasic.with_new_episodes
-    policy_params = phasic.policy_params
-    start = phasic.start
-    act = phasic.act
-    distribution = phasic.distribution
-    recipe = phasic.recipe_of
+    with_new_episodes = ppg_common.with_new_episodes
+    policy_params = ppg_common.policy_params
+    start = ppg_common.start
+    act = ppg_common.act
+    distribution = ppg_common.distribution
+    recipe = ppg_common.recipe_of
 
 
 def _policy_updates(config: OffPolicyPPG, round: int) -> int:

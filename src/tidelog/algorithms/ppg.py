@@ -25,7 +25,7 @@ Before the first update of a round `estimate` computes advantages and targets of
 | auxiliary | `0.5 (Vaux - target)**2 + beta_clone KL(old, new)` | every rollout's targets; pi **before** this phase |
 | the same update | `0.5 (V - target)**2` | the same targets |
 
-The auxiliary phase, the initial network and acting are in `phasic.py`, as for off-policy PPG; errors of single steps
+`ppg_common.py` has the auxiliary phase, the initial network and acting, as for off-policy PPG; errors of single steps
 are in `losses/`. As in the reference, the value epochs run before the policy epochs. Limits: without auxiliary epochs
 it is PPO (with `shared` and equal epochs textbook PPO); with `beta_clone` 0 the auxiliary phase does not constrain the
 policy.
@@ -45,17 +45,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import phasic
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, init_opt_state
-from tidelog.algorithms.core.registry import configure, register
-from tidelog.algorithms.core.running_statistics import Running, add_values
-from tidelog.algorithms.core.sampling import Batch, Sampler
-from tidelog.algorithms.core.segments import Columns, Epochs, Whole, check_divides
-from tidelog.algorithms.phasic import (
+from tidelog.algorithms import fields, ppg_common
+from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.optimisation import Schedule, Transformation, constant, init_opt_state
+from tidelog.algorithms.ppg_common import (
     Rewards,
+    Running,
+    add_values,
     apply_in_blocks,
     auxiliary_loss,
     explained_variance,
@@ -66,12 +63,15 @@ from tidelog.algorithms.phasic import (
     standardise,
     value_unit,
 )
+from tidelog.algorithms.sampling import Batch, Sampler
+from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
+from tidelog.algorithms.short_form import configure, register
 from tidelog.errors import ConfigError
 from tidelog.losses.policy import ratio_divergence, surrogate
-from tidelog.losses.returns import advantages, value_error
-from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.mlp import ACTIVATIONS, Activation
+from tidelog.losses.td import advantages, value_error
+from tidelog.networks.layers import ACTIVATIONS, Activation
 from tidelog.networks.phasic import Architecture
+from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
 
 
@@ -200,17 +200,17 @@ def _value_loss(
 def policy_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the policy, and of the value where their epochs are equal."""
     loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
-    return phasic.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
+    return ppg_common.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
 
 
 def value_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the value in its separate epochs."""
-    return phasic.gradient_update(config, state, batch, value_loss, "value", config.learning_rate)
+    return ppg_common.gradient_update(config, state, batch, value_loss, "value", config.learning_rate)
 
 
 def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the whole network with the auxiliary optimiser."""
-    return phasic.gradient_update(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
+    return ppg_common.gradient_update(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
 
 
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
@@ -228,14 +228,14 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 
 def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new network and empty statistics of rewards and values."""
-    network = phasic.new_network(config, spec, key, config.recurrent_size)
+    network = ppg_common.new_network(config, spec, key, config.recurrent_size)
     apart = config.policy_epochs != config.value_epochs
     opt_states = OptStates(
         init_opt_state(config.optimiser, network),
         init_opt_state(config.optimiser, network) if apart else None,
         init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
-    rewards, values = phasic.initial_rewards(config), phasic.initial_values(config)
+    rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
     own = config.recurrent_size is not None and network.value_trunk is not None
     carry = network.value_trunk.encoder.start(config.environments) if own else None
     return State(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
@@ -425,13 +425,13 @@ class PPG:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    distilled = phasic.distilled
-    with_new_episodes = phasic.with_new_episodes
-    policy_params = phasic.policy_params
-    start = phasic.start
-    act = phasic.act
-    distribution = phasic.distribution
-    recipe = phasic.recipe_of
+    distilled = ppg_common.distilled
+    with_new_episodes = ppg_common.with_new_episodes
+    policy_params = ppg_common.policy_params
+    start = ppg_common.start
+    act = ppg_common.act
+    distribution = ppg_common.distribution
+    recipe = ppg_common.recipe_of
 
 
 def _value_updates(config: PPG, round: int) -> int:

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.core.hyperparameters import checked, chosen_preset
+from tidelog.algorithms.hyperparameters import checked, chosen_preset
 from tidelog.algorithms.names import check_source, learns_online, ranks
 from tidelog.data.log import Log
 from tidelog.data.scaling import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.types import Continuous, Discrete, Image, Spec
 
 if TYPE_CHECKING:

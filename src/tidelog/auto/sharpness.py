@@ -28,23 +28,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.algorithms.iql import IQL
+from tidelog.data.concat import is_tabular, number_observations
 from tidelog.data.log import Log
-from tidelog.data.states import is_tabular, number_observations
-from tidelog.ope.estimators.ratios import Ratios
-from tidelog.ope.estimators.sequential import (
+from tidelog.ope.estimators import (
     LARGEST_LOG,
     LONGEST_PRODUCT,
+    Ratios,
     log_weights,
     weighted_dr,
     weighted_per_decision_is,
 )
-from tidelog.ope.evidence.atoms import atoms_of
-from tidelog.ope.evidence.episodes import clusters_of, episode_folds, fold_of_steps, without
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.propensities import propensities_of
+from tidelog.ope.evidence import Evidence, atoms_of, clusters_of, episode_folds, fold_of_steps, without
+from tidelog.ope.propensities import propensities_of
 from tidelog.policies.policy import CHUNK, Policy
-from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.fit import fit
+from tidelog.training.stores import is_mapped
 from tidelog.types import Continuous, Discrete
 
 Floats = NDArray[np.float64]

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import tidelog
-from tidelog.cli.wrapping import wrapped
+from tidelog._machine import import_without_gc
+from tidelog._text import wrapped
 from tidelog.errors import DivergenceError, EnvironmentFailure, ProcessError, TidelogError, nearest
-from tidelog.garbage import import_without_gc
 
 COMMANDS = {
     "demo": "a complete example on a log that it creates",

@@ -9,18 +9,35 @@ from typing import Any, Literal
 
 import tyro
 
-from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog._text import count_of
+from tidelog.cli.flags import (
+    File,
+    OutputFlags,
+    Repeated,
+    RunOrPolicy,
+    check_tables,
+    check_targets,
+    parse,
+    present,
+    print_details,
+    print_line,
+    print_notes,
+    source_of,
+)
 from tidelog.cli.named_policies import SimpleRule, open_for_use, open_simple_rule, with_rule
-from tidelog.cli.output import present, print_details, print_line, print_notes
-from tidelog.cli.targets import check_tables, check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
-from tidelog.data.core.columns import USUAL_FORM, Columns
+from tidelog.data.columns import USUAL_FORM, Columns
 from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
 from tidelog.data.sources import SOURCES, ending_of, is_table_file
 from tidelog.errors import ConfigError, SpecError
-from tidelog.number_text import count_of
-from tidelog.policies.array_inference import act_on_arrays, write_arrays
-from tidelog.policies.batch_inference import act_on_known, act_on_table, count_unseen, write_table
+from tidelog.policies.batch_inference import (
+    act_on_arrays,
+    act_on_known,
+    act_on_table,
+    count_unseen,
+    write_arrays,
+    write_table,
+)
 from tidelog.runtime.observations import unseen_text
 from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Catalogue, Discrete
@@ -137,7 +154,7 @@ def _columns(options: Act, source: str | list[str]) -> Columns | None:
     folder = Path(options.policy)
     if not (folder / "run.json").exists():
         return None
-    from tidelog.training.runs.record import Record
+    from tidelog.training.record import Record
 
     origin = Record.read(folder).data.origin or {}
     if not origin.get("columns"):

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from tidelog.cli.flags import Env, Folder, OutputFlags, parse
+from tidelog.cli.flags import Env, Folder, OutputFlags, check_targets, parse, present, print_line
 from tidelog.cli.named_policies import open_policy
-from tidelog.cli.output import present, print_line
-from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way
-from tidelog.data.io.storage import is_saved_log
+from tidelog.data.storage import is_saved_log
 from tidelog.policies.rollout import collect
 
 

@@ -10,24 +10,35 @@ from typing import Annotated, Any, cast
 
 import polars as pl
 
+from tidelog._files import write_file
+from tidelog._text import printable
 from tidelog.cli.declared import DeclaredFlags, RandomisedFlag, declared_value, with_declared
-from tidelog.cli.flags import Column, File, OutputFlags, Sources, parse, source_of
-from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
-from tidelog.cli.output import print_json, print_line, print_notes
-from tidelog.cli.targets import check_targets
-from tidelog.data.core.columns import Columns
-from tidelog.data.core.report import Report
-from tidelog.data.io.inspect import Description, describe_table, inspect_log, training_command
-from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
+from tidelog.cli.flags import (
+    Column,
+    File,
+    InteractionFlags,
+    OutputFlags,
+    Sources,
+    check_targets,
+    is_saved_interactions,
+    parse,
+    print_json,
+    print_line,
+    print_notes,
+    read_from_flags,
+    roles_of,
+    source_of,
+)
+from tidelog.data.columns import Columns
+from tidelog.data.inspect import Description, describe_table, inspect_log, training_command
 from tidelog.data.log import Log
-from tidelog.data.parsing.csv_text import formula_note
-from tidelog.data.validation.quarantine import quarantine
-from tidelog.disk import write_file
+from tidelog.data.parse import formula_note
+from tidelog.data.quarantine import quarantine
+from tidelog.data.raw import Report
+from tidelog.data.read import Source, convert, is_table, read_any, validate
 from tidelog.errors import ConfigError, LogError, nearest
-from tidelog.recommend.interactions.log import text
-from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
-from tidelog.recommend.interactions.tables import Roles
-from tidelog.terminal_text import printable
+from tidelog.recommend.interactions import text
+from tidelog.recommend.read import Roles, open_interactions, validate_by_roles
 
 QUARANTINE_CODE = 4  # the exit code where rows with problems were written
 COMMANDS = {

@@ -6,8 +6,8 @@ import tomllib
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from tidelog.data.core.columns import Columns
-from tidelog.data.core.declared import SHARES
+from tidelog.data.columns import Columns
+from tidelog.data.declared import SHARES
 from tidelog.errors import ConfigError
 
 

@@ -18,20 +18,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tidelog as tl
-from tidelog.cli.flags import Folder, parse
-from tidelog.cli.output import json_only, print_json, print_line, table
-from tidelog.disk import write_file
-from tidelog.envs.clinic import clinic_visits
-from tidelog.envs.treatment import clinician, exact_value, treatment
+from tidelog._files import write_file
+from tidelog.cli.flags import Folder, json_only, parse, print_json, print_line, table
+from tidelog.envs.treatment import clinic_visits, clinician, exact_value, treatment
 from tidelog.errors import ConfigError
-from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
-from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.ope.verdict import held_out_part, store_verdict
 from tidelog.policies.batch_inference import write_table
-from tidelog.policies.declared import remember
-from tidelog.policies.rollout import rollout
+from tidelog.policies.policy import remember
+from tidelog.policies.rollout import MappedPolicy, rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
-from tidelog.report.run_page import report_of
-from tidelog.training.runs.run import Run
+from tidelog.report.page import report_of
+from tidelog.training.run import Run
 
 MAPPING = """\
 # the columns of treatment.csv

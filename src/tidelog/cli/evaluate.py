@@ -13,24 +13,34 @@ from typing import Any
 import numpy as np
 import tyro
 
-from tidelog.cli.flags import Env, File, OutputFlags, Repeated, RunFolder, parse, source_of
+from tidelog._files import write_json
+from tidelog.cli.flags import (
+    Env,
+    File,
+    OutputFlags,
+    Repeated,
+    RunFolder,
+    parse,
+    present,
+    print_details,
+    print_line,
+    print_notes,
+    source_of,
+    table,
+)
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way
-from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
-from tidelog.data.overlap import Sketch, episode_hashes
-from tidelog.data.sources.files import several_as_text
-from tidelog.disk import write_json
+from tidelog.data.read import read_any
+from tidelog.data.sources import several_as_text
+from tidelog.data.statistics import Sketch, episode_hashes
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
-from tidelog.policies.action_mapping import leaf_pairs
-from tidelog.policies.rollout import rollout
+from tidelog.policies.rollout import leaf_pairs, rollout
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
 from tidelog.runtime.way_of_acting import DOES
-from tidelog.training.runs.agreement import agreement_by_step
-from tidelog.training.runs.policies import member_policy
-from tidelog.training.runs.record import Record
+from tidelog.training.record import Record
+from tidelog.training.run import agreement_by_step, member_policy
 from tidelog.types import Image, Spec
 
 Values = np.ndarray[Any, Any]

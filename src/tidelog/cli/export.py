@@ -9,23 +9,31 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.flags import (
+    File,
+    OutputFlags,
+    Repeated,
+    RunOrPolicy,
+    parse,
+    present,
+    print_details,
+    print_line,
+    print_notes,
+    source_of,
+    table,
+)
 from tidelog.cli.named_policies import SimpleRule, open_policy, open_simple_rule, with_rule
-from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
-from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
-from tidelog.policies.export.onnx import onnx_facts
+from tidelog.policies.export import Logged, export, export_onnx, has_onnx, onnx_facts, recheck
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.readers import reopen_any
-from tidelog.runtime.artefact_files import check_target
+from tidelog.recommend.read import reopen_any
+from tidelog.runtime.artefact import check_target, sign
 from tidelog.runtime.rule import is_rule_file, load_rule
-from tidelog.runtime.signing import sign
 from tidelog.runtime.way_of_acting import verdict_line
 from tidelog.sinks import JSON_LINES, read_rows
-from tidelog.training.runs.progress import Screen
-from tidelog.training.runs.provenance import provenance_of
-from tidelog.training.runs.record import Record
+from tidelog.training.metrics import Screen
+from tidelog.training.record import Record, provenance_of
 from tidelog.types import Catalogue
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}

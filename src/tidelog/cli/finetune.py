@@ -7,16 +7,25 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import EnvironmentFlags, free_folder
-from tidelog.cli.flags import Env, Folder, RunFolder, options_in, parse, verb_flags
+from tidelog.cli.flags import (
+    Env,
+    EnvironmentFlags,
+    Folder,
+    RunFolder,
+    check_targets,
+    free_folder,
+    is_run,
+    options_in,
+    parse,
+    verb_flags,
+)
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.run_result import train_and_show
-from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
 from tidelog.sinks import open_sink
-from tidelog.training.finetune import finetune
-from tidelog.training.resume import load
-from tidelog.training.runs.record import Record
+from tidelog.training.fit import load
+from tidelog.training.learn import finetune
+from tidelog.training.record import Record
 
 
 @dataclass(kw_only=True)

@@ -10,19 +10,31 @@ import contextlib
 import dataclasses
 import inspect
 import itertools
+import json
+import math
 import os
 import re
+import shlex
+import sys
 import textwrap
 import tomllib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
+from tidelog._files import MANIFEST, read_text, replaced_copy
+from tidelog._text import printable, wrapped
+from tidelog.data.read import Source, is_table
 from tidelog.errors import ConfigError, nearest
-from tidelog.input_files import read_text
-from tidelog.training.runs.options import options_of
+from tidelog.recommend.interactions import INTERACTIONS, Interactions
+from tidelog.recommend.read import NAMED, Roles, open_interactions, read_by_roles
+from tidelog.training.options import options_of
 
 T = TypeVar("T")
 File: TypeAlias = Annotated[str, "FILE"]
@@ -341,3 +353,243 @@ def pairs(values: Sequence[str], what: str) -> dict[str, str]:
             raise ConfigError(f"'{value}': expected {what}")
         parsed[name] = right
     return parsed
+
+
+# Common flags of training commands: environments, run folders and metric sinks.
+
+SinkName = Annotated[str, "NAME[:TARGET]"]
+
+
+@dataclass(kw_only=True)
+class EnvironmentFlags:
+    """Flags of every run in an environment."""
+
+    env: Env
+    """a built-in environment, a functional one (jax:NAME), envpool:ID or a gymnasium id"""
+    out: Folder | None = None
+    """the run folder; default: runs/<algorithm>, with a number if it exists"""
+    overwrite: bool = False
+    """replace the run in the folder of --out"""
+    quiet: bool = False
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
+    sink: tuple[SinkName, ...] = ()
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
+
+
+def free_folder(name: str, parent: str = "runs") -> Path:
+    """`runs/name`, or `runs/name-N` with the first free number."""
+    folder, number = Path(parent) / name, 1
+    while folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        number += 1
+        folder = Path(parent) / f"{name}-{number}"
+    return folder
+
+
+# Flags for the columns of interaction tables.
+
+
+@dataclass(kw_only=True)
+class InteractionFlags:
+    """Flags of interaction tables."""
+
+    user: Column | None = None
+    """the column of users"""
+    item: Column | None = None
+    """the column of items"""
+    time: Column | None = None
+    """the column of times, numbers or dates"""
+    event: Column | None = None
+    """the column of the kind of event"""
+    reward: tuple[Annotated[str, "COLUMN|KIND=NUMBER"], ...] = ()
+    """a column, or the reward of each kind of event, as KIND=NUMBER"""
+    reward_unit: Annotated[str, "UNIT"] | None = None
+    """the unit of rewards, such as EUR, which reports show"""
+    session: Column | None = None
+    """a column whose change marks a new session"""
+    session_gap: Annotated[str, "NUMBER|30min"] | None = None
+    """a longer pause ends a session: with a unit (s, min, h, d) for dates and epoch times; a number is in seconds for
+    dates, else in the unit of the times"""
+    propensity: Column | None = None
+    """the column of the probability of showing the item"""
+    slate: Column | None = None
+    """the column of lists (or text such as a|b|c) of the shown items"""
+    item_features: File | None = None
+    """a table with one row per item"""
+    user_features: File | None = None
+    """a table with one row per user"""
+
+
+def roles_of(options: InteractionFlags) -> Roles | None:
+    """The roles in the flags; None without such flags, ConfigError if some are missing or contradict each other."""
+    named: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, "item_features", "user_features")}
+    named |= {"session_gap": options.session_gap, "reward_unit": options.reward_unit}
+    named["reward"] = _reward(options.reward)
+    roles = {name: value for name, value in named.items() if value is not None}
+    if not roles:
+        return None
+    missing = [f"--{name}" for name in ("user", "item", "time") if name not in roles]
+    if missing:
+        raise ConfigError(f"an interaction table needs --user, --item and --time. fix: add {' and '.join(missing)}")
+    return Roles(**roles)
+
+
+def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
+    if not words:
+        return None
+    if len(words) == 1 and "=" not in words[0]:
+        return words[0]
+    expected = "one column, or KIND=NUMBER for each kind of event, such as click=0.2 buy=1"
+    rewards = pairs(words, expected)
+    try:
+        return {kind: float(worth) for kind, worth in rewards.items()}
+    except ValueError as error:
+        raise ConfigError(f"--reward {' '.join(words)}: expected {expected}") from error
+
+
+def is_saved_interactions(source: Source) -> bool:
+    """Whether a folder holds saved interactions."""
+    return isinstance(source, str | Path) and (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
+
+
+def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
+    """Read interactions from a table or a saved folder; ConfigError if flags are missing or not needed."""
+    roles = roles_of(options)
+    if roles is not None:
+        return read_by_roles(source, roles)
+    paths = [str(source)] if isinstance(source, str | Path) else [str(path) for path in source]
+    shown = " ".join(paths)
+    if is_table(source):
+        raise ConfigError(
+            f"{shown} is a table without flags for its columns. fix: add --user U --item I --time T "
+            f"(`tidelog data inspect --data {shlex.join(paths)}` proposes them)"
+        )
+    return open_interactions(shown)
+
+
+# Printed output of commands: lines, notes, tables and JSON.
+
+_is_quiet: ContextVar[bool] = ContextVar("_is_quiet", default=False)
+
+
+def table(title: str, head: list[str], rows: list[list[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    from rich.console import Console  # slow to import, and most commands print no table
+    from rich.table import Table
+
+    table = Table(title=_cell(title), title_justify="left")
+    for i, name in enumerate(head):
+        table.add_column(_cell(name), justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    Console().print(table)
+
+
+def _cell(text: str) -> Any:
+    """Plain text of rich: names of users are no markup."""
+    from rich.text import Text
+
+    return Text(printable(text))
+
+
+def json_only(wanted: bool) -> AbstractContextManager[Any]:
+    """A context in which all printed lines and tables go to standard error, if standard output is for JSON.
+
+    A process without standard output, such as a rank after 0, prints them nowhere.
+    """
+    silent = getattr(sys.stdout, "name", None) == os.devnull
+    return contextlib.redirect_stdout(sys.stderr) if wanted and not silent else contextlib.nullcontext()
+
+
+def present(options: OutputFlags, work: Callable[[], Any]) -> int:
+    """Do the work of a command, print what it returns as JSON if that is wanted, and return exit code 0.
+
+    With `--quiet`, `print_details` and `print_notes` print nothing in it.
+    """
+    outer = _is_quiet.set(options.quiet)
+    try:
+        with json_only(options.json):
+            result = work()
+    finally:
+        _is_quiet.reset(outer)
+    if options.json:
+        print_json(result)
+    return 0
+
+
+def print_json(result: Any) -> None:
+    """Print a result as one JSON document; a number that is not finite is null."""
+    print(printable(json.dumps(_finite(result), indent=1, allow_nan=False)), flush=True)  # noqa: T201
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_line(text: str) -> None:
+    """Print plain text: on a terminal its lines are broken between words, elsewhere they stay whole."""
+    print(wrapped(text, sys.stdout), flush=True)  # noqa: T201
+
+
+def print_details(*lines: str) -> None:
+    """Print lines that are not the result of a command: nothing with `--quiet`."""
+    for line in lines if not _is_quiet.get() else ():
+        print_line(line)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes for the user, one per line: nothing with `--quiet`."""
+    print_details(*(f"note: {note}" for note in notes))
+
+
+# What a command writes: an existing file or folder is refused, or replaced with --overwrite.
+
+TABLES = (".csv", ".parquet")
+
+
+def check_targets(
+    *targets: str | Path | None, overwrite: bool, replaceable: Callable[[Path], bool] = Path.is_file
+) -> None:
+    """Raise ConfigError for targets that cannot be written, before anything is computed.
+
+    An existing target needs `overwrite`, and `replaceable` says whether it is of the kind that the command writes. It
+    stays until the new one is complete: what writes it replaces it in one step.
+    """
+    for target in (Path(target) for target in targets if target is not None):
+        if target.exists() and not overwrite:
+            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
+        if target.exists() and not replaceable(target):
+            raise ConfigError(
+                f"{target} is not of the kind that this command writes, it is not replaced. fix: choose another name"
+            )
+        if replaceable is Path.is_file and not target.parent.is_dir():
+            raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
+        old = replaced_copy(target)
+        if old is not None:
+            raise ConfigError(
+                f"{old} is what {target} was before a command that was killed. fix: rename it to {target}, or delete it"
+            )
+
+
+def check_tables(*targets: Path | None) -> None:
+    """Raise ConfigError for a table that is not one .csv or .parquet file, such as a folder."""
+    for target in (target for target in targets if target is not None):
+        if target.suffix in TABLES and not target.is_dir():
+            continue
+        expected = f"{target}: expected a path that ends in {' or '.join(TABLES)}"
+        if target.suffix and not target.is_dir():
+            raise ConfigError(f"{expected}. fix: change the suffix")
+        raise ConfigError(
+            f"{expected}, as all rows are written to one file. fix: name one output file, such as "
+            f"{target.with_name((target.stem or 'table') + '.parquet') if target.name else 'table.parquet'}"
+        )
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, or nothing."""
+    return folder.is_dir() and ((folder / "run.json").is_file() or not any(folder.iterdir()))

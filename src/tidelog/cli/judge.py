@@ -14,41 +14,44 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
+from tidelog._machine import limit_arenas
+from tidelog._text import in_unit, three_digits, with_ends
 from tidelog.cli.declared import DeclaredFlags, declared_value
-from tidelog.cli.environment_flags import SinkName
-from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.flags import (
+    File,
+    Repeated,
+    RunOrPolicy,
+    SinkName,
+    check_targets,
+    json_only,
+    parse,
+    print_line,
+    source_of,
+    table,
+)
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.output import json_only, print_line, table
-from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.declare import is_declaration
-from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
-from tidelog.data.sources.files import several_as_text
+from tidelog.data.read import read_any
+from tidelog.data.sources import several_as_text
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.memory import limit_arenas
-from tidelog.number_text import in_unit, three_digits, with_ends
-from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.imitation import imitation_of
-from tidelog.ope.rules import has_rules
-from tidelog.ope.run_rules import WORDS, rules_of_run
-from tidelog.ope.verdict.judge import judge
-from tidelog.ope.verdict.ledger import Ledger
-from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Verdict, Verdicts, percent
-from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
-from tidelog.policies.declared import remember
-from tidelog.policies.policy import Policy, has_density, has_probabilities
-from tidelog.report.run_page import report_of
+from tidelog.ope.judge import judge
+from tidelog.ope.ledger import Ledger
+from tidelog.ope.risk import ALPHA, tail_refusal
+from tidelog.ope.rules import WORDS, has_rules, rules_of_run
+from tidelog.ope.verdict import Limits, Verdict, Verdicts, held_out_part, percent, store_verdict, write
+from tidelog.policies.policy import Policy, has_density, has_probabilities, remember
+from tidelog.report.page import report_of
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import DOES, KEEPS, RANK, Acting, replaces
 from tidelog.sinks import Tracker, open_sink
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.sweep import Sweep
-from tidelog.training.runs.policies import member_policy, policy_of_run
-from tidelog.training.runs.publish import publish
-from tidelog.training.runs.record import Record
+from tidelog.training.record import Record
+from tidelog.training.run import member_policy, policy_of_run, publish
 from tidelog.types import Discrete
 
 WAYS: dict[Acting, str] = {"mode": "likeliest actions", "sample": "sampled actions"}

@@ -13,13 +13,13 @@ import tyro
 
 from tidelog.errors import ConfigError
 from tidelog.hub import local
-from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.loading import load_saved
+from tidelog.runtime.artefact import Saved
+from tidelog.runtime.load import load_saved
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 
 if TYPE_CHECKING:
     from tidelog.policies.policy import Policy
-    from tidelog.recommend.metrics.rules import RuleLists
+    from tidelog.recommend.evaluate import RuleLists
     from tidelog.runtime.policy import Policy as NumpyPolicy
     from tidelog.runtime.recommender import Recommender
 
@@ -69,7 +69,7 @@ def with_rule(words: Sequence[str], others: bool = False) -> list[str]:
 
 def open_simple_rule(path: str, word: str) -> Rule:
     """Return the simple rule of a run, `constant` or `tree`; ConfigError for other words, and paths without a run."""
-    from tidelog.ope.run_rules import rule_of_run
+    from tidelog.ope.rules import rule_of_run
 
     folder = Path(path)
     if not (folder / "run.json").exists():
@@ -82,10 +82,10 @@ def open_simple_rule(path: str, word: str) -> Rule:
 
 def open_rule(path: str, rule: str) -> RuleLists:
     """Return lists by a counting rule over the whole log of a run; ConfigError if the run has no interactions."""
-    from tidelog.recommend.interactions.log import Interactions
-    from tidelog.recommend.interactions.readers import reopen_any
-    from tidelog.recommend.metrics.rules import RuleLists
-    from tidelog.training.runs.record import Record
+    from tidelog.recommend.evaluate import RuleLists
+    from tidelog.recommend.interactions import Interactions
+    from tidelog.recommend.read import reopen_any
+    from tidelog.training.record import Record
 
     folder = Path(path)
     if not (folder / "run.json").exists():
@@ -105,7 +105,7 @@ def _of_run(path: str, member: int | None) -> Policy | None:
     """Return the policy of a run folder, None for a path to a saved policy; ConfigError where there is nothing."""
     folder = Path(path)
     if (folder / "run.json").exists():
-        from tidelog.training.runs.policies import policy_of_run
+        from tidelog.training.run import policy_of_run
 
         return policy_of_run(folder, member)
     if not folder.exists():

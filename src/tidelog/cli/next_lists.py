@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidelog.cli.output import print_line
+from tidelog.cli.flags import print_line
 from tidelog.errors import ConfigError
-from tidelog.recommend.metrics.advice import Advice, K, advise_lists
-from tidelog.recommend.metrics.rules import word_of
+from tidelog.recommend.evaluate import Advice, K, advise_lists, word_of
 from tidelog.recommend.next_item import most_items_of_a_user
-from tidelog.training.runs.progress import Screen
-from tidelog.training.runs.record import Record
-from tidelog.training.runs.run import Run
+from tidelog.training.metrics import Screen
+from tidelog.training.record import Record
+from tidelog.training.run import Run
 from tidelog.types import Catalogue
 
 MOST_EVENTS = 2_000_000  # events of a log whose rules are counted at the end of a training

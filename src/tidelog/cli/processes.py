@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.errors import ConfigError
-from tidelog.training.runs.processes import Processes, connect_processes, connected
+from tidelog.training.processes import Processes, connect_processes, connected
 
 AUTO = "auto"
 

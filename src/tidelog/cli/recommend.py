@@ -10,18 +10,30 @@ from typing import Annotated, Any, Literal, cast
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog._files import read_text
+from tidelog._text import count_of
+from tidelog.cli.flags import (
+    Column,
+    File,
+    OutputFlags,
+    Repeated,
+    RunOrPolicy,
+    check_tables,
+    check_targets,
+    parse,
+    present,
+    print_details,
+    print_line,
+    print_notes,
+    source_of,
+)
 from tidelog.cli.named_policies import open_for_use, open_policy, open_rule
-from tidelog.cli.output import present, print_details, print_line, print_notes
-from tidelog.cli.targets import check_tables, check_targets
 from tidelog.data.sources import table_with
 from tidelog.errors import ConfigError
-from tidelog.input_files import read_text
-from tidelog.number_text import count_of
 from tidelog.policies.batch_inference import write_table
-from tidelog.recommend.recommendation_tables import available_items, new_items, recommend_for_table
+from tidelog.recommend.tables import available_items, new_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
-from tidelog.training.runs.progress import Screen
+from tidelog.training.metrics import Screen
 
 
 @dataclass
@@ -92,7 +104,7 @@ def _fill_columns(options: Recommend, source: str | list[str]) -> Recommend:
     logged: dict[str, str] = {}
     folder = Path(options.policy)
     if (folder / "run.json").exists():
-        from tidelog.training.runs.record import Record
+        from tidelog.training.record import Record
 
         roles = (Record.read(folder).data.origin or {}).get("roles") or {}
         logged = {role: roles[role] for role, column in columns.items() if column is None and roles.get(role)}

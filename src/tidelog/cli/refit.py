@@ -7,15 +7,23 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import SinkName, free_folder
-from tidelog.cli.flags import Folder, Repeated, RunFolder, parse, source_of
+from tidelog.cli.flags import (
+    Folder,
+    Repeated,
+    RunFolder,
+    SinkName,
+    check_targets,
+    free_folder,
+    is_run,
+    parse,
+    source_of,
+)
 from tidelog.cli.run_result import train_and_show
-from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
-from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.recommend.read import reopen_any
 from tidelog.sinks import open_sink
-from tidelog.training.refit import refit
-from tidelog.training.runs.record import Record
+from tidelog.training.fit import refit
+from tidelog.training.record import Record
 
 
 @dataclass

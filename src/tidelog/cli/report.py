@@ -9,16 +9,25 @@ from typing import Any
 
 import tyro
 
-from tidelog.cli.flags import File, OutputFlags, Repeated, RunFolder, parse, source_of
+from tidelog.cli.flags import (
+    File,
+    OutputFlags,
+    Repeated,
+    RunFolder,
+    parse,
+    present,
+    print_details,
+    print_line,
+    source_of,
+)
 from tidelog.cli.named_policies import SimpleRule, with_rule
-from tidelog.cli.output import present, print_details, print_line
-from tidelog.data.io.readers import read_any
+from tidelog.data.read import read_any
 from tidelog.errors import ConfigError
-from tidelog.report.run_page import report_of
+from tidelog.report.page import report_of
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.sweep import Sweep
-from tidelog.training.runs.progress import Screen
+from tidelog.training.metrics import Screen
 
 
 @dataclass

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import SinkName
-from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, parse
-from tidelog.cli.output import json_only, print_json, print_line
+from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, SinkName, json_only, parse, print_json, print_line
 from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
@@ -19,9 +17,9 @@ from tidelog.parallel import pool_of
 from tidelog.sinks import open_sink
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.plan import Plan
-from tidelog.training.resume import load
-from tidelog.training.runs.record import FILE as RUN
-from tidelog.training.runs.record import Record
+from tidelog.training.fit import load
+from tidelog.training.record import FILE as RUN
+from tidelog.training.record import Record
 
 
 @dataclass

@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
-from tidelog.cli.wrapping import wrapped
+from tidelog._text import wrapped
+from tidelog.cli.flags import json_only, print_json, print_line, print_notes, table
 from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.observations import feature_names
-from tidelog.training.runs.processes import connected
-from tidelog.training.runs.run import Run
+from tidelog.training.processes import connected
+from tidelog.training.run import Run
 from tidelog.types import Catalogue
 
 
@@ -128,7 +128,7 @@ def imitation_lines(run: Run) -> Iterator[str]:
     if record.has_rewards or not record.held_out or connected().rank:
         return
     from tidelog.ope.imitation import imitation_of
-    from tidelog.ope.verdict.verdict_store import held_out_part
+    from tidelog.ope.verdict import held_out_part
 
     try:
         part, which = held_out_part(Path(str(run.folder)), record)

@@ -14,17 +14,16 @@ from typing import Annotated, Any
 
 import tyro
 
+from tidelog._files import digest, write_file
+from tidelog._text import printable
 from tidelog.cli.flags import parse
 from tidelog.cli.named_policies import WORDS, open_rule, open_simple_rule, with_rule
-from tidelog.disk import write_file
 from tidelog.errors import ConfigError, ExportError, install
-from tidelog.folders import digest
 from tidelog.hub import local
-from tidelog.runtime.loading import load
+from tidelog.runtime.load import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import DOES, Acts, verdict_line
-from tidelog.terminal_text import printable
 
 SWITCH = 0.0005  # seconds after which a thread that computes lets the server read: a stop resets who is not read yet
 LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file

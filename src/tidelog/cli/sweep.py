@@ -16,22 +16,34 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin
 import msgspec
 import tyro
 
-from tidelog.algorithms.core.hyperparameters import groups_of
+from tidelog._text import wrapped
+from tidelog.algorithms.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
 from tidelog.auto.settings import LEAST_HELD_OUT, suggest
 from tidelog.cli.declared import DeclaredFlags
-from tidelog.cli.environment_flags import free_folder
-from tidelog.cli.flags import File, Folder, OnEngine, Sources, options_in, parse, peek, read_config, verb_flags
-from tidelog.cli.output import json_only, print_line, table
+from tidelog.cli.flags import (
+    File,
+    Folder,
+    OnEngine,
+    Sources,
+    free_folder,
+    json_only,
+    options_in,
+    parse,
+    peek,
+    print_line,
+    read_config,
+    table,
+    verb_flags,
+)
 from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_flags
-from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.parallel import Pool, pool_of
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.sweep import Sweep, sweep
 from tidelog.sweeps.trials import draws, grid
-from tidelog.training.runs.progress import Screen
+from tidelog.training.metrics import Screen
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
 Axis: TypeAlias = Annotated[str, "NAME=VALUES"]

@@ -7,45 +7,50 @@ from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
+from tidelog._files import write_file
+from tidelog.algorithms.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
 from tidelog.cli.declared import DeclaredFlags, declared_value, with_declared
-from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
     OPTIONS,
     OUTPUT,
+    EnvironmentFlags,
     File,
     Folder,
+    InteractionFlags,
     RunOrPolicy,
+    SinkName,
     Sources,
+    check_targets,
     devices_of,
     flag_names,
+    free_folder,
+    is_run,
+    json_only,
     options_in,
     parse,
     peek,
+    print_line,
     read_config,
+    read_from_flags,
     source_of,
     verb_flags,
 )
-from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.named_policies import open_policy
-from tidelog.cli.output import json_only, print_line
 from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import train_and_show
-from tidelog.cli.targets import check_targets, is_run
-from tidelog.data.io.export import toml_text
-from tidelog.data.io.readers import read_any
+from tidelog.data.export import toml_text
 from tidelog.data.log import Log
-from tidelog.disk import write_file
+from tidelog.data.read import read_any
 from tidelog.errors import ConfigError
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.sinks import open_sink
-from tidelog.training.engine.placement import cores_as_devices
+from tidelog.training.engine import cores_as_devices
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
-from tidelog.training.runs.processes import connected
-from tidelog.training.runs.progress import Screen
+from tidelog.training.metrics import Screen
+from tidelog.training.processes import connected
 
 AUTO, NONE = "auto", "none"
 SETTINGS = "run.toml"  # in the run folder

@@ -9,12 +9,10 @@ from typing import Any
 
 import tyro
 
-from tidelog.cli.flags import File, Folder, OutputFlags, RunOrPolicy, parse
-from tidelog.cli.output import present, print_details, print_line
+from tidelog.cli.flags import File, Folder, OutputFlags, RunOrPolicy, parse, present, print_details, print_line
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.hub import local
-from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.signing import SIGNATURE, read_signature
+from tidelog.runtime.artefact import SIGNATURE, Saved, read_signature
 
 
 @dataclass
@@ -75,7 +73,7 @@ def _checked(signature: Mapping[str, Any], chain: Mapping[str, str] | None) -> s
 def _check_chain(options: Verify, saved: Saved) -> dict[str, str]:
     """Print and return each link; CheckpointError if one is broken."""
     from tidelog.policies.policy import load_learnt_policy  # JAX: only the chain reads weights
-    from tidelog.training.runs.provenance import broken_links
+    from tidelog.training.record import broken_links
 
     provenance = saved.manifest.get("provenance")
     if provenance is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidelog.cli.output import print_details
+from tidelog.cli.flags import print_details
 from tidelog.errors import ConfigError
 from tidelog.runtime.way_of_acting import DOES, Acting, Acts, P, in_way, verdict_line
 

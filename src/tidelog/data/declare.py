@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data.core.columns import frozen
-from tidelog.data.core.declared import (
+from tidelog.data.balance import Balance, Observed, as_number, balance_of, fit_of
+from tidelog.data.columns import frozen
+from tidelog.data.declared import (
     DeclarationError,
     DeclaredPropensities,
     check_strata,
@@ -23,8 +24,6 @@ from tidelog.data.core.declared import (
     strata_of,
 )
 from tidelog.data.log import Log
-from tidelog.data.validation.balance import Balance, Observed, balance_of
-from tidelog.data.validation.randomisation import as_number, fit_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.types import Codes, Discrete, Image
 

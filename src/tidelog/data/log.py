@@ -9,29 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidelog.data.core.declared import (
+from tidelog._text import facts_table, in_unit, three_digits
+from tidelog.data import warnings  # noqa: F401 (importing it registers every check)
+from tidelog.data.checks import action_count
+from tidelog.data.declared import (
     DeclaredPropensities,
     labels_of,
     probabilities_of,
     propensity_column,
     strata_of,
 )
-from tidelog.data.core.log_columns import LogColumns
-from tidelog.data.core.order import Values, number_by_appearance
-from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
-from tidelog.data.core.registry import examine
-from tidelog.data.core.report import Report
-from tidelog.data.features import feature_table
-from tidelog.data.figure import log_figure
-from tidelog.data.io.shards import save_shards
-from tidelog.data.io.storage import save
-from tidelog.data.parsing.arrays import from_arrays
-from tidelog.data.statistics import Statistics, describe
-from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
-from tidelog.data.validation.errors import action_count
+from tidelog.data.export import feature_table
+from tidelog.data.log_columns import LogColumns
+from tidelog.data.parse import from_arrays
+from tidelog.data.raw import Column, Feature, RawLog, Report, Values, examine, number_by_appearance, side_by_side
+from tidelog.data.statistics import Statistics, describe, log_figure
+from tidelog.data.storage import save, save_shards
 from tidelog.errors import LogError
-from tidelog.notebooks import facts_table
-from tidelog.number_text import in_unit, three_digits
 from tidelog.types import (
     ActionSpace,
     Codes,
@@ -176,25 +170,25 @@ class Log(LogColumns):
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""
-        from tidelog.data.io.export import to_parquet
+        from tidelog.data.export import to_parquet
 
         return to_parquet(self, path, overwrite)
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
         """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
-        from tidelog.data.io.export import to_minari
+        from tidelog.data.export import to_minari
 
         to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
         """The arguments of `Log.from_arrays` that give the same columns."""
-        from tidelog.data.io.export import to_arrays
+        from tidelog.data.export import to_arrays
 
         return to_arrays(self)
 
     def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays of `to_arrays` to a file that `read_npz` reads."""
-        from tidelog.data.io.export import save_npz
+        from tidelog.data.export import save_npz
 
         save_npz(self, path, overwrite)
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from tidelog.data.core.log_columns import LogColumns
-from tidelog.data.core.order import Values
+from tidelog.data.log_columns import LogColumns
+from tidelog.data.raw import Values
 from tidelog.data.statistics import moments, whole_columns
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.schema import typed

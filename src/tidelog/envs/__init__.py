@@ -8,8 +8,7 @@ for compiled loops; `play` plays complete episodes; `registry` makes environment
 
 from __future__ import annotations
 
-from tidelog.envs.play import Episodes, play
-from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
+from tidelog.envs.protocol import BatchObservation, Environment, Episodes, Outcome, Resumable, play
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import Tabular, TabularEnvironment, View
 from tidelog.envs.treatment import clinician, treatment

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.envs.gym import VectorGymnasium
 from tidelog.envs.protocol import positive
-from tidelog.envs.vector import VectorGymnasium
 from tidelog.errors import ConfigError, install, nearest
 
 MOST = 16  # largest first axis that counts as channels: four images of three colours, or a few more

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.satiation import satiation
-from tidelog.envs.tabular import Tabular, TabularEnvironment
-from tidelog.envs.toys import PointMass
+from tidelog.envs.tabular import PointMass, Tabular, TabularEnvironment
 from tidelog.envs.treatment import treatment
 from tidelog.envs.vault import vault
 from tidelog.errors import ConfigError
@@ -103,7 +102,7 @@ def functional(name: str) -> Functional:
     ConfigError for unknown names, with the known ones. The same name gives the same object, which reuses its
     compiled code.
     """
-    from tidelog.envs.functional_problems import CartPole, Finite, Pendulum, TMaze
+    from tidelog.envs.functional import CartPole, Finite, Pendulum, TMaze
 
     makers: tuple[Callable[[], Functional], ...]
     finite = (treatment, satiation, vault)
@@ -140,7 +139,7 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
     import gymnasium
     from gymnasium import error
 
-    from tidelog.envs.vector import vectorised
+    from tidelog.envs.gym import vectorised
 
     module = module_of(source) if isinstance(source, str) else None
     if module is not None:
@@ -214,7 +213,7 @@ def _one_by_one(source: Any, count: int) -> Environment:
 
 
 def _from_vector(source: Any, count: int) -> Environment:
-    from tidelog.envs.vector import VectorGymnasium, freezes_copies
+    from tidelog.envs.gym import VectorGymnasium, freezes_copies
 
     if source.num_envs != count:
         raise ConfigError(f"{source} has {source.num_envs} copies: expected {count}")

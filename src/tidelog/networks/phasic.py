@@ -24,10 +24,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.arrays import zeros
-from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Several
-from tidelog.networks.encode import Encoder, EncoderConfig, with_pictures
-from tidelog.networks.mlp import MLP, Activation, Linear
+from tidelog.networks.actors import Categorical, Distribution, Gaussian, Several
+from tidelog.networks.encoder import Encoder, EncoderConfig, with_pictures
+from tidelog.networks.layers import MLP, Activation, Linear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
 

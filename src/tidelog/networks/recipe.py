@@ -12,16 +12,13 @@ import jax
 import numpy as np
 
 from tidelog.errors import ExportError
-from tidelog.networks import actor, phasic
-from tidelog.networks.actor import Actor, GaussianHead, PointHead, StateGaussianHead
-from tidelog.networks.convolution import Residual, Shape, Stack
-from tidelog.networks.critic import Critic
-from tidelog.networks.encode import Encoder, Picture
-from tidelog.networks.gru import GRU
-from tidelog.networks.mlp import ACTIVATIONS, MLP, LayerNorm, Linear
-from tidelog.networks.perturbation import Perturbation
+from tidelog.networks import actors, phasic
+from tidelog.networks.actors import Actor, GaussianHead, PointHead, StateGaussianHead
+from tidelog.networks.critics import Critic, Generator, Perturbation
+from tidelog.networks.encoder import Encoder, Picture
+from tidelog.networks.layers import ACTIVATIONS, GRU, MLP, LayerNorm, Linear
 from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
-from tidelog.networks.vae import Generator
+from tidelog.networks.pictures import Residual, Shape, Stack
 
 Node = dict[str, Any]
 
@@ -134,7 +131,7 @@ def _head(head: Any) -> Node:
         return {"kind": "point", "mean": linear(head.mean)}
     if isinstance(head, GaussianHead | StateGaussianHead | MeanHead):
         log_std = linear(head.log_std) if isinstance(head, StateGaussianHead) else head.log_std
-        limits = phasic.LOG_STD_RANGE if isinstance(head, MeanHead) else actor.LOG_STD_RANGE
+        limits = phasic.LOG_STD_RANGE if isinstance(head, MeanHead) else actors.LOG_STD_RANGE
         squashed = not isinstance(head, MeanHead)
         return {
             "kind": "gaussian",

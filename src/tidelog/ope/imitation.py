@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
+from tidelog._text import three_digits
 from tidelog.data.log import Log
-from tidelog.number_text import three_digits
-from tidelog.runtime.replay import replay_actions
+from tidelog.runtime.policy import replay_actions
 from tidelog.types import Continuous, Discrete
 
 LEVEL = 0.95

@@ -7,6 +7,7 @@ of actions or action size.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import platform
@@ -15,34 +16,106 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+import msgspec
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
 
 from tidelog import hub
-from tidelog.algorithms.core.contract import Portable
-from tidelog.algorithms.core.hyperparameters import from_config, to_config
-from tidelog.algorithms.core.short_form import discount_of
+from tidelog._files import check_regular, write_json
+from tidelog._text import count_of
+from tidelog.algorithms.contract import Portable
+from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
+from tidelog.algorithms.short_form import discount_of
 from tidelog.data.scaling import Scaler, ValueUnit
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
-from tidelog.networks.arrays import float32
-from tidelog.networks.keys import fold_in, new_key
+from tidelog.networks.layers import float32, fold_in, from_host, new_key
 from tidelog.networks.recipe import named
-from tidelog.number_text import count_of
-from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
-from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
-from tidelog.runtime.list_choices import Reasons
+from tidelog.runtime.artefact import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
-from tidelog.runtime.rule import is_rule_file, load_rule
-from tidelog.runtime.way_of_acting import Acting, Acts
+from tidelog.runtime.recommender import Profiles, Reasons, Recommendations, Vocabulary, because, recommend
+from tidelog.runtime.rule import Rule, is_rule_file, load_rule
+from tidelog.runtime.way_of_acting import Acting, Acts, P
+from tidelog.schema import decode_file
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
+
+# Pytrees as files of named arrays: safetensors, never pickle. The name of an array is its path in the pytree.
+
+Tree = TypeVar("Tree")
+Named = dict[str, np.ndarray[Any, Any]]
+
+
+def named_arrays(tree: Any) -> Named:
+    """Return every array of a pytree by its path; random keys as their data."""
+    arrays = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if eqx.is_array(leaf):
+            arrays[jax.tree_util.keystr(path)] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return arrays
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def array_file(tree: Any) -> bytes:
+    """Return a pytree's arrays as the content of a safetensors file."""
+    return bytes(save({name: np.array(array, order="C") for name, array in named_arrays(tree).items()}))
+
+
+def read_arrays(path: Path) -> Named:
+    """Return the arrays of a safetensors file; CheckpointError for another file."""
+    try:
+        check_regular(path)
+        return dict(load_file(path))
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is not a valid safetensors file: {error}. fix: save it again") from error
+
+
+def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str) -> Tree:
+    """Replace the template's arrays by those of a file; CheckpointError unless names and shapes are equal."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(template)
+    expected = {jax.tree_util.keystr(path) for path, leaf in paths if eqx.is_array(leaf)}
+    if expected != set(arrays):
+        different = sorted(expected.symmetric_difference(arrays))
+        raise CheckpointError(
+            f"{where} has {len(arrays)} arrays, expected {len(expected)} for this algorithm; first differences: "
+            f"{', '.join(different[:3])}. fix: pass the algorithm with the settings of this file"
+        )
+    leaves = [_filled(leaf, arrays.get(jax.tree_util.keystr(path)), where, path) for path, leaf in paths]
+    filled: Tree = jax.tree_util.tree_unflatten(structure, leaves)
+    return filled
+
+
+def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any) -> Any:
+    if array is None:
+        return leaf
+    expected = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    if array.shape != expected.shape or array.dtype != expected.dtype:
+        raise CheckpointError(
+            f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}, "
+            f"expected {expected.dtype}{list(expected.shape)}. fix: pass the algorithm with the settings of this file"
+        )
+    return jax.random.wrap_key_data(from_host(array)) if _is_key(leaf) else from_host(array)
+
+
+def fingerprint(tree: Any) -> str:
+    """Return the SHA-256 of names, types, shapes and bits of all arrays of a pytree."""
+    digest = hashlib.sha256()
+    for name, array in sorted(named_arrays(tree).items()):
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 16384  # rows in one call of a compiled program
@@ -354,7 +427,7 @@ class Policy(Acts):
         limits; `key` is a private key that signs the policy. ConfigError where the Hub refuses or does not answer, and
         without the extra `hub`.
         """
-        from tidelog.policies.export.model_card import model_card
+        from tidelog.policies.model_card import model_card
 
         card = model_card(self, repository, None if log is None else log.facts(), license)
         with tempfile.TemporaryDirectory() as temporary:
@@ -519,3 +592,46 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
             f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
         )
     return policy.algorithm.recipe(policy.params)
+
+
+# The declared ways of acting of a run's policies and rules, in one file of its folder, by their fingerprints.
+
+FILE = "acting.json"
+FIX = "remove it and judge the run again"
+
+
+class Declared(msgspec.Struct, forbid_unknown_fields=True):
+    """The declared way of acting of some weights, and the summary of the verdict on it."""
+
+    acting: Acting | None
+    verdict: dict[str, Any] | None
+
+
+def remember(folder: Path, policy: Policy | Rule) -> None:
+    """Write the policy's way of acting and its verdict to the file of a run folder, atomically."""
+    path = folder / FILE
+    known = {**_read(path), _mark(policy): Declared(policy.acting, policy.verdict)}
+    write_json(path, msgspec.to_builtins(known))
+
+
+def as_declared(folder: Path, policy: P) -> P:
+    """Return the policy in the way of acting that the run folder has for it, unchanged if it has none."""
+    path = folder / FILE
+    entry = _read(path).get(_mark(policy))
+    if entry is not None:
+        try:
+            policy.declare(entry.acting, entry.verdict)
+        except ConfigError as error:
+            raise CheckpointError(f"{path} is damaged: {error}. fix: {FIX}") from error
+    return policy
+
+
+def _mark(policy: Any) -> str:
+    """What a file knows a policy by: its weights, or the questions and actions of a rule."""
+    return policy.fingerprint if isinstance(policy, Rule) else fingerprint(policy.params)
+
+
+def _read(path: Path) -> dict[str, Declared]:
+    if not path.exists():
+        return {}
+    return decode_file(path, dict[str, Declared], fix=FIX, where=f"{path} is damaged", nan=True)

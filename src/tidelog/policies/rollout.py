@@ -5,7 +5,7 @@ Letters: `W` copies, `A` number of actions or action size, `N` decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,19 +15,187 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.core.choosing_actions import EpsilonGreedy, EpsilonMode, in_blocks
-from tidelog.algorithms.core.contract import DistillationTarget
-from tidelog.algorithms.phasic import BLOCK
+from tidelog.algorithms.contract import DistillationTarget
+from tidelog.algorithms.ppg_common import BLOCK
 from tidelog.data.log import Log
-from tidelog.envs.play import Actor, Episodes, play
-from tidelog.envs.protocol import BatchObservation, Environment
+from tidelog.envs.protocol import Actor, BatchObservation, Environment, Episodes, play
 from tidelog.envs.registry import make
 from tidelog.errors import SpecError
-from tidelog.networks.distributions import Categorical, Gaussian, Several
-from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.networks.actors import Categorical, EpsilonGreedy, EpsilonMode, Gaussian, Several, in_blocks
 from tidelog.policies.policy import Policy
+from tidelog.runtime.policy import Memory
 from tidelog.runtime.way_of_acting import in_way, way_of
-from tidelog.types import Catalogue, Continuous, Discrete, MultiDiscrete, Spec
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+
+# Mapping between a policy and an environment with another order of actions or categories: by name where names exist.
+#
+# A log from a table orders its actions and categories as in the table, an environment has its own order. Values with
+# names on both sides are matched by name; a value without a match is a SpecError. Letters: `W` copies, `A` actions.
+
+Translation = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+class MappedPolicy:
+    """A policy with the observations and actions of another spec, an environment's."""
+
+    def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:
+        self._policy = policy
+        self._memory: Memory | None = None
+        self._pairs = leaf_pairs(policy.spec, spec)
+        paired = {ours: spec.observation[theirs] for ours, theirs in self._pairs.items()}
+        self._leaves = leaf_translations(policy.spec, replace(spec, observation=paired) if paired else spec, name)
+        self._to_policy, self._to_world = action_orders(policy.spec, spec, name)
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """The policy's index of each of the environment's actions; None for equal orders."""
+        return self._to_policy
+
+    def translated(
+        self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_] | None]:
+        """Return the environment's leaves [W, ...] and mask [W, A] as the policy expects them."""
+        return self._seen(leaves), self._mask(mask)
+
+    def begin(self, first: NDArray[np.bool_]) -> None:
+        """Reset the recurrent state of copies whose episode begins, `first` [W]; no effect without recurrence."""
+        if self._policy.is_recurrent:
+            if self._memory is None or len(self._memory.carry) != len(first):
+                self._memory = self._policy.start(len(first))
+            self._memory.forget(first)
+
+    def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """Return the most likely actions [W, ...] in the environment's order, for its leaves and mask [W, A]."""
+        return self._world(self._policy.act(self._seen(leaves), None, self._mask(mask), self._memory)[0])
+
+    def sample(
+        self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None, seed: int
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return random actions [W, ...] in the environment's order, and their propensities [W]."""
+        action, propensity = self._policy.act(self._seen(leaves), seed, self._mask(mask), self._memory)
+        return self._world(action), propensity
+
+    def probabilities(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
+        """Return probabilities [W, A] in the environment's order."""
+        probabilities = self._policy.probabilities(self._seen(leaves), self._mask(mask), self._memory)
+        return probabilities if self._to_policy is None else probabilities[:, self._to_policy]
+
+    def _seen(self, leaves: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        return {name: translate(leaves[self._pairs[name]]) for name, translate in self._leaves.items()}
+
+    def _mask(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+        return mask if mask is None or self._to_world is None else mask[:, self._to_world]
+
+    def _world(self, action: NDArray[Any]) -> NDArray[Any]:
+        return action if self._to_world is None else self._to_world[action]
+
+
+def leaf_pairs(ours: Spec, theirs: Spec) -> dict[str, str]:
+    """Return the leaf of `theirs` for each leaf of `ours`, by name; {} if they differ.
+
+    Specs with one leaf each are a pair where one is of a table ("numeric") and the other of arrays ("observation"), if
+    both leaves have one type and width. Without names on both sides, their features are in the same order.
+    """
+    if set(ours.observation) == set(theirs.observation):
+        return {name: name for name in ours.observation}
+    if len(ours.observation) != 1 or len(theirs.observation) != 1:
+        return {}
+    (our_name, one), (their_name, other) = *ours.observation.items(), *theirs.observation.items()
+    alike = type(one) is type(other) and not isinstance(one, Image) and _width(one) == _width(other)
+    return {our_name: their_name} if alike else {}
+
+
+def leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translation]:
+    """Return functions from each leaf [..., width] of `theirs` to that of `ours`; SpecError without a mapping."""
+    if set(ours.observation) != set(theirs.observation):
+        raise SpecError(
+            f"{name} has the observations {sorted(theirs.observation)}, the policy expects "
+            f"{sorted(ours.observation)}. fix: use the policy's environment"
+        )
+    return {
+        leaf: _translation(leaf, ours.observation[leaf], theirs.observation[leaf], name) for leaf in ours.observation
+    }
+
+
+def _translation(leaf: str, ours: Leaf, theirs: Leaf, name: str) -> Translation:
+    width, their_width = _width(ours), _width(theirs)
+    if type(ours) is not type(theirs) or width != their_width:
+        raise SpecError(
+            f"'{leaf}' is {type(theirs).__name__} of width {their_width} in {name}, expected "
+            f"{type(ours).__name__} of width {width} of the policy. fix: use its environment"
+        )
+    if isinstance(ours, Image) or isinstance(theirs, Image):
+        return lambda values: values
+    order = _order(ours.names, theirs.names, f"features of '{leaf}'", name)
+    if isinstance(ours, Codes) and isinstance(theirs, Codes):
+        codes = range(len(ours.sizes))
+        tables = [_codes(leaf, ours, theirs, i, i if order is None else int(order[i]), name) for i in codes]
+        return lambda values: _recoded(values, order, tables)
+    return (lambda values: values) if order is None else (lambda values: values[..., order])
+
+
+def _width(leaf: Leaf) -> int | tuple[int, int, int]:
+    if isinstance(leaf, Image):
+        return leaf.height, leaf.width, leaf.channels
+    return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
+
+
+def _order(ours: Sequence[str], theirs: Sequence[str], what: str, name: str) -> NDArray[np.int64] | None:
+    """Return the position of each of our names among theirs, or None where one side has none or both are equal."""
+    if not ours or not theirs or tuple(ours) == tuple(theirs):
+        return None
+    if set(ours) != set(theirs):
+        unmatched = sorted(set(ours).symmetric_difference(theirs))
+        raise SpecError(f"{what}: only the policy or only {name} has {', '.join(unmatched[:5])}. fix: use equal names")
+    return np.asarray([list(theirs).index(one) for one in ours], np.int64)
+
+
+def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: str) -> NDArray[np.int32] | None:
+    """Return the policy's code for each of the environment's codes of one column; None for equal codes."""
+    if not ours.vocabularies or not theirs.vocabularies:
+        if theirs.sizes[there] > ours.sizes[here]:
+            raise SpecError(
+                f"'{leaf}' has {theirs.sizes[there]} codes in {name}, the policy {ours.sizes[here]}. fix: train on all"
+            )
+        return None
+    known = {word: code for code, word in enumerate(ours.vocabularies[here])}
+    missing = [word for word in theirs.vocabularies[there] if word not in known]
+    if missing:
+        column = ours.names[here] if ours.names else leaf
+        raise SpecError(
+            f"'{column}' can be {missing[0]!r} in {name}, but the policy's log has no such value. fix: list all its "
+            "values in `vocabularies` of the mapping and train again"
+        )
+    return np.asarray([known[word] for word in theirs.vocabularies[there]], np.int32)
+
+
+def _recoded(
+    values: NDArray[Any], order: NDArray[np.int64] | None, tables: list[NDArray[np.int32] | None]
+) -> NDArray[Any]:
+    columns = values if order is None else values[..., order]
+    parts = [columns[..., i] if table is None else table[columns[..., i]] for i, table in enumerate(tables)]
+    return np.stack(parts, axis=-1)
+
+
+def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Return the policy's index of each of the environment's actions, and the reverse; None for equal orders."""
+    mine, yours = ours.action, theirs.action
+    if isinstance(mine, Discrete) and isinstance(yours, Discrete) and mine.n == yours.n:
+        to_world = _order(mine.names, yours.names, "actions", name)
+        return (None, None) if to_world is None else (np.argsort(to_world), to_world)
+    if isinstance(mine, Continuous) and isinstance(yours, Continuous) and mine.size == yours.size:
+        if np.any(np.less(mine.low, yours.low)) or np.any(np.greater(mine.high, yours.high)):
+            raise SpecError(
+                f"the log's action bounds {mine.low} to {mine.high} exceed the bounds of {name}, {yours.low} to "
+                f"{yours.high}. fix: set the bounds when you read the log"
+            )
+        return None, None
+    if isinstance(mine, MultiDiscrete) and mine == yours:
+        return None, None
+    raise SpecError(
+        f"{name} has the actions {yours}, the policy {mine}. fix: use an environment with the policy's actions"
+    )
+
 
 COPIES = 16  # environments stepped together
 

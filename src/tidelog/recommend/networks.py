@@ -20,11 +20,116 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.arrays import float32, normal, zeros
-from tidelog.networks.gru import GRU
-from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop
+from tidelog.networks.layers import GRU, MLP, LayerNorm, Linear, drop, float32, int32, normal, zeros
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
-from tidelog.runtime.ranking import GAPS
+from tidelog.recommend.interactions import Interactions
+from tidelog.runtime.ranking import AGES, GAPS, NO_PLACE, TRUSTS, age_groups
+from tidelog.types import same_shape
+
+# Repeated items: each earlier event of a user has a score for its item being selected again.
+#
+# One softmax goes over the scores of the catalogue and of the earlier events, and an item's probability is the sum over
+# all its places: copying as in Gu, Lu, Li, Li 2016, arXiv:1603.06393; for items consumed again Ren et al. 2019,
+# arXiv:1812.02646. An item that a user selected often and recently has many places with high scores. Where nobody
+# repeats an item the scores fall until they have no effect.
+#
+# Letters: `B` windows, `A` states of a window, `T` targets, `P` states, `L` earlier events, `N` items, `D` item vector
+# size, `S` sampled items.
+
+
+class Repeats(eqx.Module):
+    """Scores of earlier events in a state, by their age, their kind, and the match of item and state."""
+
+    age: jax.Array  # [AGES]
+    kind: jax.Array  # [kinds + 1]
+    gate: jax.Array  # [D]
+    match: jax.Array  # [D, D]
+
+    @classmethod
+    def create(cls, size: int, kinds: int) -> Repeats:
+        """Return zeros: every earlier event has the same score."""
+        return cls(zeros(AGES), zeros(kinds + 1), zeros(size), zeros(size, size))
+
+    def __call__(self, states: jax.Array, vectors: jax.Array, events: jax.Array, ages: jax.Array) -> jax.Array:
+        """Return scores [B, A, L] of events in states [B, A, D]; `NO_PLACE` for padding and for later events.
+
+        `vectors` [B, L, D] and `events` [B, L] are the items and kinds of the events, `ages` [A, L] or [B, A, L] the
+        numbers of events since, 1 for the last one.
+        """
+        groups = jnp.asarray(age_groups(vectors.shape[1]))[jnp.clip(ages, 0, vectors.shape[1])]
+        score = jnp.einsum("bad,bld->bal", states @ self.match, vectors) + (states @ self.gate)[..., None]
+        score = score + self.age[groups] + self.kind[events][:, None]
+        return jnp.where((events > 0)[:, None] & (ages > 0), score, NO_PLACE)
+
+
+class Places(NamedTuple):
+    """Places of items beside the catalogue, as earlier events of states, and the scores of their items."""
+
+    items: jax.Array  # [..., L] int32
+    scores: jax.Array  # [..., L]
+
+
+def log_total(logits: jax.Array, places: Places | None) -> jax.Array:
+    """Return the logarithm of the sum over the catalogue [..., N + 1] and the earlier events: [...]."""
+    total = jax.nn.logsumexp(logits, axis=-1)
+    return total if places is None else jnp.logaddexp(total, jax.nn.logsumexp(places.scores, axis=-1))
+
+
+def log_score(logit: jax.Array, item: jax.Array, places: Places | None) -> jax.Array:
+    """Return scores of items [..., T] over all their places: `logit` [..., T], places [..., A, L], A being T or 1."""
+    same_shape(logit=logit, item=item)
+    if places is None:
+        return logit
+    same = item[..., None] == places.items
+    return jnp.logaddexp(logit, jax.nn.logsumexp(jnp.where(same, places.scores, NO_PLACE), axis=-1))
+
+
+def sampled_scores(others: jax.Array, sample: jax.Array, places: Places | None, items: int) -> jax.Array:
+    """Return the scores [B, A, S] of sampled items over all their places: `others` [B, A, S], `sample` [S] of `items`.
+
+    `places` has items [B, A, L] or [B, 1, L], and scores [B, A, L].
+    """
+    if places is None:
+        return others
+    count = len(sample)
+    slot = jnp.full(items + 1, count).at[sample].min(jnp.arange(count))  # an item twice in the sample has its first
+    top = jax.lax.stop_gradient(jnp.max(places.scores, axis=-1, keepdims=True))
+    weights = jnp.exp(places.scores - top)
+    at = jnp.broadcast_to(slot[places.items], weights.shape)
+    rows, states = (jnp.arange(size) for size in weights.shape[:2])
+    sums = jnp.zeros((*others.shape[:2], count + 1)).at[rows[:, None, None], states[:, None], at].add(weights)
+    repeated = sums[..., slot[sample]]
+    there = repeated > 0.0
+    return jnp.where(there, jnp.logaddexp(others, top + jnp.log(jnp.where(there, repeated, 1.0))), others)
+
+
+def with_places(logits: jax.Array, places: Places | None) -> jax.Array:
+    """Return the scores of all items [P, N + 1] over all their places [P, L]; -inf for no item."""
+    if places is None:
+        return logits
+    top = jnp.maximum(jnp.max(logits, axis=-1), jnp.max(places.scores, axis=-1))[:, None]
+    rows = jnp.arange(len(logits))[:, None]
+    repeated = jnp.zeros_like(logits).at[rows, places.items].add(jnp.exp(places.scores - top))
+    return jnp.logaddexp(logits, top + jnp.log(repeated)).at[..., 0].set(-jnp.inf)
+
+
+def without_repeats(places: Places, length: int) -> Places | None:
+    """Return the places [P, L + M] without the first `length`, those of earlier events; None where none are left."""
+    left = Places(*(part[:, length:] for part in places))
+    return left if left.items.shape[1] else None
+
+
+def repeats_node(part: Repeats, reach: int) -> Node:
+    """Return the node of a recipe, for histories of `reach` events."""
+    return {
+        "kind": "repeats",
+        "age": part.age,
+        "event": part.kind,
+        "gate": part.gate,
+        "match": part.match,
+        "length": reach,
+    }
+
 
 MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, A, D]
 ALL_STEPS = slice(None)  # those whose states are asked for
@@ -427,3 +532,115 @@ def _block(part: Block) -> Node:
 def pair_node(part: Pair) -> Node:
     """Return the node of a network of a state and an item's vector."""
     return {"kind": "pair", "state": linear(part.state), "item": linear(part.item), "body": mlp(part.body)}
+
+
+# Counted successors: items that often followed the last item are more likely, as the counts say.
+#
+# The probability of a counted successor is multiplied by `1 + exp(x)`, where `x` is the logarithm of its share of what
+# followed the last item, plus a trust that depends on the number of counts, a part for the kind of the last event and a
+# part for the state. So a list in a large catalogue begins where a last-item Markov rule stands, and the history
+# encoder learns what counts do not say; models of both kinds are joined in Rendle, Freudenthaler, Schmidt-Thieme 2010,
+# doi:10.1145/1772690.1772773, and He and McAuley 2016, arXiv:1609.09152. As a place of its item (above) a
+# successor has the score `logit + x`: the sum of both exponentials is that product.
+#
+# What a training predicts is in the counts already. Without correction a pair that the log has once would look certain,
+# so the targets of an update are taken out of their counts.
+#
+# Letters: `B` windows, `A` states of a window, `T` targets of a state, `N` items, `M` successors of an item, `D` item
+# vector size.
+
+
+class SuccessorCounts(NamedTuple):
+    """How often items followed each item in the log; row 0 has none."""
+
+    items: jax.Array  # [N + 1, M] int32, the commonest first; 0 for none
+    counts: jax.Array  # [N + 1, M]
+    totals: jax.Array  # [N + 1]: counts of all that followed
+
+    @classmethod
+    def of(cls, log: Interactions, most: int) -> SuccessorCounts:
+        """Count every event after the one before it of the same user; a basket follows the event before the basket."""
+        from scipy import sparse
+
+        begin = log.baskets[0] if log.has_baskets else np.arange(len(log))
+        follows = begin > log.starts[log.user]
+        size = len(log.items) + 1
+        pairs = (log.item[begin[follows] - 1], log.item[follows])
+        counted = sparse.csr_matrix((np.ones(len(pairs[0])), pairs), shape=(size, size))  # equal pairs are summed
+        rows = np.repeat(np.arange(size), np.diff(counted.indptr))
+        order = np.lexsort((counted.indices, -counted.data, rows))
+        place = np.arange(len(rows)) - counted.indptr[rows]
+        kept = place < most
+        items, counts = np.zeros((size, most), np.int32), np.zeros((size, most), np.float32)
+        items[rows[kept], place[kept]] = counted.indices[order][kept]
+        counts[rows[kept], place[kept]] = counted.data[order][kept]
+        return cls(int32(items), float32(counts), float32(np.asarray(counted.sum(axis=1)).ravel()))
+
+    @classmethod
+    def none(cls, items: int, most: int) -> SuccessorCounts:
+        """Return counts of 0 for N items."""
+        size = items + 1
+        return cls(jnp.zeros((size, most), jnp.int32), zeros(size, most), zeros(size))
+
+
+class Successors(eqx.Module):
+    """Scores of the counted successors of the last item, in a state."""
+
+    trust: jax.Array  # [TRUSTS], by the binary logarithm of the number of counts
+    kind: jax.Array  # [kinds + 1]: of the last event
+    gate: jax.Array  # [D]
+
+    @classmethod
+    def create(cls, size: int, kinds: int, items: int) -> Successors:
+        """Return a trust that gives all successors together about as much probability as the untrained catalogue."""
+        return cls(jnp.full(TRUSTS, np.log(items), jnp.float32), zeros(kinds + 1), zeros(size))
+
+    def __call__(
+        self,
+        states: jax.Array,
+        last: jax.Array,
+        kinds: jax.Array,
+        counted: SuccessorCounts,
+        table: Callable[[jax.Array], Items],
+        targets: jax.Array | None = None,
+    ) -> Places:
+        """Return successors and scores [B, A, M] in states [B, A, D] after last items and their kinds of event [B, A].
+
+        `table` returns vectors and biases of items. `targets` [B, A, T] are taken out of the counts, 0 for none; None
+        takes nothing out.
+        """
+        items, counts, totals = counted.items[last], counted.counts[last], counted.totals[last]
+        if targets is not None:
+            counts = counts - jnp.sum(items[..., None] == targets[..., None, :], axis=-1)
+            totals = totals - jnp.sum(targets > 0, axis=-1)
+        same_shape(items=items, counts=counts)
+        there = (items > 0) & (counts > 0.5)
+        totals = jnp.maximum(totals, 1.0)
+        group = jnp.clip(jnp.log2(totals) + 1e-4, 0, TRUSTS - 1).astype(jnp.int32)
+        part = self.trust[group] + self.kind[kinds] + states @ self.gate - jnp.log(totals)
+        found = table(items)
+        logits = jnp.einsum("bad,bamd->bam", states, found.vectors) + found.bias
+        scores = logits + part[..., None] + jnp.log(jnp.where(there, counts, 1.0))
+        return Places(items, jnp.where(there, scores, NO_PLACE))
+
+
+def joined(first: Places | None, second: Places | None) -> Places | None:
+    """Return the places [..., L] and [..., M] of the same states as one."""
+    if first is None or second is None:
+        return second if first is None else first
+    items = jnp.broadcast_to(first.items, first.scores.shape)
+    return Places(
+        jnp.concatenate([items, second.items], axis=-1), jnp.concatenate([first.scores, second.scores], axis=-1)
+    )
+
+
+def successors_node(part: Successors, counted: SuccessorCounts) -> Node:
+    """Return the node of a recipe."""
+    counts = {"items": counted.items, "counts": counted.counts, "totals": counted.totals}
+    return {"kind": "successors", "trust": part.trust, "event": part.kind, "gate": part.gate} | counts
+
+
+def with_new_rows(counted: SuccessorCounts, count: int) -> SuccessorCounts:
+    """Return the counts with `count` new items, which nothing followed."""
+    longer: Any = jax.tree.map(lambda part: jnp.pad(part, ((0, count), *((0, 0),) * (part.ndim - 1))), counted)
+    return SuccessorCounts(*longer)

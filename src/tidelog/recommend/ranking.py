@@ -19,15 +19,19 @@ from tidelog.networks.recipe import whole
 from tidelog.recommend.networks import (
     ItemGeneration,
     Pair,
+    Places,
+    SuccessorCounts,
     catalogue_node,
     clipped_latents,
     decode_items,
     encoder_node,
+    joined,
     pair_node,
+    repeats_node,
+    successors_node,
+    with_new_rows,
 )
 from tidelog.recommend.next_item import NextItemModel
-from tidelog.recommend.repeats import Places, repeats_node
-from tidelog.recommend.successors import SuccessorCounts, joined, successors_node, with_new_rows
 from tidelog.runtime.ranking import ROWS, Ranker, RankingFunctions
 from tidelog.support import supported
 from tidelog.types import Histories, same_shape

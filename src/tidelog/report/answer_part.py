@@ -8,14 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidelog.number_text import in_unit, three_digits, with_ends
-from tidelog.ope.verdict.answer import OverallAnswer, Row, answer_of
-from tidelog.ope.verdict.recommendation import Contrast
-from tidelog.ope.verdict.results import percent, row_of
-from tidelog.ope.verdict.verdict_store import SavedVerdict, Together
-from tidelog.report.charts import Reach, intervals
-from tidelog.report.frame import banner, command, paragraph, table
-from tidelog.report.saved import SavedRun, ranks
+from tidelog._text import in_unit, three_digits, with_ends
+from tidelog.ope.recommendation import Contrast, OverallAnswer, Row, answer_of
+from tidelog.ope.verdict import SavedVerdict, Together, percent, row_of
+from tidelog.report.frame import Reach, banner, command, intervals, paragraph, table
+from tidelog.report.runs import SavedRun, ranks
 
 MOST_PICTURED = 8  # candidates on the first screen
 SAME = "no difference shown"

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.core.order import Values
-from tidelog.data.core.report import LEVELS, Problem, Report
-from tidelog.data.io.inspect import Description
+from tidelog._files import write_file
+from tidelog._text import in_unit, three_digits
+from tidelog.data.inspect import Description
 from tidelog.data.log import Log
+from tidelog.data.raw import LEVELS, Problem, Report, Values
 from tidelog.data.statistics import Statistics, episode_returns
-from tidelog.disk import write_file
 from tidelog.errors import ConfigError
-from tidelog.number_text import in_unit, three_digits
-from tidelog.report.charts import bars, histogram
-from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
+from tidelog.report.frame import bars, bullets, command, figure, grid, heading, histogram, page, section, table, tiles
 
 _MOST_VALUES = 200_000
 _MOST_FEATURES = 60

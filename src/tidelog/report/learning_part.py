@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.number_text import three_digits
-from tidelog.report.charts import Curve, Values, curves
-from tidelog.report.frame import figure, folded, grid, heading, legend, paragraph, section
-from tidelog.report.saved import SavedRun, ranks
-from tidelog.training.runs.curves import HELD_OUT, LEVEL, MOST_POINTS, MOST_SEEDS, kinds_of, over_seeds, series, thin
-from tidelog.training.runs.run import overfitting
+from tidelog._text import three_digits
+from tidelog.report.frame import Curve, Values, curves, figure, folded, grid, heading, legend, paragraph, section
+from tidelog.report.runs import SavedRun, ranks
+from tidelog.training.metrics import HELD_OUT, LEVEL, MOST_POINTS, MOST_SEEDS, kinds_of, over_seeds, series, thin
+from tidelog.training.run import overfitting
 
 MOST_LINES = 8  # algorithms with their own colour
 _MOST_NAMED = 4  # largest number of curves in a chart whose last values are listed

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tidelog._text import in_unit, three_digits
 from tidelog.data.log import Log
 from tidelog.data.statistics import episode_returns
-from tidelog.number_text import in_unit, three_digits
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
-from tidelog.report.charts import Source, Values, ridges
-from tidelog.report.frame import command, figure, grid, paragraph, section, table
+from tidelog.report.frame import Source, Values, command, figure, grid, paragraph, ridges, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.saved import EvaluationReturns, LogSource, SavedRun, evaluate_command, fingerprint
+from tidelog.report.runs import EvaluationReturns, LogSource, SavedRun, evaluate_command, fingerprint
 
 _MOST_RESAMPLED = 10_000  # returns
 _HEAD = ("", "episodes", "mean", "95% interval", "median", "mean of the middle half (IQM)", "5% to 95%")

@@ -7,7 +7,7 @@ It needs NumPy and safetensors, starts in a fraction of a second, and executes n
 items.
 """
 
-from tidelog.runtime.loading import load
+from tidelog.runtime.load import load
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
 

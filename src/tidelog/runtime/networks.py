@@ -6,13 +6,15 @@ recurrent unit, `C` channels; leading axes before the last are free.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tidelog.errors import SpecError
+from tidelog.errors import CheckpointError, SpecError, nearest
+from tidelog.types import Continuous, Discrete, Spec
 
 Array: TypeAlias = Any
 Node: TypeAlias = Mapping[str, Any]
@@ -133,3 +135,331 @@ def encode(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | None
         return features, None
     carried = gru(xp, node["gru"], carry, features)
     return carried, carried
+
+
+# Policies from a recipe's nodes, one function for each kind of policy.
+#
+# `xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Continuous actions are in [-1, 1]. `noise`
+# changes the deterministic action into a sample: standard normal numbers for a Gaussian, Gumbel numbers for choices,
+# latents for candidates; zeros (for candidates: the recipe's own latents) give the deterministic action.
+#
+# Letters: `B` batch, `A` number of actions or action size, `C` candidates, `L` latent size, `K` rewards.
+
+
+class PolicyInputs(NamedTuple):
+    """The inputs of a policy."""
+
+    leaves: Mapping[str, Array]  # [B, ...], in network units
+    mask: Array | None = None  # [B, A] bool
+    carry: Array | None = None  # [B, H]
+    noise: Array | None = None  # [B, W], of candidates [C, B, L]; None: the deterministic action
+
+
+class PolicyOutputs(NamedTuple):
+    """The outputs of a policy."""
+
+    action: Array  # [B], [B, M] or [B, A]
+    probabilities: Array | None = None  # [B, A] of discrete actions when sampling
+    mean: Array | None = None  # [B, A] of a Gaussian
+    std: Array | None = None  # [B, A] its standard deviations
+    carry: Array | None = None  # [B, H]
+
+
+def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
+    """Return the most likely action of a network's distribution."""
+    features, carry = encode(xp, node["encoder"], seen.leaves, seen.carry)
+    outputs = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
+    return outputs._replace(carry=carry)
+
+
+def logits(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
+    """One choice; with an epsilon, sampling draws with this probability and otherwise takes the most likely one."""
+    scores = _allowed(xp, linear(node["linear"], features), seen.mask)
+    best, chances = xp.argmax(scores, axis=-1), _softmax(xp, scores)
+    if epsilon is not None:
+        chances = epsilon * chances + (1.0 - epsilon) * _only(xp, best, scores)
+    return PolicyOutputs(_drawn(xp, best, chances, seen.noise), chances)
+
+
+def several(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
+    """Several choices at once, [B, M]."""
+    scores, chosen, start = linear(node["linear"], features), [], 0
+    for size in node["sizes"]:
+        part = scores[:, start : start + size]
+        noise = None if seen.noise is None else seen.noise[:, start : start + size]
+        chosen.append(_drawn(xp, xp.argmax(part, axis=-1), _softmax(xp, part), noise))
+        start += size
+    return PolicyOutputs(xp.stack(chosen, axis=-1))
+
+
+def gaussian(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
+    """Return the mean; the standard deviation is from an array [A] or a layer."""
+    mean, source = linear(node["mean"], features), node["log_std"]
+    mean = xp.tanh(mean) if node["squashed"] else mean
+    log_std = linear(source, features) if isinstance(source, Mapping) else source
+    std = xp.broadcast_to(xp.exp(xp.clip(log_std, *node["range"])), mean.shape)
+    return PolicyOutputs(mean if seen.noise is None else mean + std * seen.noise, mean=mean, std=std)
+
+
+def point(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
+    """Return one action, independent of the noise."""
+    return PolicyOutputs(xp.tanh(linear(node["mean"], features)))
+
+
+def supported(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
+    """Return the action of highest value among the supported and allowed ones."""
+    critic, imitator = node["critic"], node["imitator"]
+    one, two = _parts(seen.carry, 2)
+    features, one = encode(xp, critic["encoder"], seen.leaves, one)
+    values = mlp(xp, critic["body"], features)
+    features, two = encode(xp, imitator["encoder"], seen.leaves, two)
+    scores = linear(imitator["head"]["linear"], mlp(xp, imitator["trunk"], features))
+    most_likely = xp.max(_allowed(xp, scores, seen.mask), axis=-1, keepdims=True)
+    threshold = node["threshold"]
+    is_supported = scores - most_likely >= (math.log(threshold) if threshold > 0 else -math.inf)
+    is_supported = is_supported if seen.mask is None else is_supported & seen.mask
+    carry = None if one is None else xp.concatenate([one, two], axis=-1)
+    return _epsilon_greedy(xp, values, is_supported, node["epsilon"], seen.noise)._replace(carry=carry)
+
+
+def greedy(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
+    """Return the allowed action of highest value."""
+    values = smallest(xp, node["values"], seen.leaves)
+    allowed = values > -xp.inf if seen.mask is None else seen.mask
+    return _epsilon_greedy(xp, values, allowed, node["epsilon"], seen.noise)
+
+
+def _epsilon_greedy(xp: Any, values: Array, allowed: Array, epsilon: float, noise: Array | None) -> PolicyOutputs:
+    """Return the best of the allowed actions [B, A]; probabilities mix it with a uniform one of them."""
+    best = xp.argmax(xp.where(allowed, values, -xp.inf), axis=-1)
+    uniform = allowed / xp.sum(allowed, axis=-1, keepdims=True)
+    chances = (epsilon * uniform + (1.0 - epsilon) * _only(xp, best, values)).astype(xp.float32)
+    return PolicyOutputs(_drawn(xp, best, chances, noise), chances)
+
+
+def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
+    """Return the generated and perturbed candidate with the highest value of the critic."""
+    names = ("generator", "perturbation", "critic")
+    encodings = [
+        encode(xp, node[n]["encoder"], seen.leaves, c) for n, c in zip(names, _parts(seen.carry, 3), strict=True)
+    ]
+    latents = node["latents"] if seen.noise is None else seen.noise
+    latents = latents[:, None, :] if latents.ndim == 2 else latents
+    count, rows = latents.shape[0], encodings[0][0].shape[0]
+    latents = latents + xp.zeros((count, rows, 1), xp.float32)  # a sum, to broadcast one row in ONNX too
+
+    def with_features(features: Array, others: Array) -> Array:
+        tiled = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))
+        return xp.concatenate([tiled, others], axis=-1)
+
+    actions = xp.tanh(mlp(xp, node["generator"]["body"], with_features(encodings[0][0], latents)))
+    direction = xp.tanh(mlp(xp, node["perturbation"]["body"], with_features(encodings[1][0], actions)))
+    actions = xp.clip(actions + node["reach"] * direction, -1.0, 1.0)
+    values = mlp(xp, node["critic"]["body"], with_features(encodings[2][0], actions))[..., 0]
+    first = xp.arange(count)[:, None] == xp.argmax(values, axis=0)[None]
+    action = xp.sum(xp.where(first[..., None], actions, 0.0), axis=0)
+    return PolicyOutputs(
+        action, carry=None if seen.carry is None else xp.concatenate([c for _, c in encodings], axis=-1)
+    )
+
+
+def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
+    """Return the smallest critic's values of every discrete action [B, A]; for `K` rewards their weighted sum."""
+    members = []
+    for critic in node["critics"]:
+        values = mlp(xp, critic["body"], encode(xp, critic["encoder"], leaves, None)[0])
+        if node["weights"] is not None:
+            parts = values.reshape(values.shape[0], len(node["weights"]), -1)
+            values = xp.sum(parts * xp.asarray(node["weights"], xp.float32)[:, None], axis=1)
+        members.append(values)
+    return xp.min(xp.stack(members), axis=0)
+
+
+Kind = Callable[[Any, Node, PolicyInputs], PolicyOutputs]
+KINDS: Mapping[str, Kind] = {"likely": likely, "supported": supported, "greedy": greedy, "candidates": candidates}
+HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], PolicyOutputs]] = {
+    "logits": logits,
+    "several": several,
+    "gaussian": gaussian,
+    "point": point,
+}
+
+
+def _allowed(xp: Any, values: Array, mask: Array | None) -> Array:
+    return values if mask is None else xp.where(mask, values, -xp.inf)
+
+
+def _softmax(xp: Any, scores: Array) -> Array:
+    raised = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    return raised / xp.sum(raised, axis=-1, keepdims=True)
+
+
+def _only(xp: Any, best: Array, like: Array) -> Array:
+    """Return 1 at the best action and 0 elsewhere: [B] -> [B, A]."""
+    return (xp.arange(like.shape[-1]) == best[:, None]).astype(xp.float32)
+
+
+def _drawn(xp: Any, best: Array, chances: Array, noise: Array | None) -> Array:
+    """Choose an action by Gumbel noise [B, A] with its probability; zeros choose the best one."""
+    if noise is None:
+        return best
+    logs = xp.log(xp.maximum(chances, 1e-38))
+    drawn = xp.argmax(xp.where(chances > 0, logs + noise, -xp.inf), axis=-1)
+    return xp.where(xp.any(noise != 0, axis=-1), drawn, best)
+
+
+def _parts(carry: Array | None, count: int) -> list[Any]:
+    if carry is None:
+        return [None] * count
+    width = carry.shape[-1] // count
+    return [carry[:, i * width : (i + 1) * width] for i in range(count)]
+
+
+# A recipe: the computation of a policy's actions, as plain nodes with named arrays. Unknown nodes are refused.
+#
+# In a manifest an array is `{"array": name}`; `restore_arrays` inserts the arrays of the weights file. Every other
+# mapping is a node with a `kind`, and has exactly the fields of that kind.
+
+NumpyArray = np.ndarray[Any, Any]
+Recipe = Mapping[str, Any]
+
+FIELDS: Mapping[str, frozenset[str]] = {
+    kind: frozenset(fields.split())
+    for kind, fields in {
+        "recipe": "act values carry",
+        "likely": "encoder trunk head epsilon",
+        "supported": "critic imitator threshold epsilon",
+        "greedy": "values epsilon",
+        "candidates": "generator perturbation critic latents clip reach",
+        "smallest": "critics weights",
+        "imitator": "encoder trunk head",
+        "network": "encoder body",
+        "ranking": "catalogue reader repeats critic generation threshold history width q_weight repeat_share",
+        "repeats": "age event gate match length",
+        "catalogue": "weight bias tower features",
+        "counted_catalogue": "weight bias tower features successors",
+        "successors": "items counts totals trust event gate",
+        "reader": "events empty body norm profile",
+        "timed_reader": "events empty body norm profile gaps",
+        "user_reader": "events empty body norm profile gaps users",
+        "mean": "linear",
+        "recurrent": "unit linear",
+        "attention": "positions blocks",
+        "attention_block": "before queries keys values out between wide narrow heads",
+        "pair": "state item body",
+        "generation": "outward perturbation phi latents",
+        "encoder": "leaves gru",
+        "leaf": "name tables picture",
+        "picture": "layers dense",
+        "convolution": "weight bias kernel stride",
+        "stack": "first blocks",
+        "block": "first second",
+        "gru": "inward recurrent bias candidate_bias",
+        "mlp": "layers norms activation activate_last",
+        "linear": "weight bias",
+        "norm": "scale shift",
+        "logits": "linear",
+        "several": "linear sizes",
+        "gaussian": "mean log_std squashed range",
+        "point": "mean",
+    }.items()
+}
+
+
+def _number(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and least <= value <= most
+
+
+def _whole(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _array(dimensions: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == dimensions
+
+
+def _integers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_number(-1e9, 1e9)(one) for one in value) and len(value) > 0
+
+
+VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are neither nodes nor lists of nodes
+    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions", "match", "counts"), _array(2)),
+    **dict.fromkeys(
+        ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust"), _array(1)
+    ),
+    "items": _integers,
+    **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
+    **dict.fromkeys(("history", "width", "length"), _whole(1, 1 << 14)),
+    **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
+    **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
+    "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
+    "carry": _whole(0, 1 << 20),
+    "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
+    "users": _array(2),
+    **dict.fromkeys(("profile", "features", "gaps"), lambda value: value is None or _array(2)(value)),
+    "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
+    "name": lambda value: isinstance(value, str),
+    "range": lambda value: _numbers(value) and len(value) == 2,
+    "sizes": lambda value: isinstance(value, list) and all(_whole(1, 1 << 20)(one) for one in value) and len(value) > 0,
+    "tables": lambda value: isinstance(value, list) and all(_array(2)(one) for one in value),
+    **dict.fromkeys(("threshold", "repeat_share"), _number(0.0, 1.0)),
+    "weights": lambda value: value is None or _numbers(value),
+}
+
+
+class Noise(NamedTuple):
+    """The noise of a policy's samples: `shape` of a row, or for candidates of the whole array."""
+
+    kind: str  # "gumbel", "normal" or "latents"
+    shape: tuple[int, ...]
+    clip: float = math.inf  # limit of latents
+
+
+def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:
+    """Return the noise of a recipe's policy, or None."""
+    act, space = recipe["act"], spec.action
+    if act["kind"] == "candidates":
+        return Noise("latents", tuple(act["latents"].shape), act["clip"])
+    if isinstance(space, Continuous):
+        return Noise("normal", (space.size,)) if act["head"]["kind"] == "gaussian" else None
+    return Noise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
+
+
+def no_noise(recipe: Recipe, noise: Noise) -> NumpyArray:
+    """Return the noise of the most likely action, of one row: zeros, or for candidates their own latents [C, 1, L]."""
+    if noise.kind == "latents":
+        return np.asarray(recipe["act"]["latents"], np.float32)[:, None]
+    return np.zeros((1, *noise.shape), np.float32)
+
+
+def restore_arrays(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
+    """Return a node of a manifest with its arrays; CheckpointError names an unknown part."""
+    if isinstance(node, list):
+        return [restore_arrays(item, arrays, where) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    if set(node) == {"array"}:
+        if str(node["array"]) not in arrays:
+            raise CheckpointError(
+                f"{where} needs the array {node['array']!r}, not in the weights. fix: export the policy again"
+            )
+        return arrays[str(node["array"])]
+    kind = str(node.get("kind"))
+    if kind not in FIELDS:
+        raise CheckpointError(
+            f"{where} has a node of the unknown kind '{kind}': {nearest(kind, FIELDS)}. fix: export the policy again"
+        )
+    for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
+        problem = "has no field" if field in FIELDS[kind] else "has the unknown field"
+        raise CheckpointError(f"{where}: a node of kind '{kind}' {problem} '{field}'. fix: export it again")
+    fields = {name: value if name == "kind" else restore_arrays(value, arrays, where) for name, value in node.items()}
+    for name, value in fields.items():
+        if name in VALUES and not VALUES[name](value):
+            raise CheckpointError(
+                f"{where}: invalid '{name}' in a node of kind '{kind}': {node[name]!r:.80}. fix: export it again"
+            )
+    return fields

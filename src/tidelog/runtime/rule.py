@@ -18,11 +18,9 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.disk import write_file
+from tidelog._files import Kind, digest, open_regular, read_regular, write_file
 from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
-from tidelog.folders import Kind, digest
-from tidelog.input_files import open_regular, read_regular
-from tidelog.runtime.artefact_files import read_spec, spec_notes
+from tidelog.runtime.artefact import read_spec, spec_notes
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Codes, Discrete, Image, Spec, Vector

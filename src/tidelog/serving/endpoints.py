@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import nearest
-from tidelog.runtime.list_choices import LEAST_POOL, MOST_REASONS, POOL
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, Policy
-from tidelog.runtime.recommender import Recommender, Vocabulary
+from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Recommender, Vocabulary
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Catalogue, Codes, Discrete, Image, Spec, Vector, lists_among

@@ -12,21 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from tidelog.algorithms.core.hyperparameters import from_config
+from tidelog._files import delete, tidy
+from tidelog.algorithms.hyperparameters import from_config
 from tidelog.algorithms.names import algorithm_class, load_plugin
 from tidelog.data.log import Log
-from tidelog.disk import delete, tidy
 from tidelog.errors import CheckpointError, DivergenceError, LogError, TidelogError
-from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import reopen_any
 from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import Plan, Status, newest_attempt, write_status
-from tidelog.training.fit import fit
-from tidelog.training.resume import load
-from tidelog.training.runs import lock
-from tidelog.training.runs.checkpoints import Checkpoints
-from tidelog.training.runs.record import FILE
-from tidelog.training.runs.run import Run
+from tidelog.training import lock
+from tidelog.training.fit import fit, load
+from tidelog.training.record import FILE, Checkpoints
+from tidelog.training.run import Run
 
 
 def run_attempt(job: Job) -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms.core.registry import ALGORITHMS
-from tidelog.disk import make_folders, tidy
+from tidelog._files import checksum, make_folders, tidy
+from tidelog._machine import Interrupts
+from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.errors import ConfigError
-from tidelog.folders import checksum
 from tidelog.parallel import Pool, ending
 from tidelog.sinks import JSON_LINES
 from tidelog.sweeps.job import Job, installed, run_job, trial_folder
@@ -31,10 +31,9 @@ from tidelog.sweeps.plan import (
     read_status,
     write_status,
 )
-from tidelog.training.runs.lock import locked
-from tidelog.training.runs.progress import Screen
-from tidelog.training.runs.record import PACKAGES
-from tidelog.training.runs.signals import Interrupts
+from tidelog.training.lock import locked
+from tidelog.training.metrics import Screen
+from tidelog.training.record import PACKAGES
 
 POLL_SECONDS = 0.5
 LOOKS_PER_SECOND = 100  # at running trials, which may be on a slow file system

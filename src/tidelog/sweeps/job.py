@@ -9,10 +9,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.disk import create_missing, make_folders, open_own
+from tidelog._files import checksum, create_missing, make_folders, open_own
+from tidelog._machine import import_without_gc
 from tidelog.errors import ConfigError
-from tidelog.folders import checksum
-from tidelog.garbage import import_without_gc
 
 PLAN = "sweep.json"
 ATTEMPT = "tidelog.sweeps.attempt"

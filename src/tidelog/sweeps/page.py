@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidelog.disk import write_file
+from tidelog._files import write_file
+from tidelog._text import three_digits
 from tidelog.errors import ConfigError
-from tidelog.number_text import three_digits
-from tidelog.ope.verdict.results import percent
-from tidelog.ope.verdict.verdict_store import FOLDER, SavedVerdict, read_verdicts
+from tidelog.ope.verdict import FOLDER, SavedVerdict, percent, read_verdicts
 from tidelog.report.frame import bullets, command, page, paragraph, section, table
-from tidelog.report.run_page import check_target
+from tidelog.report.page import check_target
 from tidelog.sweeps.plan import REPORT
 from tidelog.sweeps.sweep import Sweep
 

@@ -18,15 +18,13 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from tidelog.disk import check_own, write_file, write_json
+from tidelog._files import check_own, digest, parse_saved, read_regular, write_file, write_json
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.folders import digest
-from tidelog.input_files import parse_saved, read_regular
 from tidelog.schema import Count, Finite, Share, decode_file, typed
 from tidelog.sinks import JSON_LINES, read_rows
 from tidelog.sweeps.job import trial_folder
-from tidelog.training.runs.options import Scale
-from tidelog.training.runs.selection import direction
+from tidelog.training.metrics import direction
+from tidelog.training.options import Scale
 
 FILE, SCHEMA = "sweep.json", 1
 DECISIONS, ATTEMPT, STATUS, LOG, REPORT = "decisions.json", "attempt.json", "status.json", "log", "report.html"

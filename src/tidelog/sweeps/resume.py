@@ -9,15 +9,15 @@ from typing import Any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.parallel import Pool, pool_of
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.sinks import Sink
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.plan import FILE, Plan
 from tidelog.sweeps.sweep import Sweep
-from tidelog.training.resume import resume as resume_run
-from tidelog.training.runs.options import Evaluator
-from tidelog.training.runs.record import FILE as RUN
-from tidelog.training.runs.run import Run
+from tidelog.training.fit import resume as resume_run
+from tidelog.training.options import Evaluator
+from tidelog.training.record import FILE as RUN
+from tidelog.training.run import Run
 
 
 def resume(

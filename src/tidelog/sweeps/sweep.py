@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms.core.hyperparameters import same_program, to_config
+from tidelog._files import is_temporary
+from tidelog._text import rows_table
+from tidelog.algorithms.hyperparameters import same_program, to_config
 from tidelog.algorithms.names import algorithm_name, as_algorithms, check_fit, check_source
 from tidelog.data.log import Log
-from tidelog.disk import is_temporary
 from tidelog.envs.registry import module_of
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.notebooks import rows_table
-from tidelog.ope.verdict.verdict_store import held_out_part
+from tidelog.ope.verdict import held_out_part
 from tidelog.parallel import Pool, pool_of
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import (
@@ -35,11 +35,11 @@ from tidelog.sweeps.plan import (
 )
 from tidelog.sweeps.trials import MOST_TRIALS, differing_settings
 from tidelog.training.fit import CLOSEST, fit
-from tidelog.training.runs.episode_split import SELECTION
-from tidelog.training.runs.options import Scale, as_path, as_seeds, evaluators, reports_every, whole
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.record import Record
-from tidelog.training.runs.selection import direction
+from tidelog.training.metrics import direction
+from tidelog.training.options import Scale, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.record import Record
+from tidelog.training.run import policy_of_run
+from tidelog.training.splits import SELECTION
 from tidelog.types import Catalogue, Discrete
 
 STALL_SECONDS = 900.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from tidelog.algorithms.names import as_algorithms
 from tidelog.errors import ConfigError
-from tidelog.training.runs.options import whole
+from tidelog.training.options import whole
 
 MOST_TRIALS = 10_000
 

@@ -3,53 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tidelog.algorithms.core.contract import Ranking
-from tidelog.algorithms.core.hyperparameters import same_program
-from tidelog.algorithms.core.optimisation import copied
-from tidelog.algorithms.core.short_form import discount_of
+from tidelog.algorithms.contract import Ranking
+from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
+from tidelog.algorithms.optimisation import copied
+from tidelog.algorithms.short_form import discount_of
 from tidelog.data.log import Log
-from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError
-from tidelog.networks.critic import with_values
-from tidelog.policies.named_arrays import fill, named_arrays
-from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.data.statistics import Sketch
+from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
+from tidelog.networks.critics import with_values
+from tidelog.policies.policy import Policy, fill, named_arrays
+from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import reopen_any
+from tidelog.runtime.way_of_acting import verdict_line
 from tidelog.sinks import Sink
-from tidelog.training.engine.cache import use_cache
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import LearnerState, metric_labels
-from tidelog.training.engine.members import Member, as_members, fresh_learners
-from tidelog.training.engine.memory_need import check_memory
-from tidelog.training.engine.placement import cores_as_devices
-from tidelog.training.engine.stores import check_differences
-from tidelog.training.engine.validation import Validation
-from tidelog.training.runs.checkpoints import read_part
-from tidelog.training.runs.episode_split import EpisodeSplit
-from tidelog.training.runs.episode_split import selection_share as selection_of
-from tidelog.training.runs.evaluation import check_environments, evaluated
-from tidelog.training.runs.options import (
-    Evaluator,
-    Options,
-    Scale,
-    as_path,
-    as_seeds,
-    evaluators,
-    reports_every,
-)
-from tidelog.training.runs.processes import check_processes, devices_of_all, shared_folder
-from tidelog.training.runs.q_weight import LISTS
-from tidelog.training.runs.record import Record, RefitOf
-from tidelog.training.runs.run import Run
-from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.time_split import REPORTS, TimeSplit, check_list_options, user_selection_share
+from tidelog.training.engine import Engine, cores_as_devices
+from tidelog.training.learn import reopened, reopened_finetuning
+from tidelog.training.lock import check_unlocked
+from tidelog.training.loop import LearnerState, Member, Validation, as_members, fresh_learners, metric_labels, use_cache
+from tidelog.training.metrics import Selection
+from tidelog.training.options import Evaluator, Options, Scale, as_path, as_seeds, evaluators, reports_every
+from tidelog.training.processes import check_processes, devices_of_all, shared_folder
+from tidelog.training.record import Checkpoints, Record, RefitOf, check_environments, evaluated, read_part
+from tidelog.training.run import Run, policy_of_run
+from tidelog.training.splits import LISTS, REPORTS, EpisodeSplit, TimeSplit, check_list_options, user_selection_share
+from tidelog.training.splits import selection_share as selection_of
+from tidelog.training.stores import check_differences, check_memory
 from tidelog.types import Spec
 
 CLOSEST = 50  # default minimum of updates between two reports
@@ -83,7 +70,7 @@ def fit(
 ) -> Run:
     """Learn from a log for `steps` updates per member; a list of algorithms is a population, trained side by side.
 
-    `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
+    `training/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
     of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
     network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns the run
     before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError, SpaceError,
@@ -303,3 +290,217 @@ def _load_part(learner: LearnerState, part: str, source: str | Path) -> LearnerS
             "algorithm. fix: use a run with the same network sizes"
         )
     return learner._replace(state=learner.state._replace(**{part: fill(template, arrays, f"'{part}' of {source}")}))
+
+
+# `refit`: the settings of a chosen policy once more, on the whole log.
+#
+# A run holds episodes out to choose a policy and to judge it. Before the policy is used, the same settings may learn
+# from these episodes too: `refit` takes the member's algorithm, seed, schedules and number of updates. For lists of
+# items it also takes over the weight of Q that the held-out period chose. The result has no verdict: nothing is left to
+# judge it.
+
+
+def refit(
+    run: Run | str | Path,
+    out: str | Path | None = None,
+    *,
+    log: Log | Interactions | None = None,
+    member: int | None = None,
+    algorithm: Any = None,
+    overwrite: bool = False,
+    sinks: Sequence[Sink] = (),
+    progress: bool | None = None,
+    train: bool = True,
+) -> Run:
+    """Learn from all episodes with the settings of a run's policy: its best one if it has one, else of `member`.
+
+    `run` is a run or its folder. `log`: a newer log with the same columns, or the run's own log if it was created in
+    memory; default: the run's log, read again from where it was read. `algorithm`: of a folder, if the run has custom
+    parts. The number of updates is that of the policy; nothing is held out, chosen or evaluated. Without `out` nothing
+    is written; `overwrite` replaces the run in `out`; `train=False` returns the run before its first update. Raises
+    ConfigError, CheckpointError, SpecError, LogError, DivergenceError.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, held_out=0.5)
+        >>> tl.refit(run, log=log).update
+        20
+    """
+    use_cache()
+    record, policy, folder = _chosen(run, member, algorithm)
+    if record.environment is not None:
+        raise ConfigError(
+            f"run: it learns in the environment {record.environment}, expected a run that learned from a log. fix: "
+            "pass a run of tl.fit or tidelog train"
+        )
+    target = as_path("out", out)
+    if target is not None and folder is not None and target.exists() and target.samefile(folder):
+        raise ConfigError(f"out = {target} is the run that is repeated. fix: choose another folder")
+    update = int(policy.origin["update"])
+    if update < 1:
+        raise ConfigError("run: it has taken no update yet. fix: continue it with tl.resume, then refit it")
+    log = _log_of(record) if log is None else log
+    if not isinstance(log, Log | Interactions):
+        raise ConfigError(f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first with tl.read_log")
+    _check_same_columns(record.spec, spec_of(policy.algorithm, log))
+    check_fit(policy.algorithm, log.spec)
+    options = replace(
+        record.options,
+        seeds=(_seed(record, policy),),
+        stop_after=update,
+        held_out=0.0,
+        selection_share=1.0,
+        data_share=1.0,
+        best=None,
+        patience=None,
+        evaluate={},
+        own_evaluators=(),
+    )
+    before = None if policy.verdict is None else verdict_line(policy.verdict)
+    source = RefitOf(run=None if folder is None else str(folder.resolve()), verdict=before, acting=policy.acting)
+    again = begin([policy.algorithm], log, options, target, sinks=sinks, overwrite=overwrite, refit_of=source)
+    again.take_over(policy)
+    return again.train(progress) if train else again
+
+
+def _chosen(run: Run | str | Path, member: int | None, algorithm: Any) -> tuple[Record, Policy, Path | None]:
+    """Return the record of a run, its policy and its folder."""
+    if not isinstance(run, Run):
+        folder = as_path("run", run)
+        if folder is None:
+            raise ConfigError("run = None: expected a run or its folder. fix: pass tl.load(folder)")
+        return Record.read(folder), policy_of_run(folder, member, algorithm), folder
+    best = member is None and run.record.options.best is not None
+    return run.record, run.best_policy() if best else run.policy(member=member), run.folder
+
+
+def _seed(record: Record, policy: Policy) -> int:
+    """The seed of the member that a policy is from."""
+    seeds = record.options.seeds
+    return int(policy.origin["seed"]) if "seed" in policy.origin else seeds[policy.origin["member"] % len(seeds)]
+
+
+def _log_of(record: Record) -> Log | Interactions:
+    """Read the run's log again; it may have grown since."""
+    if record.data.origin is None:
+        raise CheckpointError(
+            "the run's log was created in memory and is not saved. fix: pass it, as in refit(run, out, log=log)"
+        )
+    return reopen_any(record.data.origin)
+
+
+def _check_same_columns(before: Spec, now: Spec) -> None:
+    """Raise SpecError unless a log has the observations and the kind of actions of the run's log."""
+    kinds = [{name: type(leaf).__name__ for name, leaf in spec.observation.items()} for spec in (before, now)]
+    actions = [type(spec.action).__name__ for spec in (before, now)]
+    for what, (then, found) in (("observations", kinds), ("actions", actions)):
+        if then != found:
+            raise SpecError(
+                f"log: its {what} are {found}, those of the run's log {then}. fix: read it with the mapping of the run"
+            )
+
+
+# `resume` and `load`: read a run from its folder.
+
+
+def resume(
+    folder: str | Path,
+    log: Log | Interactions | None = None,
+    *,
+    env: Any = None,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Continue an interrupted run, bit-equal to an uninterrupted one (same versions, device and thread count).
+
+    Pass `log` if the run's log was created in memory, `env` if its environment has no registered name, `algorithm` if
+    it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
+    last.
+    """
+    check_unlocked(Path(folder))
+    options: dict[str, Any] = {"sinks": sinks, "checkpoint": checkpoint}
+    run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, **options)
+    return run.train(progress)
+
+
+def load(
+    folder: str | Path,
+    log: Log | Interactions | None = None,
+    *,
+    env: Any = None,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    together: bool | None = None,
+) -> Run:
+    """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, out="runs/bc")
+        >>> tl.load("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
+        20
+    """
+    use_cache()
+    path = Path(folder)
+    record = Record.read(path)
+    cores_as_devices(record.options.devices)
+    _, own = evaluators(evaluate or {})
+    missing = sorted(set(record.options.own_evaluators) - set(own))
+    if missing:
+        raise ConfigError(f"the run's custom evaluators are missing: {', '.join(missing)}. fix: pass them in evaluate=")
+    if record.environment is not None and not record.is_finetuned:
+        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
+    log = _same_log(log, record)
+    options, algorithms = record.options, record.algorithms(algorithm)
+    check_memory(algorithms, len(options.seeds), record.spec, log)
+    parts = parts_of(log, options)
+    members = as_members(algorithms, options.seeds)
+    stores = parts.stores(algorithms[0], record.scaler)
+    if record.is_finetuned:
+        validation = validation_of(parts, algorithms[0], record.scaler)
+        return reopened_finetuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
+    templates = fresh_learners(members, record.spec, stores, options.steps)
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
+    together = options.together if together is None else together
+    engine = Engine(
+        members,
+        snapshot.learners,
+        options.steps,
+        stores=stores,
+        position=snapshot.position,
+        together=together,
+        devices=devices_of_all(options.devices),
+    )
+    check_processes(record, snapshot.learners)
+    validation = validation_of(parts, algorithms[0], record.scaler)
+    return Run(
+        record,
+        engine,
+        path,
+        validation=validation,
+        evaluators=own,
+        sinks=sinks,
+        checkpoint=snapshot,
+        q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
+    )
+
+
+def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
+    if log is None:
+        if record.data.origin is None:
+            raise CheckpointError(
+                "the run's log was created in memory and is not saved. fix: pass it, as in resume(folder, log=log)"
+            )
+        log = reopen_any(record.data.origin)
+    if log.fingerprint() != record.data.fingerprint:
+        raise LogError(
+            f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}, expected the run's "
+            f"{record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}. fix: pass the log "
+            "that the run was trained on"
+        )
+    return log

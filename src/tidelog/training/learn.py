@@ -2,48 +2,394 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms.core.hyperparameters import same_program
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.contract import Distillable
+from tidelog.algorithms.finetune import FinetuneConfig, FinetunedAlgorithm, Scales, check_tunable, with_constant_rates
+from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source, names
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.data.statistics import Sketch
+from tidelog.envs.functional import Hosted
+from tidelog.errors import CheckpointError, ConfigError, DivergenceError, SpecError
+from tidelog.networks.layers import fold_in, new_key
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.policies.rollout import distillation_target
+from tidelog.recommend.interactions import Interactions
 from tidelog.sinks import Sink
-from tidelog.training.engine.cache import use_cache
-from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import metric_labels
-from tidelog.training.engine.members import Member, as_members
-from tidelog.training.engine.memory_need import check_memory
-from tidelog.training.engine.placement import cores_as_devices
-from tidelog.training.online.collected_log import CollectedLog
-from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
-from tidelog.training.online.env_assignment import (
-    EnvAssignment,
-    assign_environments,
-    environment_name,
-    restore_environments,
+from tidelog.training.collection import CollectedLog
+from tidelog.training.engine import Engine, cores_as_devices, fresh_collectors, initial_learners, planned_updates
+from tidelog.training.host_rollouts import EnvAssignment, assign_environments, environment_name, restore_environments
+from tidelog.training.loop import LearnerState, Member, Stores, Validation, as_members, metric_labels, use_cache
+from tidelog.training.metrics import Selection
+from tidelog.training.options import Evaluator, Options, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.processes import check_alone, check_processes, devices_of_all, shared_folder
+from tidelog.training.record import (
+    Checkpoints,
+    Distillation,
+    Record,
+    TrainingData,
+    check_environments,
+    check_free,
+    evaluated,
+    new_folder,
+    this_machine,
 )
-from tidelog.training.online.initial_learners import fresh_collectors
-from tidelog.training.runs.checkpoints import Checkpoints
-from tidelog.training.runs.evaluation import check_environments, evaluated
-from tidelog.training.runs.options import (
-    Evaluator,
-    Options,
-    as_path,
-    as_seeds,
-    evaluators,
-    reports_every,
-)
-from tidelog.training.runs.processes import check_alone, check_processes, devices_of_all, shared_folder
-from tidelog.training.runs.record import Record, TrainingData, check_free
-from tidelog.training.runs.run import Run
-from tidelog.training.runs.selection import Selection
+from tidelog.training.run import Run
+from tidelog.training.stores import check_memory
+from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
+
+# `finetune`: a run that learned from a log continues in an environment, with the learner state of every member.
+#
+# Minibatches mix rows of the log and the member's own decisions. The held-out part of the log stays held out. Learning
+# rates are constant, unless the schedules restart over the remaining updates.
+
+
+def finetune(
+    run: Run,
+    env: Any,
+    steps: int,
+    out: str | Path | None = None,
+    *,
+    offline: float = 0.5,
+    updates: float = 1.0,
+    collect_every: int = 10,
+    restart_schedules: bool = False,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    every: int | None = None,
+    best: str | None = None,
+    patience: int | None = None,
+    log_out: str | Path | None = None,
+    overwrite: bool = False,
+    sinks: Sequence[Sink] = (),
+    save_seconds: float = 30.0,
+    keep: int = 3,
+    together: bool | None = None,
+    progress: bool | None = None,
+    train: bool = True,
+) -> Run:
+    """Continue every seed of a run that learned from a log in an environment, for `steps` decisions per seed.
+
+    `offline` is the share of a minibatch that comes from the log, `updates` the updates per decision, `collect_every`
+    the decisions between updates. `training/options.py` describes the other options. `overwrite` replaces the run
+    in `out`. `train=False` returns the run
+    before its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.IQL(hidden=(16,)), log, steps=20)
+        >>> tuned = tl.finetune(run, "treatment", steps=70)
+        >>> tuned.done, tuned.unit
+        (70, 'decisions')
+    """
+    use_cache()
+    check_alone("finetune")
+    if not isinstance(run, Run):
+        raise ConfigError(f"finetune takes a run, found {type(run).__name__}. fix: pass tl.load(folder)")
+    out, log_out = as_path("out", out), as_path("log_out", log_out)
+    tuning = FinetuneConfig(offline, updates, collect_every, restart_schedules)
+    record, (stores, validation) = run.record, run.learnt_from()
+    _check_offline(record)
+    episodes, own = evaluators(evaluate or {})
+    options = replace(
+        record.options,
+        **asdict(tuning),
+        steps=steps,
+        every=reports_every(every, steps),
+        best=best,
+        patience=patience,
+        evaluate=episodes,
+        own_evaluators=tuple(own),
+        log_out=None if log_out is None else str(log_out.resolve()),
+        save_seconds=save_seconds,
+        keep=keep,
+        together=together,
+    )
+    for member in run.members:
+        check_tunable(member.algorithm, record.spec)
+    check_memory([member.algorithm for member in run.members], 1, record.spec, None)
+    assignment = assign_environments(env, 1, [member.seed for member in run.members], log_out is not None)
+    check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
+    collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
+    planned = planned_updates(collectors[0], options.steps)
+    states = [with_restarted_schedules(learner.state, planned) for learner in run.learners()]
+    learners = _learners(collectors, states, options, assignment, log_out, stores)
+    check_environments(run.policy(), episodes)
+    if best is not None:
+        losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
+        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own)])
+    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(run.members))
+    if collected_log is not None:
+        collected_log.check_free()
+    data = replace(
+        record.data,
+        environment=environment_name(env, assignment),
+        named=isinstance(env, str),
+        finetuned=True,
+        finetuned_from=None if run.folder is None else str(run.folder.resolve()),
+    )
+    begun = replace(record, options=options, data=data, machine=this_machine())
+    engine = Engine(
+        run.members,
+        learners,
+        options.steps,
+        stores=stores,
+        assignment=assignment,
+        collectors=collectors,
+        together=together,
+        collected_log=collected_log,
+    )
+    tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
+    return tuned.train(progress) if train else tuned
+
+
+def _settings_of(options: Options) -> FinetuneConfig:
+    """Return the fine-tuning settings of a run from its options."""
+    names = ("offline", "updates", "collect_every", "restart_schedules")
+    return FinetuneConfig(**{name: getattr(options, name) for name in names})
+
+
+def reopened_finetuning(
+    path: Path,
+    record: Record,
+    algorithms: list[Any],
+    stores: Stores,
+    validation: Validation | None,
+    env: Any,
+    own: Mapping[str, Any],
+    sinks: Sequence[Sink],
+    checkpoint: int | None,
+    together: bool | None,
+) -> Run:
+    """Return a run that is being fine-tuned in an environment, in the state of its checkpoint."""
+    options, tuning = record.options, _settings_of(record.options)
+    log_out = None if options.log_out is None else Path(options.log_out)
+    members = as_members(algorithms, options.seeds)
+    if env is None and not record.data.named:
+        raise CheckpointError(
+            f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
+            "resume(folder, env=env)"
+        )
+    if env is None:
+        record.check_imported(path, [str(record.environment)])
+    env = record.environment if env is None else env
+    assignment = assign_environments(env, 1, [member.seed for member in members], log_out is not None)
+    check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
+    collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
+    planned = planned_updates(collectors[0], options.steps)
+    states = [player.init(record.spec, new_key(0), planned) for player in collectors]
+    templates = _learners(collectors, states, options, assignment, log_out, stores)
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
+    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
+    learners = [
+        learner if assignment.source or snapshot.environments[i] else _with_truncated_end(learner)
+        for i, learner in enumerate(
+            restore_environments(assignment, collectors, snapshot.learners, snapshot.environments)
+        )
+    ]
+    together = options.together if together is None else together
+    engine = Engine(
+        members,
+        learners,
+        options.steps,
+        stores=stores,
+        assignment=assignment,
+        collectors=collectors,
+        position=snapshot.position,
+        together=together,
+        collected_log=collected_log,
+    )
+    return Run(
+        record,
+        engine,
+        path,
+        validation=validation,
+        evaluators=own,
+        sinks=sinks,
+        checkpoint=snapshot,
+    )
+
+
+def with_restarted_schedules(state: Any, updates: int) -> Any:
+    """Return the state with all schedules at their start, for `updates` more updates."""
+    return state._replace(step=jnp.int32(0), updates=jnp.int32(updates))
+
+
+def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
+    """Raise SpecError, with the difference, unless an environment has the observations and actions of the log."""
+    fix = "fix: fine-tune in an environment with the spaces of the log"
+    if set(ours.observation) != set(theirs.observation):
+        raise SpecError(
+            f"{name} has the observations {sorted(theirs.observation)}, expected those of the log, "
+            f"{sorted(ours.observation)}. {fix}"
+        )
+    pairs = [(f"observation '{leaf}'", ours.observation[leaf], theirs.observation[leaf]) for leaf in ours.observation]
+    for what, one, two in (*pairs, ("the action", ours.action, theirs.action)):
+        if _comparable(one, two) != _comparable(two, one):
+            raise SpecError(f"{what} of the log is {one}, but that of {name} is {two}. {fix}")
+    if ours.masked != theirs.masked:
+        has = {True: "has action masks", False: "has no action masks"}
+        raise SpecError(f"the log {has[ours.masked]}, but {name} {has[theirs.masked]}. {fix}")
+
+
+def _comparable(space: Any, other: Any) -> Any:
+    """Return a space without the names that the other space lacks, and with bounds rounded to float32."""
+    changes: dict[str, Any] = {}
+    if isinstance(space, Vector | Discrete | Continuous | Codes) and not getattr(other, "names", ()):
+        changes["names"] = ()
+    if isinstance(space, Codes) and not any(getattr(other, "vocabularies", ())):
+        changes["vocabularies"] = ()
+    if isinstance(space, Continuous):
+        changes |= {bound: tuple(np.asarray(getattr(space, bound), np.float32).tolist()) for bound in ("low", "high")}
+    return replace(space, **changes)
+
+
+def _check_offline(record: Record) -> None:
+    if record.environment is not None:
+        raise ConfigError(
+            f"run: this run learns in the environment {record.environment} already, expected a run that learned from a "
+            "log. fix: resume this run, or pass a run of tl.fit"
+        )
+
+
+def _collectors_of(algorithms: list[Any], scaler: Scaler, tuning: FinetuneConfig, steps: int) -> list[Any]:
+    centre = 0.0 - np.asarray(scaler.reward_shift, np.float64) / scaler.reward_scale
+    scales = Scales(dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(centre))
+    rounds = -(-steps // tuning.collect_every)
+    if not tuning.restart_schedules:
+        algorithms = [with_constant_rates(algorithm) for algorithm in algorithms]
+    return [FinetunedAlgorithm(algorithm, scales, tuning, rounds) for algorithm in algorithms]
+
+
+def _learners(
+    collectors: list[Any],
+    states: list[Any],
+    options: Options,
+    assignment: EnvAssignment,
+    log_out: Any,
+    stores: Stores,
+) -> list[LearnerState]:
+    seeds = list(options.seeds) * (len(collectors) // len(options.seeds))
+    pairs = list(zip(collectors, seeds, strict=True))
+    return initial_learners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
+
+
+def _with_truncated_end(learner: LearnerState) -> LearnerState:
+    """Mark the last stored decision of a learner as truncated, because its environment restarts."""
+    own = learner.segments["own"]
+    last = jnp.maximum(own.filled - 1, 0)
+    truncated = own.columns["truncated"].at[last, -1].set(True)
+    return learner._replace(
+        segments={**learner.segments, "own": own._replace(columns={**own.columns, "truncated": truncated})}
+    )
+
+
+# The start policy of a run in an environment: it collects decisions first, and fresh members are distilled from it.
+#
+# These decisions are not counted in the run's steps. All members use the same collection, therefore a member starts
+# equally alone and with others.
+
+SEED = 0  # of the start policy's collection, for all members
+
+
+@dataclass(frozen=True)
+class Start:
+    """The start policy and the size of its distillation; ConfigError for an invalid number or something else."""
+
+    policy: Policy
+    decisions: int = 16_384  # that the policy collects
+    updates: int = 3_000  # on minibatches of them
+
+    @classmethod
+    def of(cls, policy: Any, **numbers: int | None) -> Start | None:
+        """Create a start from the arguments of `learn`, or None without a start policy."""
+        settings = {name: value for name, value in numbers.items() if value is not None}
+        if policy is None:
+            if settings:
+                names = ", ".join(f"start_{name}" for name in settings)
+                raise ConfigError(
+                    f"{names}: has no effect without a start policy. fix: set start= too, or drop {names}"
+                )
+            return None
+        start_policy = policy.policy() if isinstance(policy, Run) else policy
+        if not isinstance(start_policy, Policy):
+            raise ConfigError(
+                f"start: expected a policy or a run, found {type(policy).__name__}. fix: read it first, as in "
+                "start=tl.load_policy(path) or start=tl.load(run)"
+            )
+        return cls(start_policy, **settings)
+
+    def __post_init__(self) -> None:
+        for name in ("decisions", "updates"):
+            if whole(f"start_{name}", getattr(self, name)) < 1:
+                raise ConfigError(f"start_{name} = {getattr(self, name)}: expected at least 1. fix: use 1000")
+
+
+def check_begins(algorithm: Any) -> None:
+    """Raise ConfigError unless the algorithm supports a start policy."""
+    if not isinstance(algorithm, Distillable):
+        raise ConfigError(
+            f"start: {type(algorithm).__name__} does not support a start policy. fix: use PPG or OffPolicyPPG, or drop "
+            "start="
+        )
+
+
+def begun_as(
+    start: Start, members: Sequence[Member], learners: Sequence[LearnerState], assignment: EnvAssignment
+) -> tuple[list[LearnerState], Distillation]:
+    """Distill fresh learners from the start policy; return them, and the facts for the record.
+
+    ConfigError for recurrent learners, because the distillation reads single decisions. DivergenceError if the
+    divergence is not finite.
+    """
+    first = members[0].algorithm
+    if first.start(first.policy_params(learners[0].state), 1) is not None:
+        raise ConfigError(
+            f"start: {type(first).__name__} is recurrent here, and start= supports only feed-forward policies. fix: "
+            "drop recurrent_size or start="
+        )
+    count = members[0].algorithm.collection().environments
+    environment = assignment.hosts[0].environment if assignment.source is None else Hosted(assignment.source, count)
+    target = distillation_target(start.policy, environment, start.decisions, SEED)
+    target = jax.tree.map(jax.numpy.asarray, target)
+    distilled, divergences = [], []
+    for member, learner in zip(members, learners, strict=True):
+        key = fold_in(new_key(member.seed), 3)
+        state, divergence = member.algorithm.distilled(learner.state, target, key, start.updates)
+        distilled.append(learner._replace(state=state))
+        divergences.append(float(divergence))
+        if not math.isfinite(divergences[-1]):
+            raise DivergenceError(
+                f"the divergence of {type(first).__name__} with seed {member.seed} from the start policy became NaN or "
+                "infinite, expected a finite number. fix: check the start policy and the environment's observations"
+            )
+    facts = Distillation(
+        algorithm=type(start.policy.algorithm).__name__,
+        decisions=int(np.shape(jax.tree.leaves(target.observation)[0])[0]),
+        updates=start.updates,
+        divergence=divergences,
+    )
+    return distilled, facts
+
+
+def learnt_through(policy: Policy) -> dict[str, Any]:
+    """Return the sketches for the record of a distilled run: the data of its start policy count as its own."""
+    origin = policy.origin
+    if origin.get("learnt_from") is None:
+        return {}
+    if not origin.get("chosen_by") or origin.get("held_out") is None:
+        return {"learnt_from": origin["learnt_from"]}
+    union = Sketch.from_json(origin["learnt_from"]).joined(Sketch.from_json(origin["held_out"]))
+    return {} if union is None else {"learnt_from": union.to_json()}
 
 
 def learn(
@@ -74,7 +420,7 @@ def learn(
     """Learn in an environment from `steps` decisions per seed, rounded up to whole rollouts.
 
     `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
-    list of algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every
+    list of algorithms is a population of members that differ in numbers. `training/options.py` describes every
     option. `overwrite` replaces the run in `out`. `start` is a policy (or a
     run): it collects decisions first, and fresh members are distilled from it on these. `evaluate` acts
     deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before its first decision.

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from tests.shared import shared
-from tidelog.data.io.readers import read_any, read_d4rl, read_npz, read_ogbench, read_reagent, validate
 from tidelog.data.log import Log
+from tidelog.data.read import read_any, read_d4rl, read_npz, read_ogbench, read_reagent, validate
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 

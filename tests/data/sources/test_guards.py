@@ -15,18 +15,16 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tidelog.data.core.npy import read_array, read_header
-from tidelog.data.io import readers
-from tidelog.data.sources import (
-    arrays,
-    files,
-    json_objects,
-    minari,
-    separated_text,
-    several,
-    tables,
-)
-from tidelog.data.sources.hdf5_datasets import own_datasets
+from tidelog.data import formats as arrays
+from tidelog.data import formats as minari
+from tidelog.data import read as readers
+from tidelog.data import sources as files
+from tidelog.data import sources as several
+from tidelog.data import sources as tables
+from tidelog.data import text as json_objects
+from tidelog.data import text as separated_text
+from tidelog.data.formats import own_datasets
+from tidelog.data.log_columns import read_array, read_header
 from tidelog.errors import LogError
 
 SPACES = gymnasium.spaces

@@ -21,14 +21,15 @@ import polars as pl
 import pytest
 from PIL import Image as Picture
 
-from tidelog import input_files, memory
-from tidelog.data.io.readers import open_log, read_any, validate
+from tidelog import _files as input_files
+from tidelog import _machine as memory
+from tidelog.data import text as file_bytes
 from tidelog.data.log import Log
-from tidelog.data.parsing.tables import duplicates, unique
-from tidelog.data.sources import file_bytes
+from tidelog.data.parse import duplicates, unique
+from tidelog.data.read import open_log, read_any, validate
 from tidelog.errors import ConfigError, LogError, TidelogError
-from tidelog.recommend.interactions.readers import open_interactions, validate_interactions
-from tidelog.runtime.loading import load
+from tidelog.recommend.read import open_interactions, validate_interactions
+from tidelog.runtime.load import load
 
 MAPPING = {"observation": "o", "action": "a", "reward": "r", "episode": "e"}
 FRAME = pl.DataFrame({"o": [0.0, 1.5, 2.0, 3.0], "a": [0, 1, 0, 1], "r": [0.0, 1.0, 1.0, 0.0], "e": [0, 0, 1, 1]})
@@ -597,8 +598,8 @@ def test_the_least_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_limit_of_the_process_counts() -> None:
     code = (
-        "import resource; from tidelog import memory; used = memory._kilobytes(memory._STATUS, 'VmSize');"
-        "resource.setrlimit(resource.RLIMIT_AS, (used + 5_000_000, -1)); print(memory.available_memory())"
+        "import resource; from tidelog import _machine; used = _machine._kilobytes(_machine._STATUS, 'VmSize');"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 5_000_000, -1)); print(_machine.available_memory())"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0 <= int(found.stdout) <= 5_000_000

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError
 
 FRAME = with_next(visits())

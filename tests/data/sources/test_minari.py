@@ -10,8 +10,8 @@ import minari
 import numpy as np
 import pytest
 
-from tidelog.data.io.readers import read_minari
-from tidelog.data.sources import minari as minari_source
+from tidelog.data import formats as minari_source
+from tidelog.data.read import read_minari
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 

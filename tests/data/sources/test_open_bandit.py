@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.shared import shared
-from tidelog.data.io.inspect import describe_table, inspect_log
-from tidelog.data.io.readers import read_log
+from tidelog.data.inspect import describe_table, inspect_log
+from tidelog.data.read import read_log
 from tidelog.types import Discrete
 
 MAPPING = Path(__file__).resolve().parents[3] / "examples" / "open_bandit_men.toml"

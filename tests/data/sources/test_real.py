@@ -8,7 +8,7 @@ import pytest
 
 from examples.entree import steps
 from tests.shared import shared
-from tidelog.data.io.readers import read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.types import Codes, Discrete
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

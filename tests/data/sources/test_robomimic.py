@@ -11,7 +11,7 @@ import pytest
 import tidelog as tl
 from tests.data.sources.test_hostile import OUTSIDE, elsewhere, refused
 from tests.shared import shared
-from tidelog.data.io.readers import read_any, validate
+from tidelog.data.read import read_any, validate
 from tidelog.errors import LogError
 
 LENGTHS = {2: 4, 0: 3, 10: 2}  # in the order of the file; read in the order of their numbers

@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data.core.columns import Columns
-from tidelog.data.io.readers import open_log, read_log, read_npz, validate
+from tidelog.data.columns import Columns
 from tidelog.data.log import Log
+from tidelog.data.read import open_log, read_log, read_npz, validate
 
 FRAME = with_next(visits()).with_columns(t=pl.lit("2020-02-01 10:00:00").str.to_datetime() + pl.duration(hours="hour"))
 MAPPING = mapping(next_observation=NEXT, time="t", extra=["sofa"])

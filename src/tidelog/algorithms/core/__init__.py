@@ -1,1 +1,0 @@
-"""Common parts of the algorithms: contract, hyper-parameters, sampling, optimisation, segments."""

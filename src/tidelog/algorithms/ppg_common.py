@@ -1,0 +1,338 @@
+"""What PPG and off-policy PPG share: running statistics, the initial network, the auxiliary phase, distillation,
+acting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.contract import DistillationTarget, Feedback, one_reward
+from tidelog.algorithms.optimisation import copied, gradient_step, init_opt_state, linear
+from tidelog.algorithms.sampling import Batch
+from tidelog.algorithms.segments import Columns
+from tidelog.errors import ConfigError
+from tidelog.losses.td import discounted
+from tidelog.networks import phasic, recipe
+from tidelog.networks.actors import Distribution, in_blocks
+from tidelog.networks.encoder import EncoderConfig
+from tidelog.networks.layers import host_generator
+from tidelog.networks.phasic import Phasic, SegmentStart, Shape
+from tidelog.types import Act, Observation, Spec
+
+# Running mean and variance during training: part of the state, so a resumed run continues them.
+#
+# Chan, Golub, LeVeque 1979: batches are merged exactly. The state holds the variance, not the sum of squares, to avoid
+# drift when the count exceeds the precision of float32.
+
+
+class Running(NamedTuple):
+    """Statistics of all numbers so far, each counted by its weight."""
+
+    seen: jax.Array  # sum of the weights
+    mean: jax.Array
+    variance: jax.Array
+
+
+def empty_statistics() -> Running:
+    """Return the statistics of no numbers."""
+    return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+
+def add_values(running: Running, values: jax.Array, weight: jax.Array) -> Running:
+    """Add values, each counted by its weight of the same shape."""
+    count = jnp.sum(weight)
+    mean = jnp.sum(weight * values) / jnp.maximum(count, 1e-12)
+    variance = jnp.sum(weight * jnp.square(values - mean)) / jnp.maximum(count, 1e-12)
+    share = count / jnp.maximum(running.seen + count, 1e-12)
+    gap = mean - running.mean
+    return Running(
+        running.seen + count,
+        running.mean + share * gap,
+        running.variance + share * (variance - running.variance) + share * (1.0 - share) * jnp.square(gap),
+    )
+
+
+def deviation(running: Running) -> jax.Array:
+    """Return the standard deviation, or 1 while all numbers are equal, as far as float32 tells them apart."""
+    std = jnp.sqrt(running.variance)
+    return jnp.where(std > 1e-6 * jnp.abs(running.mean), std, 1.0)
+
+
+# What PPG and off-policy PPG share: the initial network, reward scaling, the auxiliary phase, distillation, acting.
+#
+# `config` are the hyper-parameters of either. Their states have `network`, `opt_states`, `rewards`, `values`, `step`
+# and `updates`; their stores have the columns `observation`, `mask`, `valid`, `target`, for recurrent networks `first`,
+# `carry` and `value_carry` (a recurrent value network), and in the auxiliary phase `old`.
+#
+# Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `N` decisions to imitate.
+
+PASS_STEPS = 16_384  # steps per network call in a pass over a whole store
+MINIBATCH = 256  # decisions of an update of distillation
+RATE = 3e-3  # initial learning rate of distillation; it decreases linearly to 0
+BLOCK = 4_096  # decisions per network call after distillation
+
+
+class Rewards(NamedTuple):
+    """Statistics of discounted returns, and the current return of every copy [W]."""
+
+    returns: Running
+    sums: jax.Array
+
+
+# Initial state.
+
+
+def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | None = None) -> Any:
+    """Return the user's network or one of the named architecture, with a recurrent unit of this size or None.
+
+    SpecError where there are several rewards, ConfigError where the user's network is recurrent.
+    """
+    one_reward(type(config).__name__, spec)
+    encoder_config = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
+    shape = Shape(config.hidden, config.activation, config.layer_norm, encoder_config)
+    generator = host_generator(key)
+    own = config.network
+    network = phasic.create(config.architecture, generator, spec, shape) if own is None else copied(own(spec, key))
+    if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
+        raise ConfigError(
+            f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported. "
+            "fix: use PPG(recurrent_size=64)"
+        )
+    return network
+
+
+def initial_rewards(config: Any) -> Rewards | None:
+    """Return empty statistics of rewards, or None without reward normalisation."""
+    return Rewards(empty_statistics(), jnp.zeros(config.environments)) if config.reward_normalisation else None
+
+
+def initial_values(config: Any) -> Running | None:
+    """Return empty statistics of value targets, or None without value normalisation."""
+    return empty_statistics() if config.value_normalisation else None
+
+
+# Preparation of a rollout.
+
+
+def scale_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array]:
+    """Divide rewards [C, T] by the running standard deviation of the discounted return, and clip them."""
+    if state.rewards is None:
+        return state, columns["reward"]
+    ended = columns["terminated"] | columns["truncated"]
+    valid = columns["valid"]
+    returns, sums = discounted(state.rewards.sums, columns["reward"], ended, valid, config.reward_discount)
+    running = add_values(state.rewards.returns, returns, valid.astype(jnp.float32))
+    state = state._replace(rewards=Rewards(running, sums))
+    return state, scaled(config, state, columns["reward"])
+
+
+def scaled(config: Any, state: Any, reward: jax.Array) -> jax.Array:
+    """Return rewards of any shape in units of their running standard deviation, clipped."""
+    if state.rewards is None:
+        return reward
+    return jnp.clip(reward / deviation(state.rewards.returns), -config.reward_clip, config.reward_clip)
+
+
+def standardise(values: jax.Array, valid: jax.Array) -> jax.Array:
+    """Return values [C, T] with mean 0 and standard deviation 1 over the valid steps."""
+    mean = jnp.mean(values, where=valid)
+    std = jnp.sqrt(jnp.mean(jnp.square(values - mean), where=valid))
+    return (values - mean) / (std + 1e-8)
+
+
+def value_unit(state: Any) -> jax.Array | float:
+    """Return the scale of the value network's output."""
+    return 1.0 if state.values is None else deviation(state.values)
+
+
+def apply_in_blocks(network: Callable[..., Any], *inputs: Any) -> Any:
+    """Apply a network to all steps of a store, leaves [C, T, ...], in blocks of bounded size."""
+    steps = jax.tree.leaves(inputs)[0].shape[1]
+    return in_blocks(lambda rows: network(*rows), inputs, max(1, PASS_STEPS // steps))
+
+
+def segment_starts(columns: Columns) -> tuple[SegmentStart, ...]:
+    """Return the start of segments for recurrent networks; nothing for feed-forward networks."""
+    if "first" not in columns:
+        return ()
+    value = columns.get("value_carry")
+    return (SegmentStart(columns["first"], columns["carry"][:, 0], None if value is None else value[:, 0]),)
+
+
+def explained_variance(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
+    """Return the share of the targets' variance that values [B, T] explain; 0 where targets do not vary."""
+
+    def variance(values: jax.Array) -> jax.Array:
+        return batch.average(jnp.square(values - batch.average(values)))
+
+    total = variance(target)
+    return jnp.where(total > 1e-8, 1.0 - variance(target - value) / jnp.maximum(total, 1e-8), 0.0)
+
+
+# One step.
+
+
+def gradient_update(
+    config: Any, state: Any, seen: Any, loss: Callable[..., Any], optimiser: str, rate: Any
+) -> tuple[Any, Feedback]:
+    """Do one update on `loss(network, config, seen, unit)` with the named optimiser and the schedule's rate."""
+    rate = rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    opt_state = getattr(state.opt_states, optimiser)
+    update = gradient_step(loss, state.network, opt_state, rate, config, seen, value_unit(state))
+    opt_states = state.opt_states._replace(**{optimiser: update.opt_state})
+    updated = state._replace(network=update.network, opt_states=opt_states, step=state.step + 1)
+    return updated, Feedback({**update.metrics, "learning_rate": rate})
+
+
+# Before and after the auxiliary phase: the old policy, and the divergence from it.
+
+
+def record_old_policy(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+    """Add the policy's distributions over the whole store."""
+    return state, {
+        "old": apply_in_blocks(
+            state.network.policy, columns["observation"], columns.get("mask"), *segment_starts(columns)
+        )
+    }
+
+
+def kl_after(config: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
+    """Return the divergence [C, T] from the old policy over the whole store, after the phase."""
+
+    def one(observation: Observation, mask: jax.Array | None, old: Any, *past: SegmentStart) -> jax.Array:
+        divergence: jax.Array = old.divergence(state.network.policy(observation, mask, *past))
+        return divergence
+
+    divergences = apply_in_blocks(
+        one, columns["observation"], columns.get("mask"), columns["old"], *segment_starts(columns)
+    )
+    return {"clone_kl_after": divergences}
+
+
+def auxiliary_loss(
+    network: Any, config: Any, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return both value errors plus the weighted divergence from the old policy."""
+    data = batch.data
+    target = data["target"] / unit
+    policy, value, auxiliary = network.both_values(data["observation"], data.get("mask"), *segment_starts(data))
+    clone = batch.mean(data["old"].divergence(policy))
+    error = 0.5 * batch.mean(jnp.square(value - target))
+    extra = error if auxiliary is None else 0.5 * batch.mean(jnp.square(auxiliary - target))
+    loss = extra + config.beta_clone * clone + (0.0 if auxiliary is None else error)
+    return loss, {"aux_value_loss": extra, "value_loss": error, "clone_kl": clone}
+
+
+# Distillation: the policy starts as a copy of another policy, by gradient steps on `KL(old, new)` over the full
+# distribution. Values are not trained.
+
+
+def distilled(
+    config: Any, state: Any, target: DistillationTarget, key: jax.Array, updates: int
+) -> tuple[Any, jax.Array]:
+    """Return a new state whose policy imitates the target, and its mean divergence; value networks start untrained."""
+    network, divergence = distil(config, state.network, target, key, updates)
+    return state._replace(network=network), divergence
+
+
+def with_new_episodes(config: Any, state: Any) -> Any:
+    """Return the state for new episodes in all copies: with returns of 0."""
+    if state.rewards is None:
+        return state
+    return state._replace(rewards=state.rewards._replace(sums=jnp.zeros_like(state.rewards.sums)))
+
+
+def clone_loss(network: Any, config: Any, target: DistillationTarget) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the mean divergence from the target to the network's policy."""
+    divergence = jnp.mean(target.old.divergence(network.policy(target.observation, target.mask)))
+    return divergence, {}
+
+
+def distil(
+    config: Any, network: Any, target: DistillationTarget, key: jax.Array, updates: int
+) -> tuple[Any, jax.Array]:
+    """Return the network after `updates` updates on minibatches of the target, and the mean divergence over all."""
+    numbers = jax.tree.map(jnp.float32, config)
+    result: tuple[Any, jax.Array] = _cloned(
+        numbers, network, init_opt_state(config.optimiser, network), target, key, jnp.int32(updates)
+    )
+    return result
+
+
+@eqx.filter_jit
+def _cloned(
+    config: Any, network: Any, opt_state: Any, target: DistillationTarget, key: jax.Array, updates: jax.Array
+) -> Any:
+    arrays, rest = eqx.partition((network, opt_state), eqx.is_array)
+    count = len(jax.tree.leaves(target.observation)[0])
+
+    def one(update: jax.Array, arrays: Any) -> Any:
+        network, opt_state = eqx.combine(arrays, rest)
+        rows = jax.random.randint(jax.random.fold_in(key, update), (MINIBATCH,), 0, count)
+        rate = RATE * linear(update / updates)
+        step = gradient_step(
+            clone_loss, network, opt_state, rate, config, jax.tree.map(lambda leaf: leaf[rows], target)
+        )
+        return eqx.filter((step.network, step.opt_state), eqx.is_array)
+
+    network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, arrays), rest)
+
+    def divergence_of(part: DistillationTarget) -> jax.Array:
+        divergence: jax.Array = part.old.divergence(network.policy(part.observation, part.mask))
+        return divergence
+
+    return network, jnp.mean(in_blocks(divergence_of, target, BLOCK))
+
+
+# The contract.
+
+
+def policy_params(config: Any, state: Any) -> Any:
+    """Return the network."""
+    return state.network
+
+
+def start(config: Any, params: Any, batch: int) -> Any:
+    """Return the policy's initial recurrent state; None for a feed-forward policy."""
+    return params.start(batch) if isinstance(params, Phasic) else None
+
+
+def act(
+    config: Any,
+    params: Any,
+    observation: Observation,
+    *,
+    mask: jax.Array | None = None,
+    carry: Any = None,
+    key: jax.Array | None = None,
+) -> Act:
+    """Return the policy's mode, or a sample with a key."""
+    policy, carry = _policy_step(params, observation, mask, carry)
+    action = policy.mode() if key is None else policy.sample(key)
+    return Act(action, policy.log_probability(action), carry)
+
+
+def distribution(
+    config: Any, params: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+) -> Distribution:
+    """Return the distribution of the sampled policy."""
+    return _policy_step(params, observation, mask, carry)[0]
+
+
+def _policy_step(params: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
+    """Return the sampled policy and the new recurrent state."""
+    if not isinstance(params, Phasic):
+        return params.policy(observation, mask), carry
+    carry = params.start(len(jax.tree.leaves(observation)[0])) if carry is None else carry
+    return params.step(observation, mask, carry)
+
+
+def recipe_of(config: Any, params: Any) -> dict[str, Any]:
+    """Return the acting computation as plain nodes."""
+    carry = start(config, params, 1)
+    return recipe.whole(recipe.likely(params), carry=None if carry is None else carry.shape[1])

@@ -1,0 +1,453 @@
+"""The mapping from the columns of a table to the roles of a log."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from tidelog._files import parse_json, read_text
+from tidelog.data.declared import Declaration, declaration_of
+from tidelog.errors import ConfigError, nearest
+
+Names: TypeAlias = str | Sequence[str]
+Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+_LARGEST = 3.4028234663852886e38  # the largest 32-bit float
+RULES = ("error", "mean+flag", "forward")
+LEAVES = ("numeric", "categorical")
+_SETTINGS = (
+    "actions",
+    "bounds",
+    "atoms",
+    "vocabularies",
+    "missing",
+    "other",
+    "terminations",
+    "reward_unit",
+    "header",
+    "separator",
+    "decimal",
+    "explode",
+    "na_values",
+    "date_format",
+    "reward_values",
+    "reward_weights",
+    "reward_clip",
+    "episode_gap",
+)  # name no columns
+_LONGEST_UNIT = 30
+_LARGEST_FILE = 1 << 26  # bytes of a mapping
+_LARGEST_CODE = 2**31 - 1
+
+
+class TextForm(NamedTuple):
+    """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it.
+
+    `decimal` is the character before the fraction of a number. `explode` names the key of JSON lines whose list of
+    objects has one row each.
+    """
+
+    header: bool = True
+    separator: str | None = None
+    decimal: str = "."
+    explode: str | None = None
+
+
+USUAL_FORM = TextForm()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The column of a table for each role of a log; ConfigError for invalid values.
+
+    `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
+    rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
+    its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
+    or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
+    for several choices at once).
+    `propensity`: the column with the probability of the logged action; or, for an experiment without one, a
+    declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}), "shares" (each action's own
+    share), or {"shares_by": ["village"]} (its share among rows with the same village).
+    `cluster`: groups of dependent episodes (of one person, store or day).
+    `bounds`: `(low, high)`, numbers or one per dimension. `atoms`: values of continuous actions that the logger took
+    with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
+    `terminations="ignore"`: the task has a fixed length, and
+    terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
+    names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
+    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
+    these. `other`: labels of observations in fewer rows than this become one label, "other", which also stands for
+    labels that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit
+    of rewards, such as "EUR", which verdicts and reports show.
+
+    `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
+    the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
+    file are written as `1.234,5`. `explode`: the key of JSON lines that holds a list of objects; each is a row, with
+    the other keys of its line. `na_values`: texts
+    that mean an empty cell in every column, such as "?". `drop_rows_without`: columns; rows in which one of them is
+    empty are left out, and the report counts them. `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
+    `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
+    the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
+    in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
+    cluster.
+
+    Example:
+        >>> columns = tl.Columns(
+        ...     episode="patient",
+        ...     observation=["severity"],
+        ...     action="dose",
+        ...     reward="score",
+        ...     terminated=True,
+        ... )
+        >>> table = {"patient": [7, 7, 8], "severity": [3, 2, 4], "dose": ["low", "high", "low"], "score": [0, 1, 0]}
+        >>> tl.read_log(pl.DataFrame(table), columns).spec.action.names
+        ('high', 'low')
+    """
+
+    observation: Names
+    action: Names
+    reward: Names | None
+    episode: str | None = None
+    step: str | None = None
+    terminated: str | bool | None = None
+    truncated: str | None = None
+    propensity: str | float | Mapping[str, Any] | tuple[tuple[str, Any], ...] | None = None
+    action_mask: Names | None = None
+    next_action_mask: Names | None = None
+    next_observation: Names | None = None
+    weight: str | None = None
+    time: str | None = None
+    cluster: str | None = None
+    actions: int | Sequence[int] | None = None
+    bounds: Sequence[Any] | None = None
+    atoms: float | Sequence[float] = ()
+    categorical: Names = ()
+    image: Names = ()
+    vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
+    extra: Names = ()
+    missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
+    other: int | Mapping[str, int] | tuple[tuple[str, int], ...] = 0
+    terminations: str = "stop"
+    reward_unit: str | None = None
+    header: bool = True
+    separator: str | None = None
+    decimal: str = "."
+    explode: str | None = None
+    na_values: Names = ()
+    drop_rows_without: Names = ()
+    date_format: str | None = None
+    reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
+    reward_weights: Sequence[float] | None = None
+    reward_clip: Sequence[float] | None = None
+    episode_gap: float | None = None
+
+    def __new__(cls, **options: Any) -> Columns:
+        """Refuse unknown names before the fields are set."""
+        _refuse_unknown(options, [field.name for field in fields(cls)], "Columns")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name in ("observation", "action"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"{name} is not set. fix: name a column of the log")
+        for field in fields(self):
+            value = frozen(getattr(self, field.name))
+            if field.name != "propensity" or declaration_of(value) is None:
+                _check_names(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+        observed = names(self.observation)
+        if not isinstance(self.missing, str):
+            _pairs("missing", self.missing, str)
+            _refuse_unused("missing", dict(self.missing), observed)
+        for rule in self.rules.values():
+            _one_of("missing", rule, RULES)
+        self._check_other(observed)
+        _pairs("vocabularies", self.vocabularies, tuple)
+        _refuse_unused("vocabularies", self.vocabulary_of, [*observed, *names(self.action)])
+        for name, words in self.vocabulary_of.items():
+            if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
+                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}: expected different texts, at least one")
+        _refuse_unused("image", names(self.image), observed)
+        for name in names(self.image):
+            if name in LEAVES:
+                raise ConfigError(f"image column '{name}': this name is reserved for a leaf. fix: rename the column")
+        _one_of("terminations", self.terminations, ("stop", "ignore"))
+        declared_actions(self.actions, self.bounds)
+        object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
+        object.__setattr__(self, "atoms", declared_atoms(self.atoms))
+        self._check_reading()
+        self._check_rewards()
+        if self.reward_unit is not None and self.reward is None:
+            raise ConfigError(
+                f"reward_unit = {self.reward_unit!r} is set without reward. fix: name the column of rewards, or leave "
+                "the unit out"
+            )
+        if self.next_action_mask is not None and self.action_mask is None:
+            raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
+        following = names(self.next_observation)
+        if following and len(following) != len(observed):
+            raise ConfigError(
+                f"next_observation names {len(following)} columns, observation {len(observed)}: "
+                "expected equally many. fix: name the next column of each observation column, in the same order"
+            )
+
+    def _check_other(self, observed: list[str]) -> None:
+        """ConfigError for numbers of rows that are none, for other columns, and for columns with declared labels."""
+        named = self.other if isinstance(self.other, tuple) else (("", self.other),)
+        if not all(isinstance(pair, tuple) and len(pair) == 2 and _is_count(pair[1]) for pair in named):
+            raise ConfigError(
+                f"other = {self.other!r}: expected a whole number of rows, or columns mapped to numbers of rows. fix: "
+                'write other = 10, or other = { "ward" = 10 }'
+            )
+        if isinstance(self.other, tuple):
+            _refuse_unused("other", [str(name) for name, _ in named], observed)
+            both = [name for name, _ in named if name in dict(self.vocabularies)]
+            if both:
+                raise ConfigError(f"other and vocabularies both name '{both[0]}'. fix: name it in one of them")
+
+    def rows_of_a_label(self, name: str) -> int:
+        """The number of rows below which a label of a column becomes `other`; 0 for none."""
+        if name in self.vocabulary_of:
+            return 0
+        return self.other if isinstance(self.other, int) else dict(self.other).get(name, 0)
+
+    @property
+    def text_form(self) -> TextForm:
+        """How text files are divided into rows and fields."""
+        return TextForm(self.header, self.separator, self.decimal, self.explode)
+
+    @property
+    def declared(self) -> Declaration | None:
+        """How the decisions were drawn, if no column says it."""
+        return declaration_of(self.propensity)
+
+    @property
+    def recorded(self) -> str | None:
+        """The column of recorded propensities."""
+        return self.propensity if self.declared is None and isinstance(self.propensity, str) else None
+
+    def _check_reading(self) -> None:
+        if not isinstance(self.header, bool):
+            raise ConfigError(f"header = {self.header!r}: expected true or false")
+        one = self.separator
+        if one is not None and not (isinstance(one, str) and len(one) == 1 and one.isascii() and one not in '"\r\n'):
+            raise ConfigError(f'separator = {one!r}: expected one character, such as ";". fix: write it as in the file')
+        _one_of("decimal", self.decimal, (".", ","))
+        if self.explode is not None and not (isinstance(self.explode, str) and self.explode):
+            raise ConfigError(f"explode = {self.explode!r}: expected the name of one key of the JSON lines")
+        if isinstance(self.na_values, str):
+            object.__setattr__(self, "na_values", (self.na_values,))
+        if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
+            raise ConfigError(f'na_values = {self.na_values!r}: expected texts. fix: write them as in ["?", "-999"]')
+        if self.episode_gap is not None:
+            if not _is_number(self.episode_gap) or self.episode_gap <= 0:
+                raise ConfigError(f"episode_gap = {self.episode_gap!r}: expected a number above 0")
+            if self.episode is None or self.time is None:
+                raise ConfigError("episode_gap is set without episode and time. fix: name both columns, or drop it")
+        if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
+            raise ConfigError(f'date_format = {self.date_format!r}: expected a format such as "%d.%m.%Y %H:%M"')
+
+    def _check_rewards(self) -> None:
+        """ConfigError for values, weights or limits of rewards that are no finite numbers, or that fit no column."""
+        for field in ("reward_values", "reward_weights", "reward_clip"):
+            value = getattr(self, field)
+            if value not in (None, ()) and self.reward is None:
+                raise ConfigError(f"{field} is set without reward. fix: name the column of rewards, or drop {field}")
+        if isinstance(self.reward_values, tuple) and all(isinstance(one, tuple) for one in self.reward_values):
+            numbers = [one[1] for one in self.reward_values if len(one) == 2]
+        else:
+            numbers = [math.nan]
+        weights = [] if self.reward_weights is None else self.reward_weights
+        limits = (0.0, 0.0) if self.reward_clip is None else self.reward_clip
+        for field, several in (("reward_values", numbers), ("reward_weights", weights), ("reward_clip", limits)):
+            if not isinstance(several, Sequence) or not all(_is_number(one) for one in several):
+                raise ConfigError(f"{field} = {getattr(self, field)!r}: expected finite numbers")
+        if self.reward_weights is not None and len(weights) != len(names(self.reward)):
+            raise ConfigError(
+                f"reward_weights has {len(weights)} numbers, reward {len(names(self.reward))} columns: expected one "
+                "weight for each column"
+            )
+        if len(limits) != 2 or not limits[0] <= limits[1]:
+            raise ConfigError(f"reward_clip = {self.reward_clip!r}: expected (low, high) with low <= high")
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Observation column -> the rule for its empty cells."""
+        observed = names(self.observation)
+        if isinstance(self.missing, str):
+            return dict.fromkeys(observed, self.missing)
+        return dict.fromkeys(observed, "error") | dict(self.missing)
+
+    @cached_property
+    def categorical_names(self) -> frozenset[str]:
+        """The columns that are declared as categorical."""
+        return frozenset(names(self.categorical))
+
+    @cached_property
+    def vocabulary_of(self) -> dict[str, tuple[str, ...]]:
+        """Column -> its declared vocabulary."""
+        return {name: tuple(words) for name, words in dict(self.vocabularies).items()}
+
+    @classmethod
+    def of(cls, columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
+        """Build a mapping from a mapping, a dictionary, or the path of a TOML or JSON file."""
+        if isinstance(columns, Columns):
+            return columns
+        return cls.from_mapping(columns) if isinstance(columns, Mapping) else cls.from_file(columns)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Columns:
+        """Read a mapping from a TOML or JSON file; ConfigError if it is unreadable or holds an unknown key."""
+        path = Path(path)
+        try:
+            text = read_text(path, _LARGEST_FILE)
+            data = parse_json(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"there is no mapping {path}. fix: `tidelog data inspect --data LOG --write {path}` proposes one"
+            ) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
+        if not isinstance(data, dict):
+            raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
+        return cls.from_mapping(data, str(path))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "the mapping") -> Columns:
+        """Build from keys and values; ConfigError names unknown and missing keys."""
+        _refuse_unknown(data, [field.name for field in fields(cls)], source)
+        missing = [key for key in ("observation", "action") if key not in data]
+        if missing:
+            raise ConfigError(f"{source}: {' and '.join(missing)} is not set. fix: name a column of the log")
+        return cls(**{"reward": None, **data})
+
+    def used(self) -> dict[str, list[str]]:
+        """Role -> the names of the columns it reads."""
+        roles = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.declared is not None:
+            roles["propensity"] = self.declared.by or ()
+        named = {
+            role: names(value)
+            for role, value in roles.items()
+            if role not in (*_SETTINGS, "categorical", "image") and value is not True
+        }
+        return {role: columns for role, columns in named.items() if columns}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_CODE
+
+
+def names(value: Names | bool | None) -> list[str]:
+    """One name, several names or None as a list."""
+    if value is None or isinstance(value, bool):
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None, Bounds | None]:
+    """Check the declared `actions` and `bounds`; return the sizes, and (low, high) of equal length."""
+    if actions is not None and bounds is not None:
+        raise ConfigError(
+            "actions and bounds are both set: actions counts discrete choices, bounds limit continuous actions. "
+            "fix: set only one of them"
+        )
+    sizes = None
+    if actions is not None:
+        listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
+        if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
+            raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
+        sizes = tuple(listed)
+        if max(sizes) > _LARGEST_CODE:
+            raise ConfigError(f"actions = {actions!r}: expected at most {_LARGEST_CODE:,}. fix: count the actions")
+    if bounds is None:
+        return sizes, None
+    try:
+        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # arrays, as in a Box
+        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"bounds = {bounds!r}: expected (low, high), each a number or one per dimension") from error
+    size = max(len(low), len(high))
+    low, high = (end * size if len(end) == 1 else end for end in (low, high))
+    ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
+    if len(low) != len(high) or not ordered:
+        raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
+    return sizes, (low, high)
+
+
+def declared_atoms(atoms: Any) -> tuple[float, ...]:
+    """Check the declared values of continuous actions with a probability of their own; one number or several."""
+    plain = atoms.tolist() if hasattr(atoms, "tolist") else atoms
+    listed = (plain,) if _is_number(plain) else tuple(plain) if isinstance(plain, Sequence) else (None,)
+    if isinstance(plain, str) or not all(_is_number(one) for one in listed):
+        raise ConfigError(f"atoms = {atoms!r}: expected finite numbers. fix: write them as in [0.0]")
+    return tuple(sorted({float(one) for one in listed if one is not None}))
+
+
+def declared_unit(unit: Any) -> str | None:
+    """Check the declared unit of rewards, a short text on one line; None if there is none."""
+    if unit is None:
+        return None
+    if not isinstance(unit, str) or not unit.strip() or len(unit) > _LONGEST_UNIT or not unit.isprintable():
+        raise ConfigError(
+            f"reward_unit = {unit!r}: expected a text of 1 to {_LONGEST_UNIT} characters on one line. fix: write a "
+            'short unit, such as "EUR", or leave it out'
+        )
+    return unit.strip()
+
+
+def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:
+    unknown = [str(key) for key in options if key not in known]
+    if unknown:
+        message = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
+        raise ConfigError(f"{source}: {message}")
+
+
+def frozen(value: Any) -> Any:
+    """Convert lists and mappings to tuples, which compare by value and can be hashed."""
+    if isinstance(value, Mapping):
+        return tuple(sorted(((name, frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _pairs(field: str, value: Any, kind: type) -> None:
+    fits = isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], kind)
+        for pair in value
+    )
+    if not fits:
+        raise ConfigError(f"{field} = {value!r}: expected columns mapped to {'lists' if kind is tuple else 'rules'}")
+
+
+def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None:
+    used = frozenset(known)
+    for name in columns:
+        if name not in used:
+            raise ConfigError(f"{field} names '{name}', which the mapping does not use; {nearest(name, known)}")
+
+
+def _check_names(field: str, value: Any) -> None:
+    if field in _SETTINGS or value is None:
+        return
+    if field == "terminated" and value is True:
+        return
+    listed = [value] if isinstance(value, str) else value
+    several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
+    if not (several or field in ("categorical", "image", "extra", "drop_rows_without") or isinstance(value, str)):
+        raise ConfigError(f"{field} = {value!r}: expected the name of one column")
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError(f"{field} = {value!r}: expected a column or a list of columns")
+    if several and not listed:
+        raise ConfigError(f"{field} = {value!r}: expected at least one column")
+
+
+def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{field} = {value!r} is unknown: {nearest(str(value), known)}")

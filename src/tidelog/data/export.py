@@ -1,0 +1,473 @@
+"""Export a log: as arrays, as an npz file, as a Parquet table with its mapping, or as a Minari data set."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidelog._files import stream_to, write_file
+from tidelog._text import count_of
+from tidelog.data.declared import SHARES_BY, DeclaredPropensities
+from tidelog.data.log_columns import LogColumns
+from tidelog.data.raw import Values
+from tidelog.errors import LogError, SpecError
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
+
+if TYPE_CHECKING:
+    import gymnasium
+    import polars as pl
+
+
+ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
+INFOS = ("propensity", "weight", "cluster")  # in Minari's infos
+
+
+def to_arrays(log: LogColumns) -> dict[str, Any]:
+    """The arguments of `Log.from_arrays` that give the same columns, without column names and vocabularies."""
+    transitions = log.transitions
+    ends = np.append(log.episode[1:] != log.episode[:-1], True)
+    followed = transitions.followed
+    arrays: dict[str, Any] = {"observation": transitions.observation, "action": log.action, "reward": log.reward}
+    if followed[ends].any():
+        arrays["next_observation"] = transitions.next_observation
+        if not followed[ends].all():
+            arrays["followed"] = followed
+    if log.action_mask is not None:
+        arrays |= {"action_mask": transitions.mask, "next_action_mask": transitions.next_mask}
+    space = log.spec.action
+    if isinstance(space, Continuous):
+        arrays["bounds"] = [list(space.low), list(space.high)]
+    else:
+        arrays["actions"] = space.n if isinstance(space, Discrete) else list(space.sizes)
+    arrays |= {"terminated": log.terminated, "truncated": log.truncated, "episode": log.episode_ids[log.episode]}
+    arrays |= {name: getattr(log, name) for name in ONE_BY_ONE if getattr(log, name) is not None}
+    if log.declared is not None:
+        arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
+    arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
+    return arrays | ({"extra": log.extra} if log.extra else {})
+
+
+def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None:
+    """Write `to_arrays` to a file that `read_npz` reads; LogError if it exists, or if the log has extra columns."""
+    path = _free(path, overwrite)
+    arrays = to_arrays(log)
+    if "extra" in arrays:
+        raise LogError(
+            f"an npz file does not support extra columns ({', '.join(log.extra)}). fix: save the log as a folder"
+        )
+    if log.declared is not None:
+        raise LogError(
+            "an npz file does not support declared propensities. fix: save the log as a folder, or write it to Parquet"
+        )
+    flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
+    for role in ("observation", "next_observation"):
+        flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
+
+    def save(aside: Path) -> None:
+        with stream_to(aside) as stream:
+            np.savez(stream, allow_pickle=False, **flat)
+
+    write_file(path, save, LogError)
+
+
+def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Path:
+    """Write a table and, next to it, the mapping that reads it; return the path of the mapping.
+
+    Rows are in episode order. `next_...` columns hold the observation after the last row of an episode and are empty
+    elsewhere, where the next row holds it. Flagged fills become empty cells again. LogError for image observations.
+    """
+    pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
+    if pictures:
+        raise LogError(
+            f"a table does not support images ('{pictures[0]}'). fix: save the log as a folder, or write it to Minari"
+        )
+    path = _free(path, overwrite)
+    mapping_path = _free(path.with_suffix(".toml"), overwrite)
+    sheet = _Sheet(log)
+    lines = "\n".join(f"{key} = {toml_text(value)}" for key, value in sheet.mapping.items())
+    write_file(path, sheet.write, LogError)  # before the mapping: it needs more room
+    write_file(mapping_path, f"# how tidelog reads {path.name}\n{lines}\n".encode(), LogError)
+    return mapping_path
+
+
+def _declaration(
+    log: LogColumns, declared: DeclaredPropensities, labels: Sequence[str], name_of: Callable[[Values], Any]
+) -> Any:
+    """What `propensity` declares: shares, shares by what `name_of` makes of the strata, or probabilities.
+
+    `labels` are those of the actions, () for their numbers.
+    """
+    if log.stratum is not None:
+        return {SHARES_BY: name_of(log.stratum)}
+    if declared.probabilities is None:
+        return {SHARES_BY: []}
+    return dict(zip(labels or map(str, range(len(declared.probabilities))), declared.probabilities, strict=True))
+
+
+class _Sheet:
+    """The columns and the mapping of a log during export."""
+
+    def __init__(self, log: LogColumns) -> None:
+        self.log = log
+        self.columns: dict[str, Any] = {}
+        self.mapping: dict[str, Any] = {"episode": self.add("episode", log.episode_ids[log.episode])}
+        self.mapping["step"] = self.add("step", log.step)
+        ends = np.append(log.episode[1:] != log.episode[:-1], True)
+        self.after = np.flatnonzero(ends & (log.next_position > log.position))
+        for name, leaf in log.spec.observation.items():
+            self._leaf(name, leaf)
+        self._action()
+        self.mapping |= {"atoms": list(log.atoms)} if log.atoms else {}
+        if log.reward is not None:
+            self.mapping["reward"] = self._wide("reward", log.reward)
+            self.mapping |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+        self.mapping["terminated"] = self.add("terminated", log.terminated)
+        self.mapping["truncated"] = self.add("truncated", log.truncated)
+        self.mapping |= {
+            name: self.add(name, getattr(log, name))
+            for name in ONE_BY_ONE
+            if getattr(log, name) is not None and not (name == "propensity" and log.declared)
+        }
+        if log.declared is not None:
+            labels = getattr(log.spec.action, "names", ())
+            self.mapping["propensity"] = _declaration(
+                log, log.declared, labels, lambda stratum: [self.add("stratum", stratum)]
+            )
+        self._masks()
+        if log.extra:
+            self.mapping["extra"] = [self._extra(name, values) for name, values in log.extra.items()]
+
+    def write(self, path: Path) -> None:
+        """Write the table."""
+        import polars as pl
+
+        with stream_to(path) as stream:
+            pl.DataFrame(self.columns).write_parquet(stream)
+
+    def add(self, name: str, values: Any) -> str:
+        """Add a column under this name, with underscores appended if the name is used."""
+        while name in self.columns:
+            name += "_"
+        self.columns[name] = values
+        return name
+
+    def _extra(self, name: str, values: Values) -> str:
+        """Add an extra column; it replaces an observation column of the same name and content."""
+        import polars as pl
+
+        if name in self.columns:
+            existing, added = pl.Series(self.columns[name]), pl.Series(values)
+            if added.cast(existing.dtype, strict=False).equals(existing):
+                del self.columns[name]
+        return self.add(name, values)
+
+    def _wide(self, name: str, values: Values) -> str | list[str]:
+        if values.ndim == 1:
+            return self.add(name, values)
+        return [self.add(f"{name}_{place}", values[:, place]) for place in range(values.shape[1])]
+
+    def _leaf(self, name: str, leaf: Vector | Codes | Image) -> None:
+        """Add a table column for each column of a leaf, and one for its next observation."""
+        stored = self.log.observation[name]
+        labels = column_labels(name, leaf, stored.shape[1])
+        for place, label in enumerate(labels):
+            flag = None
+            if isinstance(leaf, Vector):
+                if label.endswith(" missing") and label.removesuffix(" missing") in labels:
+                    continue  # a flag, which the reader adds again
+                flag = labels.index(f"{label} missing") if f"{label} missing" in labels else None
+            to_series = self._to_series(leaf, place)
+            column = self.add(label, to_series(stored[self.log.position, place], self._flagged(stored, flag, False)))
+            self.mapping.setdefault("observation", []).append(column)
+            if len(self.after):
+                later = to_series(stored[self.log.next_position[self.after], place], self._flagged(stored, flag, True))
+                self.mapping.setdefault("next_observation", []).append(
+                    self.add(f"next_{label}", self._at_last_rows(later))
+                )
+            if flag is not None:
+                self.mapping.setdefault("missing", {})[column] = "mean+flag"
+            if isinstance(leaf, Codes):
+                words = _words(leaf, place)
+                self.mapping.setdefault("vocabularies", {})[column] = [word for word in words if word]
+                if "" in words:
+                    self.mapping.setdefault("missing", {})[column] = "mean+flag"
+
+    def _flagged(self, stored: Values, flag: int | None, later: bool) -> Values | None:
+        where = self.log.next_position[self.after] if later else self.log.position
+        return None if flag is None else stored[where, flag] == 1
+
+    def _to_series(self, leaf: Vector | Codes | Image, place: int) -> Callable[[Values, Values | None], pl.Series]:
+        """A function from values of one column to a table column: labels for codes, empty cells for filled values."""
+        import polars as pl
+
+        def to_series(values: Values, absent: Values | None) -> pl.Series:
+            if isinstance(leaf, Codes):
+                words = pl.Series([word or None for word in _words(leaf, place)], dtype=pl.String)
+                return words.gather(values)
+            series = pl.Series(np.ascontiguousarray(values))
+            return series if absent is None else series.set(pl.Series(absent), None)
+
+        return to_series
+
+    def _at_last_rows(self, later: pl.Series) -> pl.Series:
+        """The observations after last rows as a column that is empty elsewhere."""
+        import polars as pl
+
+        places = np.full(self.log.steps, -1)
+        places[self.after] = np.arange(len(self.after))
+        rows = pl.Series(places)
+        return later.gather(rows.set(rows < 0, None))
+
+    def _action(self) -> None:
+        space, action = self.log.spec.action, self.log.action
+        if isinstance(space, Discrete):
+            import polars as pl
+
+            values = pl.Series(space.names).gather(action) if space.names else action
+            self.mapping["action"] = self.add("action", values)
+            if space.names:
+                self.mapping.setdefault("vocabularies", {})[self.mapping["action"]] = list(space.names)
+            else:
+                self.mapping["actions"] = space.n
+        elif isinstance(space, MultiDiscrete):
+            self.mapping |= {"action": self._wide("action", action), "actions": list(space.sizes)}
+        else:
+            names = space.names or (
+                [f"action_{place}" for place in range(space.size)] if space.size > 1 else ["action"]
+            )
+            self.mapping["action"] = [self.add(name, action[:, place]) for place, name in enumerate(names)]
+            self.mapping["bounds"] = [list(space.low), list(space.high)]
+
+    def _masks(self) -> None:
+        mask = self.log.action_mask
+        if mask is None:
+            return
+        import polars as pl
+
+        self.mapping["action_mask"] = self.add("action_mask", _lists(mask[self.log.position]))
+        if len(self.after):
+            later = self._at_last_rows(_lists(mask[self.log.next_position[self.after]]))
+            self.mapping["next_action_mask"] = self.add("next_action_mask", later.cast(pl.List(pl.UInt8)))
+
+
+def _lists(mask: Values) -> pl.Series:
+    import polars as pl
+
+    return pl.Series(np.ascontiguousarray(mask, np.uint8), dtype=pl.Array(pl.UInt8, mask.shape[1])).arr.to_list()
+
+
+def column_labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[str]:
+    """The table columns of a leaf: the log's names, or the leaf's name, numbered if there are several columns."""
+    named = () if isinstance(leaf, Image) else leaf.names
+    return list(named) or ([f"{name}_{place}" for place in range(width)] if width > 1 else [name])
+
+
+def _words(leaf: Codes, place: int) -> tuple[str, ...]:
+    """The vocabulary of a column; its codes as text if it has none."""
+    return (leaf.vocabularies and leaf.vocabularies[place]) or tuple(map(str, range(leaf.sizes[place])))
+
+
+def toml_text(value: Any) -> str:
+    """Return a value as TOML: text, numbers, lists and tables of these."""
+    if isinstance(value, Mapping):
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_text(one)}" for key, one in value.items())
+            + " }"
+        )
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_text, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _free(path: str | Path, overwrite: bool) -> Path:
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True (--overwrite) to replace it")
+    if not path.parent.is_dir():
+        raise LogError(f"{path} cannot be written: the folder {path.parent} does not exist")
+    return path
+
+
+def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None:
+    """Write a data set under Minari's folder; LogError if it exists, or a truncated episode has no final observation.
+
+    A terminated episode with an unknown final observation repeats its last one. Masks, propensities, weights and
+    clusters are stored in `infos`, declared propensities as numbers; episode names, times, extra columns and the unit
+    of rewards are not stored.
+    """
+    import minari
+
+    if log.reward is None:
+        raise LogError("the log has no rewards: Minari needs them. fix: write the log to Parquet", log.report)
+    last = log.starts[1:] - 1
+    unknown = ~log.terminated[last] & (log.next_position[last] == log.position[last])
+    if unknown.any():
+        raise LogError(
+            f"no final observation is known of {count_of(int(unknown.sum()), 'truncated episode')}: Minari needs one "
+            "more observation than steps. fix: write the log to Parquet, or add next observations",
+            log.report,
+        )
+    try:
+        if dataset_id in minari.list_local_datasets():
+            if not overwrite:
+                raise LogError(
+                    f"the Minari data set {dataset_id} exists. fix: choose another id, or overwrite=True (--overwrite)"
+                )
+            minari.delete_dataset(dataset_id)
+        try:
+            _write_minari(log, dataset_id)
+        except (OSError, ValueError):
+            shutil.rmtree(minari.storage.get_dataset_path(dataset_id), ignore_errors=True)
+            raise
+    except (OSError, ValueError) as error:
+        raise LogError(f"the Minari data set {dataset_id} cannot be written: {error}") from error
+
+
+def _write_minari(log: LogColumns, dataset_id: str) -> None:
+    """Write through Minari's storage, which keeps images unchanged and needs no environment."""
+    import minari
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.dataset.minari_storage import MinariStorage
+    from minari.namespace import create_namespace, list_local_namespaces
+    from minari.storage import get_dataset_path
+
+    namespace = parse_dataset_id(dataset_id)[0]
+    if namespace is not None and namespace not in list_local_namespaces():
+        create_namespace(namespace)
+    folder = get_dataset_path(dataset_id) / "data"
+    folder.mkdir(parents=True)
+    storage = MinariStorage.new(
+        folder,
+        observation_space=_space(_nested({name: _leaf_space(leaf) for name, leaf in log.spec.observation.items()})),
+        action_space=_action_space(log),
+        jpeg_encoding=False,
+    )
+    described = {"description": f"written by tidelog from {log.report.source}", "minari_version": minari.__version__}
+    storage.update_metadata({"dataset_id": dataset_id, **described})
+    storage.update_episodes(_buffers(log))
+
+
+def _buffers(log: LogColumns) -> Iterator[Any]:
+    from minari.data_collector import EpisodeBuffer
+
+    for place, (first, after) in enumerate(zip(log.starts[:-1], log.starts[1:], strict=True)):
+        rows = slice(int(first), int(after))
+        stored = np.append(log.position[rows], log.next_position[after - 1])
+        infos = {name: getattr(log, name)[rows] for name in INFOS if getattr(log, name) is not None}
+        if log.action_mask is not None:
+            infos["action_mask"] = log.action_mask[stored]
+        yield EpisodeBuffer(
+            id=place,
+            observations=_nested({name: leaf[stored] for name, leaf in log.observation.items()}),
+            actions=log.action[rows],
+            rewards=None if log.reward is None else log.reward[rows],
+            terminations=log.terminated[rows],
+            truncations=log.truncated[rows],
+            infos=infos or None,
+        )
+
+
+def _nested(leaves: Mapping[str, Values]) -> Any:
+    """The single leaf `observation` itself, or nested dictionaries by the parts of the leaf names."""
+    if list(leaves) == ["observation"]:
+        return leaves["observation"]
+    nested: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *outer, inner = name.split("/")
+        place = nested
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[inner] = leaf
+    return nested
+
+
+def _space(nested: Any) -> gymnasium.Space[Any]:
+    import gymnasium
+
+    if isinstance(nested, dict):
+        return gymnasium.spaces.Dict({name: _space(inner) for name, inner in nested.items()})
+    space: gymnasium.Space[Any] = nested
+    return space
+
+
+def _leaf_space(leaf: Leaf) -> Any:
+    from gymnasium import spaces
+
+    if isinstance(leaf, Image):
+        return spaces.Box(0, 255, (leaf.height, leaf.width, leaf.channels), np.uint8)
+    if isinstance(leaf, Codes):
+        return spaces.MultiDiscrete(list(leaf.sizes))
+    return spaces.Box(-np.inf, np.inf, (leaf.size,), np.float32)
+
+
+def _action_space(log: LogColumns) -> Any:
+    from gymnasium import spaces
+
+    space = log.spec.action
+    if isinstance(space, Discrete):
+        return spaces.Discrete(space.n)
+    if isinstance(space, Continuous):
+        return spaces.Box(np.asarray(space.low, np.float32), np.asarray(space.high, np.float32), dtype=np.float32)
+    return spaces.MultiDiscrete(list(space.sizes))
+
+
+# Observations as a table of features: the columns of the source in its own units and labels.
+#
+# Letters: `B` rows, `C` columns.
+
+
+def feature_table(spec: Spec, leaves: Mapping[str, Values]) -> pl.DataFrame:
+    """Return the raw columns [B, C] of observations by leaf, in the order of the spec; SpecError for a picture.
+
+    Numbers are float64, missing ones NaN instead of their fill. Codes with labels are text, or whole numbers if every
+    label is one; codes without labels are whole numbers. The numbers of a column of lists are `name_0`, `name_1`, ...,
+    because XGBoost and LightGBM refuse brackets in names.
+    """
+    import polars as pl
+
+    columns: dict[str, Any] = {}
+    for name, leaf in spec.observation.items():
+        if isinstance(leaf, Image):
+            raise SpecError(
+                f"observation '{name}' is a picture, expected columns of a table. fix: pass an object with "
+                "probabilities(observation, mask), which is given the picture as an array"
+            )
+        for label, values in _columns(name, leaf, np.asarray(leaves[name])):
+            while label in columns:
+                label += "_"
+            columns[label] = values
+    return pl.DataFrame(columns)
+
+
+def _columns(name: str, leaf: Leaf, values: Values) -> list[tuple[str, Values]]:
+    """Return the columns of a leaf with their labels, without the flags of filled values."""
+    labels = column_labels(name, leaf, values.shape[1])
+    listed = {label: f"{base}_{place}" for base, several in lists_among(labels).items()
+              for place, label in enumerate(several) if f"{base}_{place}" not in labels}  # fmt: skip
+    labels = [listed.get(label, label) for label in labels]
+    if isinstance(leaf, Codes):
+        return [(label, _labelled(leaf, place, values[:, place])) for place, label in enumerate(labels)]
+    fills = leaf.fills if isinstance(leaf, Vector) else ()
+    flags = {f"{filled} missing": listed.get(filled, filled) for filled, _ in fills}
+    columns = {label: values[:, place].astype(np.float64) for place, label in enumerate(labels) if label not in flags}
+    for flag, filled in flags.items():
+        if flag in labels:
+            columns[filled][values[:, labels.index(flag)] != 0.0] = np.nan
+    return list(columns.items())
+
+
+def _labelled(leaf: Codes, place: int, codes: Values) -> Values:
+    """Return the labels of codes [B], as whole numbers if every label is one."""
+    words = leaf.vocabularies[place] if leaf.vocabularies else ()
+    if not words:
+        return codes.astype(np.int64)
+    whole = all(word.lstrip("-").isdecimal() and len(word) < 19 and str(int(word)) == word for word in words)
+    labels = np.asarray([int(word) for word in words]) if whole else np.asarray(words, object)
+    return np.asarray(labels[codes])

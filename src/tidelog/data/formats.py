@@ -1,0 +1,1133 @@
+"""Formats of others: npz, D4RL and OGBench, Minari, ReAgent, robomimic."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import polars as pl
+
+from tidelog._files import check_regular, open_regular, parse_json, read_regular
+from tidelog._machine import shortage
+from tidelog._text import count_of
+from tidelog.data.checks import CODES_FIX, differences, most_codes
+from tidelog.data.columns import Columns
+from tidelog.data.log_columns import holds_objects, read_array
+from tidelog.data.parse import MOST_PIXELS, ROLES, Table, from_arrays, from_table
+from tidelog.data.raw import (
+    ENDS,
+    OGBENCH_MASKS,
+    TERMINATIONS,
+    Finding,
+    RawLog,
+    Values,
+    conversion_note,
+    is_end,
+    refuse_unread_ends,
+    termination_name,
+    truncations,
+    unread_note,
+    unreadable,
+)
+from tidelog.data.text import read_objects
+from tidelog.errors import nearest
+
+# The data sets of an HDF5 file, all in the file itself.
+#
+# HDF5 can name other files: by external and soft links, by external storage and by virtual data sets. A reader that
+# follows them returns whatever file the path names.
+
+_COPIES = 3  # of the arrays in memory while a log is built
+
+
+def own_datasets(file: Any) -> dict[str, Any]:
+    """The data sets of a file by their path, as h5py's low-level objects, which are opened several times faster.
+
+    OSError if a link or a data set leads out of its group, or a group appears twice.
+    """
+    from h5py import h5d, h5g, h5l, h5o
+
+    links: list[tuple[bytes, int]] = []
+    file.id.links.visit(lambda name, link: links.append((name, link.type)), info=True)
+    found: dict[str, Any] = {}
+    for encoded, kind in links:
+        name = encoded.decode("utf-8", "replace")
+        if kind != h5l.TYPE_HARD:
+            which = "an external" if kind == h5l.TYPE_EXTERNAL else "a soft"
+            raise OSError(f"'{name}' is {which} link: expected contents in the file itself")
+        member = h5o.open(file.id, encoded)
+        if isinstance(member, h5g.GroupID) and h5o.get_info(member).rc > 1:
+            raise OSError(f"the group '{name}' contains itself or appears twice")
+        if isinstance(member, h5d.DatasetID):
+            plan = member.get_create_plist()
+            layout = plan.get_layout()
+            if layout == h5d.VIRTUAL or (layout == h5d.CONTIGUOUS and plan.get_external_count()):
+                raise OSError(
+                    f"'{name}' is a virtual data set or stored in another file: expected contents in the file"
+                )
+            found[name] = member
+    return found
+
+
+def check_memory(datasets: Iterable[Any]) -> None:
+    """Raise OSError if the declared sizes of data sets exceed the memory that is available."""
+    problem = shortage(_COPIES * sum(math.prod(one.shape or ()) * one.dtype.itemsize for one in datasets))
+    if problem is not None:
+        raise OSError(problem)
+
+
+# Read files of arrays: npz archives with the names of `Log.from_arrays`, D4RL's HDF5 and OGBench's npz.
+#
+# D4RL, in HDF5 or npz: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: one
+# of three layouts.
+#
+# | layout | detected by | contents |
+# |---|---|---|
+# | as downloaded | neither of the following | T + 1 rows per episode; the last is an observation without a decision |
+# | compact | `valids` | the same, with `valids` 0 on the last row and `terminals` 1 on the last two |
+# | regular | `next_observations` | T rows per episode |
+#
+# `terminals` of OGBench marks the end of a recording, which is a truncation. `masks` is 0 where the task was completed
+# and there is no bootstrapping, which is a termination; recordings continue after it, therefore the episode is split
+# there. Files as downloaded have neither rewards nor masks; these come with a task (`singletask`).
+
+T = TypeVar("T")
+_BROKEN_ARCHIVE = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
+_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error)
+_LEAVES = ("observation", "next_observation")
+_D4RL = ("observations", "actions", "rewards")
+_D4RL_READ = (*_D4RL, "next_observations", *(name for name in ENDS if name not in OGBENCH_MASKS))
+_D4RL_FILE = "arrays named observations, actions, rewards and terminals"
+_OGBENCH = ("observations", "actions", "terminals")
+_OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
+_OGBENCH_FILE = "an npz file with observations, actions and terminals"
+_DEMONSTRATIONS = ("obs", "acts", "actions", "rews", "rewards")
+_FLAGS_OF_D4RL = ("terminals", "masks", "valids")
+_AT_ONCE = 1_000_000  # numbers compared at once
+_MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
+
+
+def raw_archive(path: Path) -> RawLog:
+    """Read the arrays of D4RL or OGBench, or else those of `raw_npz`.
+
+    OGBench's rewards come with `masks`; with rewards and an end, but without them, the names are those of D4RL.
+    """
+    names = set(_names(path))
+    if names >= set(_D4RL) and names & set(TERMINATIONS) and not names & set(OGBENCH_MASKS):
+        return raw_d4rl(path)
+    return raw_ogbench(path) if names >= set(_OGBENCH) else raw_npz(path)
+
+
+def raw_npz(path: str | Path) -> RawLog:
+    """Read named arrays, `observation/<leaf>` for several leaves, or demonstrations of imitation or Stable-Baselines.
+
+    LogError for other files or unknown names.
+    """
+    present = set(_names(Path(path)))
+    if "obs" in present and ("acts" in present or {"actions", "episode_starts"} <= present):
+        return raw_demonstrations(path)
+    arrays, objects = named_arrays(path)
+    unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
+    if unknown:
+        found = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
+        expected = f"arrays named {', '.join(ROLES)}"
+        raise unreadable(path, f"arrays {found}", expected, "rename them", "unknown mapping key")
+    if "action" not in arrays or not any(name.split("/")[0] == "observation" for name in arrays):
+        found = f"arrays {', '.join(arrays)}"
+        raise unreadable(path, found, "observation and action", "add or rename", "missing column")
+    arguments: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
+    for role in _LEAVES:
+        leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
+        arguments |= {role: leaves} if leaves else {}
+    for name in ("actions", "bounds", "atoms", "reward_unit"):
+        arguments |= {name: arrays[name].tolist()} if name in arrays else {}
+    refuse_unread_ends(path, objects, "arrays of numbers")
+    raw = from_arrays(str(path), **arguments)
+    return replace(raw, found=(*raw.found, *unread_note(objects)))
+
+
+def _names(path: Path) -> list[str]:
+    return _read_npz(path, lambda archive, members: list(members))
+
+
+def named_arrays(path: str | Path, needed: Collection[str] = ROLES) -> tuple[dict[str, Any], list[str]]:
+    """Return the arrays of an npz file, and the names of arrays of objects outside `needed`, which are not read.
+
+    LogError if the file is not an archive of arrays, declares more than it holds, or needs too much memory.
+    """
+
+    def read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> tuple[dict[str, Any], list[str]]:
+        arrays, objects = {}, []
+        for name, member in members.items():
+            with archive.open(member) as stream:
+                if name.split("/")[0] not in needed and holds_objects(stream):
+                    objects.append(name)
+                    continue
+            with archive.open(member) as stream:
+                arrays[name] = read_array(stream, member.file_size)
+        return arrays, objects
+
+    return _read_npz(Path(path), read)
+
+
+def _read_npz(path: Path, take: Callable[[zipfile.ZipFile, Mapping[str, zipfile.ZipInfo]], T]) -> T:
+    """Take something from an archive by the names of its arrays; LogError if the file is not an archive of arrays."""
+    try:
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            return take(archive, _members(archive, path.stat().st_size))
+    except (*_BROKEN_ARCHIVE, *_DAMAGED) as error:
+        raise unreadable(path, str(error).split("\n")[0], "an npz file", "save it again") from error
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members of an archive of `size` bytes by the names of their arrays.
+
+    ValueError if one is doubled, is not an array, or declares more than its packed bytes can hold.
+    """
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        if name in members:
+            raise ValueError(f"two arrays are named '{name}'")
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"'{name}' is encrypted or packed in an unusual way")
+        if info.file_size > _MOST_PACKED * info.compress_size:
+            raise ValueError(f"'{name}' declares {info.file_size:,} bytes in {info.compress_size:,} packed bytes")
+        members[name] = info
+    if sum(info.compress_size for info in members.values()) > size:
+        raise ValueError("the arrays declare more packed bytes than the file has")
+    problem = shortage(_COPIES * sum(info.file_size for info in members.values()))
+    if problem is not None:
+        raise ValueError(problem)
+    return members
+
+
+def raw_d4rl(path: str | Path) -> RawLog:
+    """Read episodes that end at `terminals` or `timeouts`, from HDF5 or npz; LogError for another layout.
+
+    Without `next_observations`, the observation after a timeout is unknown. Ends may have other names (`ENDS`): flags
+    of last or first rows, or an episode id. Without any, an episode also ends where the next observation differs from
+    the observation of the following row.
+    """
+    arrays, ignored = _d4rl_arrays(Path(path))
+    termination = termination_name(path, arrays)
+    missing = [name for name in _D4RL if name not in arrays] + ["terminals"] * (termination is None)
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted([*arrays, *ignored]))}"
+        fix = "rename the arrays, or read them with Log.from_arrays"
+        raise unreadable(path, found, _D4RL_FILE, fix, "missing column")
+    refuse_unread_ends(path, ignored, "terminals, timeouts, flags of first or last rows, and ids of episodes")
+    next_observation = arrays.get("next_observations")
+    terminated = _single_column(arrays[str(termination)])
+    truncated = truncations(path, arrays, terminated)
+    notes: list[tuple[str, Finding]] = unread_note(ignored)
+    if truncated is None:
+        truncated, note = _missing_timeouts(arrays["observations"], next_observation, terminated)
+        notes.append(note)
+    raw = from_arrays(
+        str(path),
+        observation=arrays["observations"],
+        action=_single_column(arrays["actions"]) if arrays["actions"].dtype.kind in "iu" else arrays["actions"],
+        reward=_single_column(arrays["rewards"]),
+        next_observation=next_observation,
+        terminated=terminated,
+        truncated=truncated,
+        episode=segment_index(_is_set(terminated) | _is_set(truncated)),
+        categorical=False,
+    )
+    return replace(raw, found=(*raw.found, *notes))
+
+
+def _d4rl_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of D4RL in an HDF5 or npz file, and the names of what is not read."""
+    if path.suffix.lower() == ".npz":
+        arrays, objects = named_arrays(path, _D4RL_READ)
+        read = {name: np.atleast_1d(values) for name, values in arrays.items() if name in _D4RL_READ}
+        return read, [name for name in (*arrays, *objects) if name not in read]
+    import h5py
+
+    try:
+        check_regular(path)
+        with h5py.File(path, "r") as file:
+            datasets = {name: dataset for name, dataset in own_datasets(file).items() if name in _D4RL_READ}
+            check_memory(datasets.values())
+            values = {name: np.atleast_1d(h5py.Dataset(dataset)[()]) for name, dataset in datasets.items()}
+            return values, [str(name) for name in file if name not in datasets]
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
+        raise unreadable(path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error
+
+
+def _missing_timeouts(
+    observation: Values, next_observation: Values | None, terminated: Values
+) -> tuple[Values, tuple[str, Finding]]:
+    """The timeouts [N] of a file without them: discontinuous rows; and a note on where they were set."""
+    if next_observation is None or next_observation.shape != observation.shape or len(terminated) != len(observation):
+        found, fix = "no timeouts: only terminals end an episode", "use a version with timeouts if there is one"
+        return np.zeros(len(terminated), bool), conversion_note(found, "timeouts", fix, "timeouts")
+    cut = is_discontinuous(observation, next_observation) & ~_is_set(terminated)
+    found = f"no timeouts: next_observations are discontinuous at the end of {count_of(int(cut.sum()), 'episode')}"
+    return cut, conversion_note(found, "timeouts", "nothing, if these are resets of the environment", "timeouts")
+
+
+def is_discontinuous(observation: Values, next_observation: Values) -> Values:
+    """[N] bool: rows whose next observation [N, ...] differs from the following row's observation, and the last row."""
+    chunk = max(1, _AT_ONCE // max(1, observation[0:1].size))
+    inner = [
+        differences(next_observation[at : at + chunk][: len(observation) - 1 - at], observation[at + 1 :][:chunk])
+        for at in range(0, len(observation) - 1, chunk)
+    ]
+    return np.append(np.concatenate(inner), True) if inner else np.ones(len(observation), bool)
+
+
+def segment_index(ends: Values) -> Values:
+    """[N]: the number of ends before each row, which is the number of the row's episode."""
+    number: Values = np.cumsum(ends) - ends
+    return number
+
+
+def _single_column(values: Values) -> Values:
+    """[N] from [N] or [N, 1]."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _is_set(flags: Values) -> Values:
+    """[N] bool; all False for text, which another check reports."""
+    if flags.dtype.kind not in "biuf":
+        return np.zeros(len(flags), bool)
+    return np.asarray(np.asarray(flags != 0).reshape(len(flags), math.prod(flags.shape[1:])).any(axis=1))
+
+
+def raw_ogbench(path: str | Path) -> RawLog:
+    """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
+    arrays, objects = named_arrays(path, _OGBENCH_READ)
+    _check_ogbench(path, arrays)
+    ignored = [name for name in (*arrays, *objects) if name not in _OGBENCH_READ]
+    refuse_unread_ends(path, ignored, "terminals, masks and valids, as in OGBench")
+    steps, next_observation, ended, notes = _ogbench_layout(arrays)
+    terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
+    inside = terminated & ~ended
+    if inside.any():
+        found = f"{count_of(int(inside.sum()), 'row')} with masks 0 inside a recording; each ends an episode"
+        expected = "episodes that end when the task is done"
+        notes.append(conversion_note(found, expected, "nothing: no window may cross them"))
+    raw = from_arrays(
+        str(path),
+        observation=arrays["observations"][steps],
+        next_observation=next_observation,
+        action=arrays["actions"][steps],
+        reward=None if "rewards" not in arrays else arrays["rewards"][steps],
+        terminated=terminated,
+        truncated=ended & ~terminated,
+        episode=segment_index(ended | terminated),
+        categorical=False,
+    )
+    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
+
+
+def raw_demonstrations(path: str | Path) -> RawLog:
+    """Read demonstrations of imitation (`obs`, `acts`) or Stable-Baselines (`obs`, `actions`, `episode_starts`).
+
+    imitation: T + 1 rows of `obs` an episode; `indices` are the rows of `acts` at which the second and later episodes
+    begin, and `terminal` says whether each terminated. Stable-Baselines: T rows, ends unknown. LogError for arrays that
+    do not fit together.
+    """
+    arrays, objects = named_arrays(path, (*_DEMONSTRATIONS, "indices", "terminal", "episode_starts"))
+    marks = ["indices", "terminal"] if "acts" in arrays else ["episode_starts"]
+    ignored = [name for name in (*arrays, *objects) if name not in (*_DEMONSTRATIONS, *marks)]
+    refuse_unread_ends(path, ignored, " and ".join(marks))
+    arrays = {name: np.atleast_1d(values) for name, values in arrays.items()}
+    whole = [name for name in ("indices", "terminal", "episode_starts") if name in arrays]
+    text = [name for name in whole if arrays[name].dtype.kind not in ("iu" if name == "indices" else "biuf")]
+    if text:
+        found, expected = f"{text[0]} of {arrays[text[0]].dtype}", "whole numbers" if text[0] == "indices" else "flags"
+        raise unreadable(path, found, expected, "save the file again", "non-numeric text")
+    action = _single_column(arrays["acts" if "acts" in arrays else "actions"])
+    rows, observation, next_observation, terminated = len(action), arrays["obs"], None, None
+    if "acts" in arrays:
+        starts = np.unique(np.concatenate([[0], arrays.get("indices", np.zeros(0)).reshape(-1).astype(np.int64)]))
+        first = np.isin(np.arange(rows), starts)
+        ends = np.zeros(len(starts), bool) if "terminal" not in arrays else arrays["terminal"].reshape(-1) != 0
+        if len(observation) != rows + len(starts) or len(ends) != len(starts):
+            found = f"{len(observation):,} rows of obs and {len(ends):,} of terminal for {rows:,} acts"
+            expected = f"{rows + len(starts):,} and {len(starts):,}, as {len(starts):,} episodes have"
+            raise unreadable(path, found, expected, "save the trajectories again", "wrong length")
+        place = np.arange(rows) + np.cumsum(first) - 1
+        observation, next_observation = observation[place], observation[place + 1]
+        terminated = np.append(first[1:], True)[:rows] & ends[np.cumsum(first) - 1]
+    else:
+        first = arrays["episode_starts"].reshape(-1) != 0
+    if not rows == len(first) == len(observation):
+        found = f"{len(observation):,} rows of obs and {len(first):,} of episode_starts for {rows:,} actions"
+        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
+    reward = arrays.get("rews", arrays.get("rewards"))
+    raw = from_arrays(
+        str(path),
+        observation=observation,
+        next_observation=next_observation,
+        action=action,
+        reward=None if reward is None else _single_column(reward),
+        terminated=terminated,
+        episode=np.maximum(np.cumsum(first) - 1, 0),
+        categorical=False,
+    )
+    return replace(raw, found=(*raw.found, *unread_note(ignored)))
+
+
+def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:
+    """LogError for a missing array, flags of text, or arrays of different lengths."""
+    missing = [name for name in _OGBENCH if name not in arrays]
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
+        fix = "read arrays of other names with read_npz or Log.from_arrays"
+        raise unreadable(path, found, _OGBENCH_FILE, fix, "missing column")
+    text = [name for name in _FLAGS_OF_D4RL if name in arrays and arrays[name].dtype.kind not in "biuf"]
+    if text:
+        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
+    lengths = {}
+    for name in _OGBENCH_READ:
+        if name in arrays:  # the number of rows; for flags, the number of values
+            values = arrays[name]
+            lengths[name] = values.size if name in _FLAGS_OF_D4RL else len(values) if values.ndim else 0
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
+        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
+
+
+def _ogbench_layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Values, list[tuple[str, Finding]]]:
+    """Find the rows that are steps [N], their next observations, the ends of recordings, and conversion notes."""
+    observations, terminals = arrays["observations"], arrays["terminals"].reshape(-1) != 0
+    if "next_observations" in arrays:
+        ended = terminals.copy()
+        ended[-1:] = True
+        return np.ones(len(terminals), bool), arrays["next_observations"], ended, []
+    last = arrays["valids"].reshape(-1) == 0 if "valids" in arrays else terminals.copy()
+    last[-1:] = True
+    steps = ~last
+    after = np.append(False, steps[:-1])
+    ended = np.append(last[1:], True)[steps]
+    found = f"{int(last.sum()):,} last rows of recordings are observations without a decision"
+    return steps, observations[after], ended, [conversion_note(found, "T + 1 rows per episode", "nothing")]
+
+
+# Minari data sets: T + 1 observations per episode, all of them stored.
+#
+# A folder is checked before Minari opens it: Minari would follow links to other files, open pictures of any format, and
+# import the module that a stored environment names.
+
+_BROKEN_MINARI = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+    ImportError,
+)
+_DATA_SET = "a Minari data set"
+_LARGEST_METADATA = 1 << 26  # bytes
+_LARGEST_CODE = 2**31 - 1
+_FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
+_INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
+
+
+def raw_minari(source: Any) -> RawLog:
+    """Read all episodes of a data set as arrays; LogError if it is missing, broken, or of an unsupported kind."""
+    dataset = _dataset(source)
+    spaces = dict(_flat_space("", dataset.observation_space, str(source)))
+    space = dataset.action_space
+    kind = type(space).__name__
+    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
+    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
+        fix = "use Discrete, MultiDiscrete, or a flat Box of floats"
+        raise unreadable(source, f"actions of type {kind}", _DATA_SET, fix)
+    try:
+        episodes = list(dataset.iterate_episodes())
+        if not episodes:
+            raise ValueError("the data set is empty")
+        leaves = [dict(_flat_values("", episode.observations)) for episode in episodes]
+        observation, following = _both_sides(episodes, leaves, spaces)
+        actions = _joined(episode.actions for episode in episodes)
+        lengths = [len(episode.rewards) for episode in episodes]
+        columns: dict[str, Any] = {
+            name: _joined(getattr(episode, field) for episode in episodes) for name, field in _FIELDS.items()
+        }
+        columns |= _infos(episodes, lengths)
+        if kind != "Box" and actions.dtype.kind not in "iub":
+            raise ValueError(f"actions of {actions.dtype} in a space of codes")
+    except _BROKEN_MINARI as error:
+        found = f"episodes that cannot be read ({error})"
+        raise unreadable(source, found, _DATA_SET, "download or create it again") from error
+    declared, action, note = _action(space, actions)
+    raw = from_arrays(
+        f"minari data set {dataset.id}",
+        observation=observation,
+        next_observation=following,
+        action=action,
+        episode=np.repeat([int(episode.id) for episode in episodes], lengths),
+        sizes={name: kind.sizes for name, kind in spaces.items() if kind.sizes},
+        **declared,
+        **columns,
+    )
+    return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
+
+
+class _Leaf:
+    """The layout of one leaf: `sizes` and `start` of codes (None for numbers),
+    or the shape of an image.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...] | None = None,
+        start: Values | int = 0,
+        image: tuple[int, ...] | None = None,
+    ) -> None:
+        self.sizes = sizes
+        self.start = start
+        self.image = image
+
+    def column(self, values: Values) -> Values:
+        if values.dtype.kind == "c":
+            raise ValueError(f"observations of {values.dtype}, which a space of real numbers or codes cannot hold")
+        if self.image is not None:
+            return values.reshape(len(values), *self.image)
+        if self.sizes is not None:
+            return (values.reshape(len(values), -1) - self.start).astype(np.int64)
+        return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+def _dataset(source: Any) -> Any:
+    if hasattr(source, "iterate_episodes"):
+        return source
+    import minari
+    from gymnasium.error import Error
+    from minari.storage import get_dataset_path
+
+    if not Path(source).exists():
+        source = str(source).removeprefix("minari:")  # the name of the target of `convert`
+    try:
+        folder = Path(source) if Path(source).exists() else get_dataset_path(str(source))
+        if not folder.exists():
+            raise FileNotFoundError(f"no data set at {folder}")
+        folder = folder / "data" if (folder / "data").is_dir() else folder
+        _check_folder(folder)
+        return minari.MinariDataset(folder)
+    except FileNotFoundError as error:
+        if Path(source).is_dir():
+            found, fix = "a folder without tables, and without a Minari data set", "name the files, or check the folder"
+            raise unreadable(source, found, "tables in the folder, or a data set", fix) from error
+        if not re.search(r"-v\d+$", str(source)):
+            found, fix = "there is no such file or folder", "correct the path"
+            raise unreadable(source, found, "a path, or a data set of Minari, as D4RL/door/human-v2", fix) from error
+        fix = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
+        raise unreadable(source, f"the data set does not exist ({error})", _DATA_SET, fix) from error
+    except (*_BROKEN_MINARI, Error) as error:
+        found = f"a data set that cannot be opened ({str(error) or type(error).__name__})"
+        raise unreadable(source, found, _DATA_SET, "download or create it again") from error
+
+
+def _check_folder(folder: Path) -> None:
+    """OSError or ValueError unless a folder holds all of its data, and declares no more than it has."""
+    import h5py
+    from minari.serialization import deserialize_space
+
+    metadata = parse_json(read_regular(folder / "metadata.json", _LARGEST_METADATA))
+    if not isinstance(metadata, dict):
+        raise ValueError("metadata.json is not an object")
+    if metadata.get("data_format") != "hdf5":
+        raise ValueError(f"data_format = {metadata.get('data_format')!r}: expected 'hdf5'")
+    texts = [text for name in ("observation", "action") if isinstance(text := metadata.get(f"{name}_space"), str)]
+    if len(texts) < 2:
+        # Minari would build the environment of env_spec, which may name any module
+        raise ValueError("the metadata do not hold the spaces of observations and actions")
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            spaces = [deserialize_space(parse_json(text)) for text in texts]
+    except FloatingPointError as error:
+        raise ValueError(f"a bound of a space is beyond the numbers of its type ({error})") from error
+    episodes = metadata.get("total_episodes")
+    path = folder / "main_data.hdf5"
+    check_regular(path)
+    with h5py.File(path, "r") as file:
+        if type(episodes) is not int or not 0 <= episodes <= len(file):
+            raise ValueError(f"total_episodes = {episodes!r}, but the file holds {len(file):,}")
+        check_memory(own_datasets(file).values())
+        if metadata.get("jpeg_encoding", True):
+            for number in range(episodes):
+                episode = file[f"episode_{number}"]
+                for name, space in zip(("observations", "actions"), spaces, strict=True):
+                    _check_pictures(episode[name], space)
+
+
+def _check_pictures(member: Any, space: Any) -> None:
+    """ValueError unless encoded pictures are JPEG, and of the size of their space."""
+    from minari.dataset.minari_storage import is_image_space
+    from PIL import Image
+
+    kind = type(space).__name__
+    if kind in ("Dict", "Tuple"):
+        inner = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
+        for key, below in inner:
+            _check_pictures(member[str(key) if kind == "Dict" else f"_index_{key}"], below)
+    elif is_image_space(space):
+        frames, pixels = member[()], math.prod(space.shape)
+        problem = shortage(3 * len(frames) * pixels)
+        if pixels > 4 * MOST_PIXELS or problem is not None:
+            raise ValueError(problem or f"pictures of shape {list(space.shape)}: expected at most {MOST_PIXELS} pixels")
+        for frame in frames:
+            with Image.open(io.BytesIO(frame), formats=("JPEG",)) as picture:
+                if picture.size != (space.shape[1], space.shape[0]):
+                    raise ValueError(f"a picture of size {picture.size} where the space has {list(space.shape)}")
+
+
+def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf]]:
+    """Leaves of a space, named by Dict keys and Tuple indices joined by '/'."""
+    kind = type(space).__name__
+    if kind in ("Dict", "Tuple"):
+        items = space.items() if kind == "Dict" else enumerate(space)
+        for key, inner in items:
+            yield from _flat_space(f"{name}/{key}" if name else str(key), inner, source)
+    elif kind in ("Discrete", "MultiDiscrete") and int(np.max(space.n if kind == "Discrete" else space.nvec)) > (
+        _LARGEST_CODE
+    ):
+        fix = "use floats for numbers that are no categories"
+        raise unreadable(source, f"{space} in '{name or 'observation'}'", "at most 2^31 - 1 categories", fix)
+    elif kind == "Discrete":
+        yield name or "observation", _Leaf((int(space.n),), int(space.start))
+    elif kind == "MultiDiscrete" and space.nvec.ndim == 1:
+        yield name or "observation", _Leaf(tuple(map(int, space.nvec)), np.asarray(space.start))
+    elif kind == "Box" and len(space.shape) == 3 and space.dtype == np.uint8:
+        yield name or "observation", _Leaf(image=space.shape)
+    elif kind in ("Box", "MultiBinary") and len(space.shape) <= 1:
+        yield name or "observation", _Leaf()
+    else:
+        shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
+        fix = "use a flat Box, Discrete, Dict, Tuple, or images [H, W, C] of uint8"
+        raise unreadable(source, f"observations of type {kind}{shape}", _DATA_SET, fix)
+
+
+def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
+    if isinstance(values, dict | tuple):
+        for key, inner in values.items() if isinstance(values, dict) else enumerate(values):
+            yield from _flat_values(f"{name}/{key}" if name else str(key), inner)
+    else:
+        yield name or "observation", np.asarray(values)
+
+
+def _both_sides(
+    episodes: list[Any], leaves: list[dict[str, Values]], spaces: dict[str, _Leaf]
+) -> tuple[dict[str, Values], dict[str, Values]]:
+    """Observations 0 .. T-1 and 1 .. T of every episode; ValueError unless an episode has T + 1 observations."""
+    for episode, named in zip(episodes, leaves, strict=True):
+        for name, values in named.items():
+            if len(values) != len(episode.rewards) + 1:
+                counts = f"{len(values)} observations for {len(episode.rewards)} steps in '{name}'"
+                raise ValueError(f"episode {episode.id}: {counts}")
+    now = {name: leaf.column(_joined(named[name][:-1] for named in leaves)) for name, leaf in spaces.items()}
+    then = {name: leaf.column(_joined(named[name][1:] for named in leaves)) for name, leaf in spaces.items()}
+    return now, then
+
+
+def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
+    """The columns in the infos of every episode: propensities, weights, clusters, and masks of T + 1 rows."""
+    present = {name for name in _INFO_NAMES if all(name in (episode.infos or {}) for episode in episodes)}
+    pairs = list(zip(episodes, lengths, strict=True))
+    columns = {
+        name: _joined(episode.infos[name][:steps] for episode, steps in pairs) for name in present - {"action_mask"}
+    }
+    if "action_mask" in present:
+        masks = [np.asarray(episode.infos["action_mask"]) for episode in episodes]
+        columns["action_mask"] = _joined(mask[:steps] for mask, steps in zip(masks, lengths, strict=True))
+        if all(len(mask) == steps + 1 for mask, steps in zip(masks, lengths, strict=True)):
+            columns["next_action_mask"] = _joined(mask[1:] for mask in masks)
+    return columns
+
+
+def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding | None]:
+    """The declared sizes or bounds of the action, its values counted from 0, and a note if they were not."""
+    if type(space).__name__ == "Box":
+        finite = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        limits = [np.atleast_1d(end).tolist() for end in (space.low, space.high)]
+        return {"bounds": limits if finite else None}, values, None
+    start = np.asarray(space.start)
+    sizes = int(space.n) if start.ndim == 0 else list(map(int, space.nvec))
+    note = Finding("action", None, f"actions from {start}", "actions from 0", f"add {start} to the policy's actions")
+    return {"actions": sizes}, values - start, note if start.any() else None
+
+
+def _joined(parts: Any) -> Values:
+    listed = [np.asarray(part) for part in parts]
+    return np.concatenate(listed) if listed else np.zeros(0)
+
+
+# ReAgent's JSON: one decision per line, with maps from feature numbers to values.
+#
+# | key | read as |
+# |---|---|
+# | `mdp_id`, `sequence_number` | episode, step |
+# | `state_features`, `next_state_features` | numeric observation; a feature that is not in a map is a missing value |
+# | `action` | a name or a number, or one-hot maps such as `{"4": 1.0}`: a discrete action; other maps: a vector |
+# | `reward` | reward |
+# | `action_probability`, `propensity` | propensity, if every line has one |
+# | `possible_actions_mask`, `possible_actions` | action mask: flags, or the allowed names (or one-hot maps) |
+# | `possible_next_actions_mask`, `possible_next_actions` | the same for the next state |
+# | `next_action` | whether a decision follows |
+#
+# An episode ends after its last line, where no action is possible next, or where the next state is not the state of the
+# following line, as in files of sampled transitions. As in ReAgent, an end is a termination if no action is possible
+# next (`possible_next_actions`, else `next_action`). Without these keys, and without a next state in a file that has
+# them, an end without a next state is a termination; an end with one is a truncation.
+
+_MASKS = ("possible_actions_mask", "possible_actions")
+_NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
+_PROPENSITIES = ("action_probability", "propensity")
+_NEEDED = ("mdp_id", "sequence_number", "state_features", "action")
+_KEYS = (*_NEEDED, "next_action", "next_state_features", "reward", *_PROPENSITIES, *_MASKS, *_NEXT_MASKS)
+_EXPECTED_DECISIONS = "one decision a line with mdp_id, sequence_number, state_features and action"
+_DIGITS = 18  # of a feature's number; longer names are words
+_STATE, _NEXT = "state_features.", "next_state_features."
+
+
+def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
+    """Read a file of lines, plain, gzipped or bzip2; `missing` is the rule for features that a map does not have."""
+    ignored: set[str] = set()
+
+    def read(key: str) -> bool:
+        if key not in _KEYS:
+            ignored.add(key)
+        return key in _KEYS
+
+    table = read_objects(Path(path), read)
+    _check_keys(path, table.frame, ignored)
+    refuse_unread_ends(path, ignored, "what is possible next, as in ReAgent")
+    # by episode, in the order of first appearance, and by sequence number
+    frame, one_hot = _one_hot(table.frame)
+    table = replace(table, data=frame)
+    first, sequence = pl.col("row").min().over("mdp_id"), pl.col("sequence_number").cast(pl.Float64, strict=False)
+    _check_actions(path, table)
+    frame, features = _same_features(table.frame.with_row_index("row").sort(first, sequence, "row"))
+    frame, notes = _with_ends(frame, features)
+    mapping, frame = _mapping(frame.sort("row"), features, missing)
+    if mapping.action_mask is None:
+        ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
+    raw = from_table(Table(table.source, frame, table.numbers, frame.columns), mapping)
+    return replace(raw, found=(*raw.found, *one_hot, *notes, *unread_note(ignored)))
+
+
+def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
+    """LogError if a required key is on no line, or if a state is not a map."""
+    missing = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
+    if missing:
+        keys = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
+        raise unreadable(
+            path, f"no {', '.join(missing)}; lines hold {keys}", _EXPECTED_DECISIONS, "rename them", "missing column"
+        )
+    for key in ("state_features", "next_state_features"):
+        if key in frame.columns and frame[key].null_count() < frame.height:
+            values = frame[key].drop_nulls()
+            found = f"{len(values):,} lines whose {key} is not a map, such as {values.to_list()[0]!r}"
+            raise unreadable(path, found, "maps from feature numbers to values", "write maps", "changing shapes")
+    for key in ("mdp_id", "sequence_number"):
+        if key not in frame.columns:
+            raise unreadable(path, f"{key} is a map", "one value", f"give {key} a value", "changing shapes")
+    single = [*_under(frame, _STATE), *_under(frame, _NEXT), *_under(frame, "action"), "mdp_id", "sequence_number"]
+    lists = [name for name in single if isinstance(frame.schema[name], pl.List)]
+    if lists:
+        raise unreadable(path, f"lists in '{lists[0]}'", "one value", "write one number for each", "changing shapes")
+
+
+def _one_hot(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
+    """Replace one-hot maps of actions, sparse or dense, by the feature that is 1; return a note about it."""
+    columns = [name for name in _under(frame, "action") if name != "action"]
+    masks = [key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
+    if len(columns) < (1 if masks else 2) or "action" in frame.columns:
+        return frame, []
+    values = frame.select(pl.col(columns).cast(pl.Float64, strict=False)).to_numpy()
+    absent = np.asarray(frame.select(pl.all_horizontal(pl.col(columns).is_null())).to_series())
+    flags = np.nan_to_num(values)[~absent]
+    if not len(flags) or not (np.isin(flags, (0.0, 1.0)).all() and (flags.sum(axis=1) == 1.0).all()):
+        return frame, []
+    features = np.asarray([name.removeprefix("action.") for name in columns])
+    chosen = pl.Series("action", features[np.nan_to_num(values).argmax(axis=1)]).set(pl.Series(absent), None)
+    for key in masks:
+        texts = frame[key].explode().drop_nulls().unique().to_list()
+        named = pl.element().replace(texts, [_hot_feature(text) for text in texts])
+        frame = frame.with_columns(pl.col(key).list.eval(named))
+    frame = frame.drop(columns).with_columns(chosen)
+    found = (
+        f"actions are one-hot maps of {len(features)} features: read as {len(_action_names(frame))} discrete actions"
+    )
+    return frame, [conversion_note(found, "names of actions", "nothing, if each feature is one action")]
+
+
+def _hot_feature(text: str) -> str:
+    """The feature that is 1 in a one-hot map, as JSON; any other text unchanged."""
+    try:
+        entries = parse_json(text.encode())
+    except ValueError:
+        return text
+    hot = [name for name, value in entries.items() if value == 1] if isinstance(entries, dict) else []
+    return hot[0] if len(hot) == 1 else text
+
+
+def _check_actions(path: str | Path, table: Table) -> None:
+    """LogError if numbered actions are so far apart that their number is not plausible."""
+    frame = table.frame
+    if "action" not in frame.columns or _action_names(frame):
+        return
+    several = [one.cast(pl.Int64, strict=False).drop_nulls() for one in _action_numbers(frame)]
+    values = np.unique(np.concatenate([one.to_numpy() for one in several]))
+    most = most_codes(values)
+    if not len(values) or values[-1] < most:
+        return
+    logged = frame["action"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    lines = table.numbers[logged >= most].tolist()
+    found = f"action {values[-1]:,} among {len(values):,} different actions"
+    raise unreadable(path, found, f"actions below {most:,}", CODES_FIX, "sparse codes", lines[:10], len(lines))
+
+
+def _action_numbers(frame: pl.DataFrame) -> list[pl.Series]:
+    """The logged actions, and the allowed actions that masks name."""
+    columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
+    return [frame["action"], *(one.explode() for one in columns if _named(one))]
+
+
+def _under(frame: pl.DataFrame, key: str) -> list[str]:
+    return [name for name in frame.columns if name == key or name.startswith(f"{key.removesuffix('.')}.")]
+
+
+def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Give both states all features of either state, in the order of their numbers."""
+    current = {name.removeprefix(_STATE) for name in frame.columns if name.startswith(_STATE)}
+    following = {name.removeprefix(_NEXT) for name in frame.columns if name.startswith(_NEXT)}
+    numbered = {name: int(name) for name in current | following if name.isdecimal() and len(name) <= _DIGITS}
+    features = sorted(current | following, key=lambda name: (name not in numbered, numbered.get(name, 0), name))
+    sides = (_STATE, _NEXT) if following else (_STATE,)
+    known = frozenset(frame.columns)
+    missing = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in known]
+    return frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing), features
+
+
+def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
+    """Add the columns `episode`, `terminated` and `truncated`; return the frame and notes on conversions."""
+    continues = _continues(frame)
+    last = frame.select((pl.col("mdp_id") != pl.col("mdp_id").shift(-1)).fill_null(True)).to_series().to_numpy()
+    known, off = np.zeros(frame.height, bool), np.zeros(frame.height, bool)
+    if f"{_NEXT}{features[0]}" in frame.columns:
+        later = _numbers(frame, _NEXT, features)
+        known = np.asarray(~np.isnan(later).all(axis=1))
+        off[:-1] = _differ(_numbers(frame, _STATE, features)[1:], later[:-1])
+    ends = last | (off & known)
+    terminal = ~known if continues is None else ~continues | (~known & known.any())
+    ends |= False if continues is None else ~continues
+    piece = pl.Series(np.cumsum(ends) - ends)
+    first = piece.to_frame("piece").select(pl.col("piece").min().over(frame["mdp_id"])).to_series()
+    names = frame["mdp_id"].cast(pl.String)
+    broken = ends & ~last
+    episode = names + "/" + (piece - first).cast(pl.String) if broken.any() else frame["mdp_id"]
+    notes = []
+    if broken.any():
+        found = f"{int(broken.sum()):,} next states differ from the state of the mdp_id's next line: episodes end there"
+        notes.append(conversion_note(found, "consecutive lines", "nothing, if the lines were sampled"))
+    if continues is None and (ends & ~known).any():
+        several = count_of(int((ends & ~known).sum()), "episode")
+        found = f"no next state at the end of {several}, which ReAgent counts as terminated"
+        notes.append(conversion_note(found, "explicit ends", "add next_state_features where the episode was truncated"))
+    if continues is not None and (ends & terminal).any():
+        several = count_of(int((ends & terminal).sum()), "episode")
+        found = f"no action is possible after {several}: terminated, as in ReAgent"
+        notes.append(conversion_note(found, "explicit ends", "name the possible next actions of truncated episodes"))
+    flags = {"episode": episode, "terminated": pl.Series(ends & terminal), "truncated": pl.Series(ends & ~terminal)}
+    return frame.with_columns(**flags), notes
+
+
+def _continues(frame: pl.DataFrame) -> Values | None:
+    """[N] bool: whether an action is possible next, or follows; None if no line says so."""
+    several = [
+        frame[key].list.len() > 0 if _named(frame[key]) else frame[key].list.sum() > 0
+        for key in _NEXT_MASKS
+        if key in frame.columns and isinstance(frame[key].dtype, pl.List)
+    ]
+    following = _under(frame, "next_action")
+    if following:
+        several.append(
+            frame.select(pl.any_horizontal(pl.col(following).is_not_null() & (pl.col(following).cast(pl.String) != "")))
+            .to_series()
+        )  # fmt: skip
+    flags = (np.asarray(one.fill_null(False)) for one in several)
+    return next((one for one in flags if one.any()), None)
+
+
+def _numbers(frame: pl.DataFrame, side: str, features: Sequence[str]) -> Values:
+    columns = frame.select(pl.col(f"{side}{name}").cast(pl.Float64, strict=False) for name in features)
+    return columns.to_numpy().astype(np.float64)
+
+
+def _differ(actual: Values, stated: Values) -> Values:
+    """[N - 1] bool: rows with a different feature, or with a feature on only one side."""
+    lacks_here, lacks_there = np.isnan(stated), np.isnan(actual)
+    alone: Values = (lacks_here != lacks_there).any(axis=1)
+    return alone | differences(np.where(lacks_here, 0.0, stated), np.where(lacks_there, 0.0, actual))
+
+
+def _mapping(frame: pl.DataFrame, features: Sequence[str], missing: str) -> tuple[Columns, pl.DataFrame]:
+    """Build the mapping, and the frame with masks as flags."""
+    has_next = f"{_NEXT}{features[0]}" in frame.columns
+    vector = _under(frame, "action") != ["action"]
+    words = [] if vector else _action_names(frame)
+    count = None if vector else _action_count(frame, words)
+    masks = [None if vector else _mask(frame, keys, words, count) for keys in (_MASKS, _NEXT_MASKS)]
+    frame = frame.with_columns(
+        mask.alias(name) for mask, name in zip(masks, _MASK_FLAGS, strict=True) if mask is not None
+    )
+    if masks[0] is None:
+        masks[1] = None
+    propensity = [name for name in _PROPENSITIES if name in frame.columns and frame[name].null_count() < frame.height]
+    settings: dict[str, Any] = {"vocabularies": {"action": words}} if words else {"actions": count}
+    mapping = Columns(
+        observation=[f"{_STATE}{name}" for name in features],
+        next_observation=[f"{_NEXT}{name}" for name in features] if has_next else None,
+        action=sorted(_under(frame, "action")),
+        reward="reward" if "reward" in frame.columns else None,
+        episode="episode",
+        step="sequence_number",
+        terminated="terminated",
+        truncated="truncated",
+        propensity=propensity[0] if propensity else None,
+        action_mask=_MASK_FLAGS[0] if masks[0] is not None else None,
+        next_action_mask=_MASK_FLAGS[1] if masks[1] is not None else None,
+        missing=missing,
+        **settings,
+    )
+    return mapping, frame
+
+
+_MASK_FLAGS = ("action_mask", "next_action_mask")
+
+
+def _action_names(frame: pl.DataFrame) -> list[str]:
+    """All action names, sorted; empty if actions are numbers."""
+    lists = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
+    every = [frame["action"].cast(pl.String), *(one.explode() for one in lists)]
+    words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort().to_list()
+    words = [word for word in words if word]
+    if not all(word.isdecimal() and len(word) <= _DIGITS for word in words):
+        return words
+    numbers = sorted(words, key=int)
+    # numbers from 0 count the actions; others, such as the numbers of features, are names if lists say which exist
+    return numbers if lists and int(numbers[0]) > 0 else []
+
+
+def _action_count(frame: pl.DataFrame, words: Sequence[str]) -> int | None:
+    """The number of numbered actions: the width of a mask, or one more than the largest logged."""
+    if words:
+        return None
+    columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
+    widths = [one.list.len().max() for one in columns if not _named(one) and isinstance(one.dtype, pl.List)]
+    tops = [one.cast(pl.Int64, strict=False).fill_null(-1).to_numpy().max(initial=-1)
+            for one in _action_numbers(frame)]  # fmt: skip
+    return max([*(int(top) + 1 for top in tops), *(int(str(width)) for width in widths if width is not None)]) or None
+
+
+def _named(series: pl.Series) -> bool:
+    return series.dtype == pl.List(pl.String)
+
+
+def _mask(frame: pl.DataFrame, keys: Sequence[str], words: Sequence[str], count: int | None) -> pl.Series | None:
+    """Lists of flags, from flags or from names; empty where a line has no mask."""
+    for key in keys:
+        if key in frame.columns and isinstance(frame[key].dtype, pl.List):
+            names = list(words) or list(map(str, range(count or 0)))
+            mask = frame[key].set(frame[key].list.len() == 0, None)
+            if not _named(mask):
+                return mask
+            flags = [None if allowed is None else [name in allowed for name in names] for allowed in mask.to_list()]
+            return pl.Series(flags, dtype=pl.List(pl.Boolean))
+    return None
+
+
+# Demonstrations in HDF5 files, one group each: robomimic's `data/demo_0`, `data/demo_1`, ..., or groups at the root.
+#
+# | member of a demonstration | read as |
+# |---|---|
+# | `obs/<name>` [T, ...] | one leaf of the observation each; images are uint8 [T, height, width, channels] |
+# | `next_obs/<name>` [T, ...] | the same for the next state; without them, that after the last row is unknown |
+# | `actions` [T, A] | action |
+# | `rewards` [T] | reward; a file without any is for cloning |
+# | `dones` [T] | the end of an episode as a termination; a recording that ends without one is truncated |
+#
+# `obs` may be one array, with T + 1 rows if the last is an observation after the last decision. The usual other names
+# are read too (`observation`, `action`, `reward`, `terminated`, `truncated`, ...), and groups at the root may have any
+# name that ends with a number. Demonstrations are read in the order of their numbers. A done inside one ends an episode
+# there.
+
+_BROKEN_DEMONSTRATIONS = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError)
+_NAMES = {
+    "obs": ("obs", "observation", "observations"),
+    "next_obs": ("next_obs", "next_observation", "next_observations"),
+    "actions": ("actions", "action", "acts"),
+    "rewards": ("rewards", "reward", "rews"),
+    "dones": TERMINATIONS,
+}  # of a member -> the names under which it is read
+_NUMBERED = re.compile(r"(?P<name>.*?)[_-]?(?P<number>[0-9]{1,9})")
+_EXPECTED_DEMONSTRATIONS = (
+    "an HDF5 file with demo_N/obs, actions, and perhaps rewards, dones and next_obs, below data or at its root"
+)
+
+
+def is_robomimic(path: Path) -> bool:
+    """Whether an HDF5 file has demonstrations, in a group `data` or at its root; False if it cannot be opened."""
+    import h5py
+
+    try:
+        check_regular(path)
+        with h5py.File(path, "r") as file:
+            paths = [name.split("/") for name in own_datasets(file)]
+            below_data = any(path[0] == "data" and path[1].startswith("demo_") for path in paths if len(path) > 2)
+            at_root = [path[1] for path in paths if len(path) == 2 and _NUMBERED.fullmatch(path[0])]
+            return below_data or any(name in _NAMES["actions"] for name in at_root)
+    except _BROKEN_DEMONSTRATIONS:
+        return False  # the reader of the format says what is wrong
+
+
+def raw_robomimic(path: Path) -> RawLog:
+    """Read all demonstrations; LogError if they do not have the same arrays, or lie outside the file."""
+    demonstrations, ignored = _read(path)
+    first = demonstrations[0]
+    leaves, later = (sorted(_below(kind, first)) for kind in ("obs", "next_obs"))
+    if not leaves or "actions" not in first:
+        found = f"a demonstration with {', '.join(first) or 'no array'}"
+        fix = "write the observations with robomimic's dataset_states_to_obs.py"
+        raise unreadable(path, found, _EXPECTED_DEMONSTRATIONS, fix, "missing column")
+    lengths = np.asarray([len(one["actions"]) for one in demonstrations])
+    parts = [one | _both_sides_of_steps(one, leaves, later, len(one["actions"])) for one in demonstrations]
+    joined = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    last = np.zeros(int(lengths.sum()), bool)
+    last[np.cumsum(lengths) - 1] = True
+    done = joined["dones"].reshape(-1) != 0 if "dones" in joined else np.zeros(len(last), bool)
+    cut = truncations(path, joined, done)
+    cut = last if cut is None else last | (cut != 0)
+    observation, next_observation = (
+        joined[kind]
+        if kind in joined
+        else {name.removeprefix(f"{kind}/"): joined[name] for name in _below(kind, joined)}
+        for kind in ("obs", "next_obs")
+    )
+    refuse_unread_ends(path, ignored, "dones, as in robomimic")
+    notes = unread_note(ignored)
+    inside = int((done & ~last).sum())
+    if inside:
+        found = f"{count_of(inside, 'row')} with dones inside a demonstration; each ends an episode"
+        fix = "nothing, if the task is done there; else drop dones"
+        notes.append(conversion_note(found, "episodes that end when the task is done", fix))
+    elif len(demonstrations) > 1 and done[last].all():
+        found = "every demonstration ends with dones 1: read as a termination"
+        fix = "nothing, if each ends with the task done; drop dones if some were cut by a time limit"
+        notes.append(conversion_note(found, "a termination where the task is done", fix))
+    raw = from_arrays(
+        str(path),
+        observation=observation,
+        next_observation=next_observation if len(next_observation) else None,
+        action=joined["actions"],
+        reward=joined["rewards"].reshape(-1) if "rewards" in joined else None,
+        terminated=done,
+        truncated=cut & ~done,
+        episode=np.cumsum(cut | done) - (cut | done),
+        categorical=False,
+    )
+    return replace(raw, found=(*raw.found, *notes))
+
+
+def _below(kind: str, members: dict[str, Any]) -> list[str]:
+    """The members that are observations of a kind: the array of that name, or those below it."""
+    return [name for name in members if name.partition("/")[0] == kind]
+
+
+def _both_sides_of_steps(one: dict[str, Any], leaves: list[str], later: list[str], steps: int) -> dict[str, Any]:
+    """Observations of the T steps, and the next ones where T + 1 are stored."""
+    if later or len(one[leaves[0]]) == steps:
+        return {}
+    return {name: one[name][:-1] for name in leaves} | {f"next_{name}": one[name][1:] for name in leaves}
+
+
+def _read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The arrays of each demonstration by the names of robomimic, and the names of members that are not read."""
+    import h5py
+
+    try:
+        check_regular(path)
+        with h5py.File(path, "r") as file:
+            found: dict[int, dict[str, Any]] = {}
+            ignored = set[str]()
+            top = "" if "data" in file else "data/"
+            for name, dataset in own_datasets(file).items():
+                group, demonstration, member = [*f"{top}{name}".split("/", 2), "", ""][:3]
+                matched = _NUMBERED.fullmatch(demonstration)
+                known = _member(member)
+                if group != "data" or matched is None or known is None:
+                    ignored.add(member.partition("/")[0] or demonstration if group == "data" else group)
+                    continue
+                members = found.setdefault(int(matched["number"]), {})
+                if known in members:
+                    raise KeyError(f"'{name}' is the second array of {known} in its demonstration")
+                members[known] = dataset
+            if not found:
+                raise KeyError("data/demo_N has no obs, actions, rewards or dones")
+            check_memory(one for members in found.values() for one in members.values())
+            _check_equal(path, found)
+            order = sorted(found)
+            arrays = [{name: h5py.Dataset(one)[()] for name, one in found[number].items()} for number in order]
+    except _BROKEN_DEMONSTRATIONS as error:
+        raise unreadable(
+            path, str(error).split("\n")[0], _EXPECTED_DEMONSTRATIONS, "download or create it again"
+        ) from error
+    return arrays, sorted(ignored)
+
+
+def _member(name: str) -> str | None:
+    """The name of robomimic for a member of a demonstration; other ends keep theirs, and None is not read."""
+    top, _, below = name.partition("/")
+    kind = next((kind for kind, names in _NAMES.items() if top in names), None)
+    if kind in ("obs", "next_obs"):
+        return f"{kind}/{below}" if below else kind
+    return kind if kind is not None and not below else name if is_end(name) else None
+
+
+def _check_equal(path: Path, found: dict[int, dict[str, Any]]) -> None:
+    """LogError if a demonstration has other arrays or shapes than the first, or arrays of different lengths.
+
+    Observations may have one row more, in all demonstrations of a file without next observations.
+    """
+    first = {name: one.shape[1:] for name, one in found[min(found)].items()}
+    more = 0 if _below("next_obs", first) else _rows_more(found[min(found)])
+    for number, members in found.items():
+        shapes = {name: one.shape[1:] for name, one in members.items()}
+        rows = {name: one.shape[0] if one.shape else 0 for name, one in members.items()}
+        lengths = {count - more if name in _below("obs", rows) else count for name, count in rows.items()}
+        if shapes != first:
+            other = sorted(name for name in {*first, *shapes} if first.get(name) != shapes.get(name))
+            what = f"demo_{number} differs from demo_{min(found)} in {', '.join(other[:6])}"
+            raise unreadable(path, what, "the same arrays in each", "leave it out", "missing column")
+        if len(lengths) > 1 or 0 in lengths:
+            what = f"demo_{number} has arrays of {', '.join(f'{one:,}' for one in sorted(set(rows.values())))} rows"
+            raise unreadable(path, what, "arrays of one length", "save the demonstration again", "wrong length")
+
+
+def _rows_more(members: dict[str, Any]) -> int:
+    """1 if the observations of a demonstration have a row more than its actions, else 0."""
+    steps = {members[name].shape[:1] for name in ("actions",) if name in members}
+    stored = {members[name].shape[:1] for name in _below("obs", members)}
+    return int(len(steps) == len(stored) == 1 and all(one and two and two[0] == one[0] + 1
+                                                      for one in steps for two in stored))  # fmt: skip

@@ -1,0 +1,1544 @@
+"""From columns of a table, or arrays, to the values of a raw log."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import struct
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from tidelog._files import open_regular
+from tidelog._machine import shortage
+from tidelog._text import count_of
+from tidelog.data.columns import LEAVES, Bounds, Columns, declared_actions, declared_atoms, declared_unit, names
+from tidelog.data.declared import SHARES, SHARES_BY, Declaration, declaration_of
+from tidelog.data.dependence import unused_names
+from tidelog.data.raw import (
+    LASTS,
+    STARTS,
+    TERMINATIONS,
+    TRUNCATIONS,
+    Column,
+    Feature,
+    FileRows,
+    Finding,
+    Kind,
+    Order,
+    RawAction,
+    RawLog,
+    Values,
+    rounded_rewards,
+    unreadable,
+)
+from tidelog.errors import ConfigError, nearest
+from tidelog.types import OTHER
+
+# The actions of a log from their columns: discrete, continuous or several at once.
+
+
+def decide_action(
+    columns: tuple[Column, ...],
+    sizes: tuple[int, ...] | None,
+    bounds: Bounds | None,
+) -> RawAction:
+    """Discrete, multi-discrete or continuous: as declared, else discrete for one column of whole numbers."""
+    width = sum(int(np.prod(column.values.shape[1:])) for column in columns)
+    if sizes is not None:
+        return RawAction("discrete" if len(sizes) == 1 and width == 1 else "multi", columns, sizes)
+    if bounds is not None or width != 1:
+        return RawAction("continuous", columns, None, widened(bounds, width))
+    values = columns[0].values[columns[0].usable]
+    whole = bool(np.all(values[np.isfinite(values)] % 1 == 0))
+    return RawAction("discrete" if whole else "continuous", columns)
+
+
+def widened(bounds: Bounds | None, width: int) -> Bounds | None:
+    """Repeat a single pair of bounds for every dimension."""
+    return bounds if bounds is None or len(bounds[0]) != 1 else (bounds[0] * width, bounds[1] * width)
+
+
+# Parse arrays into a `RawLog`: the common part of `Log.from_arrays`, npz files and Minari data sets.
+
+SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")
+ROLES = (
+    "observation",
+    "action",
+    "reward",
+    *SINGLE,
+    "next_observation",
+    "followed",
+    "action_mask",
+    "next_action_mask",
+    "actions",
+    "bounds",
+    "atoms",
+    "reward_unit",
+)
+_CHANNELS = (1, 3, 4)
+_TIMES = "iufM"
+_ANY = "biufMU"
+_KINDS = {"*": "biuf", "time": _TIMES, "step": _TIMES, "episode": "iufU", "cluster": "iufU", "action": "biufU"}
+
+
+class _ArrayFindings:
+    """Arrays and their findings; N is the length of the action."""
+
+    def __init__(self, action: Any) -> None:
+        self.found: list[tuple[str, Finding]] = []
+        shape = np.shape(action) if not isinstance(action, list | tuple) else (len(action),)
+        self.rows = int(shape[0]) if shape else 0
+
+    def refuse(self, check: str, name: str, found: str, expected: str, advice: str) -> None:
+        self.found.append((check, Finding(name, None, found, expected, advice)))
+
+    def array(self, name: str, value: Any, deepest: int = 1) -> Values | None:
+        """Convert to an array of N rows and at most `deepest` axes; None and a finding if that fails."""
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            array = np.empty(0, object)
+        if array.dtype == object or array.ndim > deepest or array.ndim == 0 or (self.rows and not array.size):
+            shape = "[N]" if deepest == 1 else "[N] or [N, D]"
+            found = "rows of different shapes, or objects" if array.dtype == object else f"shape {list(array.shape)}"
+            advice = "give every row the same shape; images are arrays [N, height, width, channels] of uint8"
+            self.refuse("changing shapes", name, found, f"one array of shape {shape}", advice)
+            return None
+        if len(array) != self.rows:
+            found, expected = f"{len(array):,} rows", f"{self.rows:,} rows, as many as actions"
+            self.refuse("wrong length", name, found, expected, "give one value for every row")
+            return None
+        return array
+
+    def column(self, name: str, value: Any, deepest: int = 1, kinds: str | None = None) -> Column | None:
+        """Convert to a column; None if there is no value, or if it does not fit (with a finding)."""
+        if value is None:
+            return None
+        array = self.array(name, value, deepest)
+        if array is None:
+            return None
+        if array.dtype.kind not in (kinds or _KINDS.get(name, _KINDS["*"])):
+            found = f"{array.dtype}, such as {array.reshape(-1)[0]!r}" if array.size else str(array.dtype)
+            self.refuse("non-numeric text", name, found, "numbers", "convert the array to numbers")
+            return None
+        if array.dtype.kind == "U":
+            words, codes = np.unique(array, return_inverse=True)
+            return Column(name, codes.reshape(array.shape).astype(np.int32), tuple(map(str, words)))
+        if array.dtype.kind == "b":
+            return Column(name, array.astype(np.float32))
+        return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
+
+
+def from_arrays(
+    source: str = "arrays",
+    *,
+    observation: Any,
+    action: Any,
+    reward: Any,
+    next_observation: Any = None,
+    followed: Any = None,
+    action_mask: Any = None,
+    next_action_mask: Any = None,
+    actions: Any = None,
+    bounds: Any = None,
+    atoms: Any = (),
+    categorical: bool = True,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    terminations: str = "stop",
+    reward_unit: str | None = None,
+    extra: Mapping[str, Any] | None = None,
+    **single: Any,
+) -> RawLog:
+    """Parse the arrays; a misfit is a finding, not an exception."""
+    if next_action_mask is not None and action_mask is None:
+        raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
+    arrays = _ArrayFindings(action)
+    always = single.get("terminated") is True
+    fields = single | {"terminated": None} if always else single
+    declared, strata = _declared(arrays, fields.get("propensity"))
+    fields = fields if declared is None else fields | {"propensity": None}
+    columns: dict[str, Any] = {name: arrays.column(name, fields.get(name)) for name in SINGLE}
+    rewards = arrays.column("reward", reward, 2)
+    observed = _features(arrays, "observation", observation, categorical, sizes)
+    for name, value in (("observation", observation), ("action", action)):
+        if value is None or (isinstance(value, Mapping) and not value):
+            arrays.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
+    return RawLog(
+        source=source,
+        rows=arrays.rows,
+        numbers=np.arange(1, arrays.rows + 1),
+        has_lines=False,
+        observation=observed,
+        next_observation=_where(arrays, followed, _following(arrays, observed, next_observation, categorical, sizes)),
+        action=_action(arrays, action, actions, bounds),
+        reward=None if rewards is None else (rewards,),
+        action_mask=arrays.column("action_mask", action_mask, 2),
+        next_action_mask=arrays.column("next_action_mask", next_action_mask, 2),
+        extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
+        terminations=terminations,
+        reward_unit=declared_unit(reward_unit),
+        atoms=declared_atoms(atoms),
+        declared=declared,
+        strata=strata,
+        always_terminated=always,
+        from_table=False,
+        found=(*arrays.found, *(() if rewards is None else rounded_rewards(rewards))),
+        **columns,
+    )
+
+
+def _declared(arrays: _ArrayFindings, value: Any) -> tuple[Declaration | None, tuple[Column, ...]]:
+    """What `propensity` declares, and the strata of shares; None for an array of recorded propensities."""
+    if isinstance(value, Mapping) and list(value) == [SHARES_BY] and len(np.shape(value[SHARES_BY])) == 1:
+        if not len(value[SHARES_BY]):
+            return Declaration(by=()), ()
+        column = arrays.column("stratum", value[SHARES_BY], 1, "biufU")
+        return Declaration(by=("stratum",)), () if column is None else (column,)
+    is_declared = isinstance(value, str | Mapping | int | float)
+    return (declaration_of(value), ()) if is_declared else (None, ())
+
+
+def _features(
+    arrays: _ArrayFindings, role: str, values: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
+) -> dict[str, Feature]:
+    leaves = dict(flat_leaves("", values)) if isinstance(values, Mapping) else {"observation": values}
+    features = {}
+    for name, value in leaves.items():
+        label = name if isinstance(values, Mapping) and role == "observation" else role
+        feature = _image(arrays, label, value) if _is_image(value) else None
+        column = None if _is_image(value) else arrays.column(label, value, 2, "biufU")
+        if column is not None:
+            whole = column.values.dtype.kind in "iu"
+            coded = column.vocabulary is not None or (whole and categorical)
+            feature = Feature("codes" if coded else "vector", (column,), (sizes or {}).get(name))
+        if feature is not None:
+            features[name] = feature
+    return features
+
+
+def flat_leaves(prefix: str, values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings, named `a/b`."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat_leaves(f"{prefix}{key}/", value)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _is_image(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4
+
+
+def _image(arrays: _ArrayFindings, name: str, value: Values) -> Feature | None:
+    """Images [N, H, W, C]; a shape like [N, C, H, W] is a finding."""
+    array = arrays.array(name, value, 4)
+    if array is None:
+        return None
+    first, last = array.shape[1], array.shape[3]
+    if first in _CHANNELS and last not in _CHANNELS:
+        advice = "transpose them: images.transpose(0, 2, 3, 1)"
+        found = f"shape {list(array.shape)}, with channels before height and width"
+        arrays.refuse("changing shapes", name, found, "images [N, height, width, channels]", advice)
+        return None
+    return Feature("image", (Column(name, array),))
+
+
+def _following(
+    arrays: _ArrayFindings, observed: dict[str, Feature], values: Any, categorical: bool, sizes: Any
+) -> dict[str, Feature]:
+    """Leaves of the next observation; each must have the kind and width of its leaf in `observed`."""
+    if values is None:
+        return {}
+    following = _features(arrays, "next_observation", values, categorical, sizes)
+    fitting = {}
+    for name, feature in observed.items():
+        other = following.get(name)
+        if other is None or _form(other) != _form(feature):
+            found = "nothing" if other is None else _form(other)
+            expected = f"{_form(feature)}, like the observation"
+            advice = "give both the same shape and type"
+            arrays.refuse("changing shapes", f"next_observation '{name}'", found, expected, advice)
+        else:
+            observed[name], fitting[name] = _one_vocabulary(feature, other)
+    return fitting
+
+
+def _where(arrays: _ArrayFindings, followed: Any, following: dict[str, Feature]) -> dict[str, Feature]:
+    """Mark next observations as missing in rows where `followed` is not set."""
+    known = arrays.column("followed", followed)
+    if known is None:
+        return following
+    unknown = np.flatnonzero(known.values != 1)
+    return {
+        name: replace(leaf, columns=tuple(replace(column, missing=unknown) for column in leaf.columns))
+        for name, leaf in following.items()
+    }
+
+
+def _form(feature: Feature) -> str:
+    return f"{feature.kind} of shape {list(feature.columns[0].values.shape)}"
+
+
+def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]:
+    """Recode both features to the union of their vocabularies; features without a vocabulary stay unchanged."""
+    words = sorted({*(feature.columns[0].vocabulary or ()), *(other.columns[0].vocabulary or ())})
+    if not words:
+        return feature, other
+    recoded = []
+    for one in (feature, other):
+        column = one.columns[0]
+        places = np.searchsorted(words, column.vocabulary or ()).astype(np.int32)
+        recoded.append(replace(one, columns=(replace(column, values=places[column.values], vocabulary=tuple(words)),)))
+    return recoded[0], recoded[1]
+
+
+def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> RawAction | None:
+    column = arrays.column("action", action, 2)
+    if column is None:
+        return None
+    sizes, limits = declared_actions(actions, bounds)
+    if column.vocabulary is not None:
+        return RawAction("discrete", (column,))
+    if sizes is not None:
+        return decide_action((column,), sizes, None)
+    if limits is not None or np.asarray(action).dtype.kind == "f":
+        return RawAction("continuous", (column,), None, widened(limits, column.values[0:1].size))
+    return RawAction("multi" if column.values.ndim == 2 else "discrete", (column,))
+
+
+# Parse one column of a table into numbers, codes, flags, masks, times or images; list the rows that do not parse.
+#
+# No row is dropped: an unreadable value becomes a placeholder, and its row is listed in the `Column`.
+
+MISSING_WORDS = ("", "na", "n/a", "null", "none")
+_TRUE = ("1", "1.0", "true", "t", "yes", "y")
+_FALSE = ("0", "0.0", "false", "f", "no", "n")
+_PART = r"[^,;\s\[\]()]+"  # of a list in text
+_MODES = ("L", "RGB", "RGBA")  # of images
+FORMATS = ("PNG", "JPEG")  # other formats start programs (EPS) or have rarely used decoders
+MOST_PIXELS = 1 << 25  # of one image; 7680 x 4320 fits
+_CONVERTED = {"1": "L", "LA": "RGBA", "P": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
+
+
+def narrow(series: pl.Series) -> Column:
+    """Like `number`, rounded to 32 bits if numeric; numbers that are too large become infinite."""
+    return number(series.cast(pl.Float32) if series.dtype.is_numeric() else series)
+
+
+def plain(series: pl.Series) -> pl.Series:
+    """Convert a column to a type that the functions below read: durations to seconds, other types to text."""
+    kind = series.dtype
+    inner = kind.inner if isinstance(kind, pl.List | pl.Array) else kind
+    if isinstance(kind, pl.Duration):
+        return (series.dt.total_microseconds() / 1e6).rename(series.name)
+    if kind in (pl.Int128, pl.UInt128):
+        return series.cast(pl.Float64)
+    if inner == pl.Object or (isinstance(inner, pl.List | pl.Array | pl.Struct | pl.Duration)) or inner == pl.Binary:
+        return spelled(series)
+    return series
+
+
+def spelled(series: pl.Series) -> pl.Series:
+    """Every cell as Python writes it; bytes are decoded as UTF-8 with replacements."""
+    cells = series.to_list()
+    words = (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in cells)
+    return pl.Series(series.name, [None if cell is None else word for cell, word in zip(cells, words, strict=True)],
+                     pl.String)  # fmt: skip
+
+
+def number(series: pl.Series) -> Column:
+    """Numbers [N], or [N, D] from a column of lists."""
+    if isinstance(series.dtype, pl.List | pl.Array):
+        return _lists(series)
+    if series.dtype.is_numeric() or series.dtype == pl.Null:
+        missing = _positions(series.is_null())
+        wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
+        values = (series.cast(pl.Float64) if wide else series).fill_null(0).to_numpy()
+        return Column(series.name, values, missing=missing)
+    text = _text(series)
+    absent = _absent(text)
+    numbers = _truth(text) if _is_true_false(text, absent) else text.cast(pl.Float64, strict=False)
+    return _column(series.name, numbers, absent, text)
+
+
+def as_lists(series: pl.Series) -> pl.Series:
+    """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        return series
+    first = _text(series.head(_SAMPLE))
+    first = first.filter(~_absent(first))
+    if len(first) and first[0][:1] not in ("[", "("):
+        return series
+    text = _text(series)
+    absent = _absent(text)
+    present = text.filter(~absent)
+    if not len(present) or not present.str.contains(r"^[\[(].*[\])]$").all():
+        return series
+    numbers = present.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
+    if numbers.explode().null_count() > int((numbers.list.len() == 0).sum()):
+        return series  # other text in brackets
+    every = text.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
+    return pl.select(pl.when(~absent).then(every)).to_series().rename(series.name)
+
+
+def is_empty(series: pl.Series) -> pl.Series:
+    """[N] bool: rows without a value: null, NaN, an empty list, empty text, or a word such as `na` among numbers."""
+    if isinstance(series.dtype, pl.List):
+        return series.is_null() | (series.list.len() == 0).fill_null(False)
+    if isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        text = _text(series)
+        return text.is_null() | (text == "").fill_null(False) if is_categorical(series) else _absent(text)
+    return series.is_null() | (series.is_nan() if series.dtype.is_float() else False)
+
+
+def is_categorical(series: pl.Series) -> bool:
+    """Whether no value of a text column parses as a number (or as true and false)."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        return False
+    text = _text(series)
+    absent = _absent(text)
+    if absent.all() or _is_true_false(text, absent):
+        return False
+    return bool(text.cast(pl.Float64, strict=False).filter(~absent).is_null().all())
+
+
+def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Column]:
+    """Codes [N] of several columns in one vocabulary: `words`, or all their values, sorted.
+
+    Empty text is missing; a value outside a declared vocabulary is unreadable.
+    """
+    texts = [_text(series) for series in many]
+    if words is None:
+        vocabulary = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
+        words = tuple(vocabulary.filter(vocabulary != ""))
+    kind = pl.Enum(words)
+    columns = []
+    for series, text in zip(many, texts, strict=True):
+        codes = text.cast(kind, strict=False).to_physical().cast(pl.Int32)
+        absent = text.is_null() | (text == "").fill_null(True)
+        unreadable = _positions(codes.is_null() & ~absent)
+        values = codes.fill_null(0).to_numpy()
+        shown = _shown(text, unreadable)
+        columns.append(Column(series.name, values, tuple(words), _positions(absent), unreadable, texts=shown))
+    return columns
+
+
+def join_rare(columns: list[Column], rows: int) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """Join labels in fewer than `rows` rows of the first column to one, `other`, in all; and a note about them.
+
+    A label `other` of the log itself is joined to them. Nothing is joined where no label is rare.
+    """
+    first, words = columns[0], columns[0].vocabulary or ()
+    counts = np.bincount(first.values[first.usable], minlength=len(words))[: len(words)]
+    rare = [place for place, word in enumerate(words) if counts[place] < rows and word != OTHER]
+    if not rare:
+        return columns, []
+    kept = sorted({OTHER, *(word for place, word in enumerate(words) if place not in set(rare))})
+    code = {word: place for place, word in enumerate(kept)}
+    codes = np.asarray([code.get(word, code[OTHER]) for word in words], np.int32)
+    codes[rare] = code[OTHER]
+    labels = tuple(words[place] for place in rare)
+    joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), rare_labels=labels) for one in columns]
+    shown = ", ".join(map(repr, labels[:3])) + (", ..." if len(rare) > 3 else "")
+    found = (
+        f"{len(rare):,} of {len(words):,} labels in fewer than {rows:,} rows each, {int(counts[rare].sum()):,} rows "
+        f"together, are joined to '{OTHER}': {shown}"
+    )
+    fix = "nothing, if they may be treated alike; labels that the log does not have count as it, too"
+    return joined, [("rare labels", Finding(first.name, None, found, f"labels in at least {rows:,} rows", fix))]
+
+
+def identity(series: pl.Series) -> Column:
+    """Episode identifiers: integers if all values are integers, else codes of text."""
+    if series.dtype.is_integer():
+        missing = _positions(series.is_null())
+        return Column(series.name, series.fill_null(0).to_numpy().astype(np.int64), missing=missing)
+    column = categories(series)[0]
+    integers = pl.Series(column.vocabulary or (), dtype=pl.String).cast(pl.Int64, strict=False)
+    if integers.null_count() or not column.vocabulary or tuple(integers.cast(pl.String)) != column.vocabulary:
+        return column
+    return Column(series.name, integers.to_numpy()[column.values], missing=column.missing)
+
+
+def flag(series: pl.Series) -> Column:
+    """Flags [N] float, 0 or 1, from booleans, 0/1, true/false or yes/no."""
+    if series.dtype == pl.Boolean or series.dtype.is_integer() or series.dtype.is_float():
+        missing = _positions(series.is_null())
+        return Column(series.name, series.fill_null(0).to_numpy(), missing=missing)
+    text = _text(series)
+    return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
+
+
+def moment(series: pl.Series, date_format: str | None = None) -> Column:
+    """Times [N]: numbers unchanged, ISO dates and datetimes as datetime64[us] in UTC.
+
+    With a `date_format` (of `strptime`), every text has that format.
+    """
+    if date_format is not None and not series.dtype.is_temporal():
+        text = _text(series)
+        moments = text.str.strptime(pl.Datetime("us"), date_format, strict=False)
+        absent = _absent(text)
+        unreadable = _positions(moments.is_null() & ~absent)
+        values, shown = moments.fill_null(strategy="zero").to_numpy(), _shown(text, unreadable)
+        expects = f"a time as {date_format}"
+        return Column(series.name, values, None, _positions(absent), unreadable, texts=shown, expects=expects)
+    if series.dtype.is_numeric():
+        return number(series)
+    text = _text(series)
+    absent = _absent(text)
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.filter(~absent).is_not_null().any():
+        return _column(series.name, numbers, absent, text)
+    return _dates(series, text, absent)
+
+
+def date_formats(series: pl.Series) -> list[str]:
+    """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
+    cells = _text(series)
+    cells = cells.filter(~_absent(cells)).unique()
+    if not len(cells) or not cells.str.contains(_DATE).all():
+        return []
+    sample = cells.head(_SAMPLE)
+    return [
+        form
+        for day in _DAYS
+        for form in (day, *(f"{day}{between}{clock}" for between in (" ", "T") for clock in _CLOCKS))
+        if not sample.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
+        and not cells.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
+    ]
+
+
+_DATE = r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]\d{1,2}:\d\d(:\d\d)?)?$"
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+_CLOCKS = ("%H:%M", "%H:%M:%S")
+_SAMPLE = 1_000
+
+
+def mask(many: list[pl.Series]) -> Column:
+    """Allowed actions [N, A] float, 0 or 1, from one column per action or one column of lists."""
+    if len(many) > 1:
+        columns = [flag(series) for series in many]
+        name = f"{columns[0].name} .. {columns[-1].name}"
+        values = np.stack([column.values for column in columns], axis=1)
+        missing = np.unique(np.concatenate([column.missing for column in columns]))
+        unreadable = np.unique(np.concatenate([column.unreadable for column in columns]))
+        texts = tuple(text for column in columns for text in column.texts)
+        return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
+    series = many[0]
+    if not isinstance(series.dtype, pl.List | pl.Array):
+        text = _text(series)
+        tokens = text.str.extract_all(_PART)
+        series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
+    return _lists(series, flags=True)
+
+
+def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
+    """The names of allowed actions in one mask column, as lists [N]; None for flags, and for several columns.
+
+    Names are mostly no flags; numbers are names only if the lists differ in length.
+    """
+    if len(many) != 1:
+        return None
+    series = many[0]
+    if isinstance(series.dtype, pl.List | pl.Array):
+        lists = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
+        inner = lists.explode()
+        if inner.dtype.is_float() and inner.drop_nulls().is_finite().all() and (inner.drop_nulls() % 1 == 0).all():
+            lists = lists.cast(pl.List(pl.Int64))
+        lists = lists.cast(pl.List(pl.String))
+    else:
+        text = _text(series)
+        tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
+        if tokens.is_in([*_TRUE, *_FALSE]).all():
+            return None
+        bare = text.str.strip_chars("[]()").str.replace_all(r"""["']""", "")
+        parts = bare.str.replace_all(r"[;|]", ",").str.split(",")
+        lists = pl.select(pl.when(~_absent(text)).then(parts)).to_series()
+        lists = lists.list.eval(pl.element().str.strip_chars()).rename(series.name)
+    words = lists.explode().drop_nulls()
+    words = words.filter(words != "")
+    flags = words.str.to_lowercase().is_in([*_TRUE, *_FALSE])
+    numbers = words.cast(pl.Float64, strict=False).is_not_null()
+    few = len(words) == 0 or bool(flags.all()) or int((flags | numbers).sum()) * 2 > len(words)
+    return lists if not few or (len(words) and numbers.all() and not flags.all() and _uneven(lists)) else None
+
+
+def _uneven(lists: pl.Series) -> bool:
+    return lists.drop_nulls().list.len().n_unique() > 1
+
+
+def named_mask(name: str, lists: pl.Series, words: Sequence[str]) -> Column:
+    """Allowed actions [N, A], 0 or 1, from lists of the names of allowed actions; `words` [A] are all names."""
+    values = np.stack([lists.list.contains(word).fill_null(False).to_numpy() for word in words], axis=1)
+    known = lists.list.eval(pl.element().is_in([*words, ""])).list.all().fill_null(True)
+    unreadable = _positions(~known)
+    shown = tuple(", ".join(lists[int(row)].to_list()) for row in unreadable[:3])
+    expects = f"names of actions: {', '.join(words[:8])}"
+    return Column(
+        name, values.astype(np.float64), None, _positions(lists.is_null()), unreadable, texts=shown, expects=expects
+    )
+
+
+def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """Read columns of paths as columns [N, H, W, C] uint8, with findings.
+
+    All images have the most common size. Greyscale images have one channel, colour images three, colour images with
+    transparency four.
+    """
+    named = categories(*many)
+    opened = _pictures(named[0].vocabulary or (), sum(map(len, many)))
+    shapes = Counter(image.shape for image in opened if not isinstance(image, str))
+    shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
+    images = np.zeros((max(len(opened), 1), *shape), np.uint8)
+    unreadable, other_size = np.zeros((2, len(opened)), bool)
+    for place, image in enumerate(opened):
+        if isinstance(image, str):
+            unreadable[place] = True
+        elif image.shape != shape:
+            other_size[place] = True
+        else:
+            images[place] = image
+    problems = (
+        ("unreadable image", unreadable, "a PNG or JPEG file", "use names that are absolute or relative to the table"),
+        ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
+    )
+    findings = []
+    wrong: dict[str, list[Values]] = {column.name: [np.zeros(0, np.int64)] for column in named}
+    for column in named:
+        for check, marked, expected, fix in problems:
+            at = np.setdiff1d(np.flatnonzero(marked[column.values]) if len(marked) else [], column.missing).astype(int)
+            if len(at):
+                first = opened[column.values[at[0]]]
+                found = first if isinstance(first, str) else f"images of {_size(first.shape)}"
+                findings.append((check, Finding(column.name, at, found, expected, fix)))
+                wrong[column.name].append(at)
+    columns = [
+        Column(one.name, images[one.values], missing=one.missing, reported=np.concatenate(wrong[one.name]))
+        for one in named
+    ]
+    return columns, findings
+
+
+def _picture(path: Path, decode: bool) -> Values | tuple[int, ...] | str:
+    """[H, W, C] uint8, or only its shape unless `decode`; or an error message."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with (
+            warnings.catch_warnings(),
+            open_regular(path) as stream,
+        ):
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(stream, formats=FORMATS) as image:
+                mode = image.mode if image.mode in _MODES else _CONVERTED.get(image.mode)
+                if mode is None:
+                    return f"{path}: image mode {image.mode} is not supported"
+                if image.width * image.height > MOST_PIXELS:
+                    return f"{path}: {image.width:,} x {image.height:,} pixels, at most {MOST_PIXELS:,}"
+                if not decode:
+                    return (image.height, image.width, len(mode))
+                values = np.asarray(image.convert(mode))
+    except UnidentifiedImageError:
+        return f"{path}: neither {' nor '.join(FORMATS)}"
+    except (OSError, SyntaxError, ValueError, EOFError, OverflowError, MemoryError, struct.error, zlib.error,
+            Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # fmt: skip
+        return f"{path}: {error}"
+    return values[..., None] if values.ndim == 2 else values
+
+
+def _pictures(paths: Sequence[str], rows: int) -> list[Values | str]:
+    """[H, W, C] uint8 of each file, or an error message; nothing is decoded if `rows` of them do not fit."""
+    shapes = [_picture(Path(path), False) for path in paths]
+    sizes = [math.prod(shape) for shape in shapes if isinstance(shape, tuple)]
+    problem = shortage(2 * sum(sizes) + rows * max(sizes, default=0))
+    if problem is not None:
+        return [shape if isinstance(shape, str) else f"{path}: {problem}"
+                for path, shape in zip(paths, shapes, strict=True)]  # fmt: skip
+    opened = (shape if isinstance(shape, str) else _picture(Path(path), True)
+              for path, shape in zip(paths, shapes, strict=True))  # fmt: skip
+    return [image for image in opened if not isinstance(image, tuple)]
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
+
+
+def _lists(series: pl.Series, flags: bool = False) -> Column:
+    """Lists of equal length as [N, D]; rows whose list differs in length from most are `odd`."""
+    series = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
+    lengths = series.list.len()
+    absent = series.is_null()
+    usual = lengths.filter(~absent).mode().sort()
+    size = int(usual[0]) if len(usual) else 0
+    odd = (lengths != size).fill_null(False) & ~absent
+    if size == 0:
+        return Column(series.name, np.zeros((len(series), 0)), None, _positions(absent), odd=_positions(~absent))
+    padded = pl.select(pl.when(lengths == size).then(series)).to_series()
+    flat = padded.drop_nulls().explode().rename(series.name)
+    inner = flag(flat) if flags else number(flat)
+    values = np.full((len(series), size), np.nan)
+    rows = _positions(lengths == size)
+    values[rows] = inner.values.reshape(-1, size)
+    unreadable = rows[np.unique(inner.unreadable // size)]
+    missing = np.union1d(_positions(absent), rows[np.unique(inner.missing // size)])
+    expects = f"{size} flags (0 or 1)" if flags else f"{size} numbers"
+    return Column(series.name, values, None, missing, unreadable, _positions(odd), inner.texts, expects)
+
+
+def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
+    if isinstance(series.dtype, pl.Datetime | pl.Date):
+        moments = series.cast(pl.Datetime("us"))
+    else:
+        iso = text.str.replace(r"^(\d{4}-\d\d-\d\d)$", "${1}T00:00:00").str.replace(" ", "T", literal=True)
+        iso = iso.str.replace(r"Z$", "+00:00").str.replace(r"([+-]\d\d)$", "${1}:00")
+        iso = iso.str.replace(r"^(.*T\d\d:\d\d)(|[+-]\d\d:?\d\d)$", "${1}:00${2}")
+        iso = pl.select(
+            pl.when(iso.str.contains(r"T.*[+-]\d\d:?\d\d$")).then(iso).otherwise(iso + "+00:00")
+        ).to_series()
+        moments = iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us").dt.replace_time_zone(None)
+    unreadable = _positions(moments.is_null() & ~absent)
+    values = moments.fill_null(strategy="zero").to_numpy()
+    shown = _shown(text, unreadable)
+    return Column(
+        series.name, values, None, _positions(absent), unreadable, texts=shown, expects="an ISO date or a number"
+    )
+
+
+def _text(series: pl.Series) -> pl.Series:
+    """The column as stripped text; 2.0 becomes 2, which makes all sources agree."""
+    if series.dtype.is_float():
+        series = series.fill_nan(None)
+        whole = series.cast(pl.Int64, strict=False)
+        if (whole.cast(series.dtype) == series).fill_null(series.is_null()).all():
+            series = whole
+    return series.cast(pl.String).str.strip_chars()
+
+
+def _absent(text: pl.Series) -> pl.Series:
+    return text.is_null() | text.str.to_lowercase().is_in(MISSING_WORDS).fill_null(False)
+
+
+def _is_true_false(text: pl.Series, absent: pl.Series) -> bool:
+    lowered = text.filter(~absent).str.to_lowercase()
+    return len(lowered) > 0 and bool(lowered.is_in(["true", "false"]).all())
+
+
+def _truth(text: pl.Series) -> pl.Series:
+    lowered = text.str.to_lowercase()
+    yes, no = lowered.is_in(_TRUE), lowered.is_in(_FALSE)
+    return pl.select(pl.when(yes).then(1.0).when(no).then(0.0)).to_series()
+
+
+def _column(name: str, values: pl.Series, absent: pl.Series, text: pl.Series, expects: str = "a number") -> Column:
+    unreadable = _positions(values.is_null() & ~absent)
+    numbers = values.cast(pl.Float64).fill_null(0.0).to_numpy()
+    return Column(name, numbers, None, _positions(absent), unreadable, texts=_shown(text, unreadable), expects=expects)
+
+
+def _shown(text: pl.Series, rows: Values) -> tuple[str, ...]:
+    return tuple(str(text[int(row)]) for row in rows[:3])
+
+
+def _positions(mask: pl.Series) -> Values:
+    return np.flatnonzero(mask.to_numpy())
+
+
+# Text that a spreadsheet would compute: what begins with = + - @ TAB or CR and is no number.
+#
+# Source: OWASP, CSV Injection.
+
+FORMULA = r"^[=+\-@\t\r]"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?([iI]nf|[iI]nfinity|[nN]a[nN])$"
+
+
+def harmless(text: str) -> str:
+    """Return the text, after an apostrophe if a spreadsheet would compute it."""
+    return f"'{text}" if re.search(FORMULA, text) and not re.search(NUMBER, text) else text
+
+
+# Tables as CSV, and the cells of them that a spreadsheet would compute.
+
+
+def write_csv(frame: pl.DataFrame, stream: BinaryIO, csv_safe: bool = False) -> None:
+    """Write a table as CSV, under the labels of its columns (see `tables.unique`); lists become JSON text.
+
+    `csv_safe` writes an apostrophe before words and labels that a spreadsheet would compute; numbers stay.
+    """
+    labels = [name.partition("\x00")[0] for name in frame.columns]
+    frame = frame.with_columns(
+        pl.Series(name, [None if cell is None else json.dumps(cell, default=str) for cell in frame[name].to_list()])
+        for name, kind in frame.schema.items()
+        if kind.is_nested()
+    )
+    if csv_safe:
+        labels = [harmless(label) for label in labels]
+        frame = frame.with_columns(
+            pl.when(_computed(name))
+            .then(pl.concat_str(pl.lit("'"), _text_expression(name)))
+            .otherwise(_text_expression(name))
+            .alias(name)
+            for name in _columns_of_words(frame)
+        )
+    header = io.StringIO(newline="")
+    csv.writer(header, lineterminator="\n").writerow(labels)
+    stream.write(header.getvalue().encode())
+    frame.write_csv(stream, include_header=False)
+
+
+def formula_note(frame: pl.DataFrame, target: object) -> str | None:
+    """Return a note that names a column with a cell that a spreadsheet would compute; None without such a cell."""
+    words = _columns_of_words(frame)
+    found = [name for name in frame.columns if harmless(name) != name]
+    found += [name for name in words if frame.select(_computed(name).any()).item()]
+    if not found:
+        return None
+    return (
+        f"{target} has text that a spreadsheet computes as a formula, in the column '{found[0]}'. fix: add --csv-safe, "
+        "which writes an apostrophe before it, or open the file as text"
+    )
+
+
+def _columns_of_words(frame: pl.DataFrame) -> list[str]:
+    return [name for name, kind in frame.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
+
+
+def _computed(name: str) -> pl.Expr:
+    return _text_expression(name).str.contains(FORMULA) & ~_text_expression(name).str.contains(NUMBER)
+
+
+def _text_expression(name: str) -> pl.Expr:
+    return pl.col(name).cast(pl.String)
+
+
+# Fill empty cells of observations by the mapping's rule: the mean with a flag, or the last known value.
+#
+# Letters: `N` rows. Rules apply to rows in episode order; no value crosses from one episode to another.
+
+Rule: TypeAlias = Callable[[Values, Values, Order], tuple[Values, Values]]
+Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next-observation column
+_NONE = np.zeros(0, np.int64)
+
+
+def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
+    """Fill empty cells of observation columns that have a rule; each filled column is a note in `found`.
+
+    A row without a next observation has nothing filled in its next-observation columns.
+    """
+    with_rule = {name for name, rule in rules.items() if rule != "error"}
+    if raw.rows == 0 or not with_rule:
+        return raw
+    raw = _mark_nan(raw, with_rule)
+    observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
+    for name, feature in raw.observation.items():
+        later = raw.next_observation.get(name)
+        if feature.kind == "image" or not _has_holes(feature, later, raw.followed, with_rule):
+            continue
+        filling = _Filling(raw.order, raw.followed, rules)
+        pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
+        columns = [one for pair in pairs for one in filling.fill(*pair)] + filling.flags
+        observation[name] = replace(
+            feature, columns=tuple(now for now, _ in columns), fills=tuple(filling.fills), block=None
+        )
+        if later:
+            following[name] = replace(later, columns=tuple(then for _, then in columns if then is not None))
+        found += filling.found
+    return replace(raw, observation=observation, next_observation=following, found=tuple(found))
+
+
+def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
+    """Treat NaN as an empty cell in columns with a rule, and in their next-observation columns."""
+    observation, following = dict(raw.observation), dict(raw.next_observation)
+    for name, feature in raw.observation.items():
+        marks = [column.name in with_rule for column in feature.columns]
+        for side in (observation, following):
+            if name in side:
+                columns = zip(side[name].columns, marks, strict=True)
+                opened = tuple(_nan_is_missing(column) if marked else column for column, marked in columns)
+                side[name] = replace(side[name], columns=opened)
+    return replace(raw, observation=observation, next_observation=following)
+
+
+def _has_holes(feature: Feature, later: Feature | None, followed: Values, with_rule: set[str]) -> bool:
+    after = later.columns if later else (None,) * len(feature.columns)
+    return any(
+        len(now.missing) > 0 or (then is not None and bool(followed[then.missing].any()))
+        for now, then in zip(feature.columns, after, strict=True)
+        if now.name in with_rule
+    )
+
+
+class _Filling:
+    """The state of filling one leaf: its columns, flags, fill values and findings."""
+
+    def __init__(self, order: Order, followed: Values, rules: Mapping[str, str]) -> None:
+        self.order = order
+        self.followed = followed
+        self.rules = rules
+        self.flags: list[Filled] = []
+        self.fills: list[tuple[str, float]] = []
+        self.found: list[tuple[str, Finding]] = []
+
+    def fill(self, now: Column, then: Column | None) -> list[Filled]:
+        """Fill a column; a column of lists becomes one column per dimension."""
+        rule = self.rules.get(now.name, "error")
+        absent, after = self._empty(now), self._empty(then)
+        after &= self.followed
+        if rule == "error" or not (absent.any() or after.any()) or not (~absent & now.usable).any():
+            return [(now, then)]
+        if now.vocabulary is not None:
+            return [self._codes(now, then, absent, after, rule)]
+        message = f"{int(absent.sum() + after.sum()):,} empty cells, filled by the rule '{rule}'"
+        self._note(now, absent, message)
+        if now.values.ndim == 1:
+            return [self._numbers(now, then, absent, after, rule)]
+        return [
+            self._numbers(_dimension(now, place), then and _dimension(then, place), absent, after, rule)
+            for place in range(now.values.shape[1])
+        ]
+
+    def _empty(self, column: Column | None) -> Values:
+        empty = np.zeros(len(self.followed), bool)
+        if column is not None:
+            empty[column.missing] = True
+        return empty
+
+    def _numbers(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
+        with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
+            mean = float(np.float32(now.values[~absent & now.usable].mean(dtype=np.float64)))
+            values = now.values.astype(np.float32)
+        self.fills.append((now.name, mean))
+        values[absent] = mean
+        if rule == "forward":
+            values, _ = self._carry_forward(values, absent)
+        later, still = self._after(values, absent, then, after, mean, rule)
+        if rule == "mean+flag":
+            flag = f"{now.name} missing"
+            after_flag = then and Column(flag, still.astype(np.float32), missing=self._open)
+            self.flags.append((Column(flag, absent.astype(np.float32)), after_flag))
+        return replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=self._open)
+
+    def _codes(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
+        """Fill codes: the empty text becomes a category, or the last known value of the episode is used."""
+        if rule == "forward":
+            values, was_filled = self._carry_forward(now.values, absent)
+            self._note(now, was_filled, f"{int(was_filled.sum()):,} empty cells, filled by the rule 'forward'")
+            left = absent & ~was_filled
+            later, unknown = self._after(values, left, then, after, 0.0, rule)
+            open_end = np.flatnonzero(unknown | ~self.followed)
+            now = replace(now, values=values, missing=np.flatnonzero(left))
+            return now, then and replace(then, values=later, missing=open_end)
+        words = ("", *(now.vocabulary or ()))
+        values = np.where(absent, 0, now.values + 1).astype(np.int32)
+        shifted = then and replace(then, values=np.where(self._empty(then), 0, then.values + 1).astype(np.int32))
+        later, _ = self._after(values, absent, shifted, after, 0.0, rule)
+        self._note(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which form a separate category")
+        return (
+            replace(now, values=values, vocabulary=words, missing=_NONE),
+            then and replace(then, values=later, vocabulary=words, missing=self._open),
+        )
+
+    @property
+    def _open(self) -> Values:
+        """Rows without a known next observation."""
+        return np.flatnonzero(~self.followed)
+
+    def _carry_forward(self, values: Values, absent: Values) -> tuple[Values, Values]:
+        """The last known value within the episode, and a mask of the cells it fills."""
+        rows, empty = self.order.rows, absent[self.order.rows]
+        places = np.arange(len(rows))
+        known = np.maximum.accumulate(np.where(empty, -1, places))
+        starts = places - self.order.step
+        has_value = empty & (known >= starts)
+        carried, marked = values.copy(), np.zeros(len(rows), bool)
+        carried[rows[has_value]] = values[rows[known[has_value]]]
+        marked[rows[has_value]] = True
+        return carried, marked
+
+    def _after(
+        self, values: Values, absent: Values, then: Column | None, after: Values, mean: float, rule: str
+    ) -> tuple[Values, Values]:
+        """Fill next observations with the value of the next row, or at the end of an episode by the rule.
+
+        The second array marks the cells that count as missing.
+        """
+        if then is None:
+            return values, absent
+        later, still = then.values.astype(values.dtype), after.copy()
+        rows, inner = self.order.rows, np.flatnonzero(~self.order.last)
+        here, next_row = rows[inner], rows[inner + 1]
+        holes = after[here]
+        later[here[holes]] = values[next_row[holes]]
+        still[here[holes]] = absent[next_row[holes]]
+        ends = np.zeros(len(after), bool)
+        ends[rows[self.order.last]] = True
+        ends &= after
+        later[ends] = values[ends] if rule == "forward" else mean
+        if rule == "forward":
+            still[ends] = absent[ends]
+        return later, still
+
+    def _note(self, column: Column, at: Values, found: str) -> None:
+        advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
+        finding = Finding(column.name, np.flatnonzero(at), found, "a value in every row", advice)
+        self.found.append(("filled", finding))
+
+
+def _nan_is_missing(column: Column) -> Column:
+    if column.values.dtype.kind != "f":
+        return column
+    nan = np.isnan(column.values).reshape(len(column.values), -1).any(axis=1) & column.usable
+    return replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan))) if nan.any() else column
+
+
+def _dimension(column: Column, place: int) -> Column:
+    return replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])
+
+
+# Parse a table and its mapping into a `RawLog`.
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A frame as read from its source; `numbers` [N] are the user's row numbers, `columns` all names in the source.
+
+    A lazy frame yields one column at a time; the whole table is never in memory at once. A table of several files has
+    their tables in `parts`; a column that differs between them is in `uneven`, with the difference, and is not read.
+    Rows of `data` that are False in `chosen` are left out everywhere else.
+    """
+
+    source: str
+    data: pl.DataFrame | pl.LazyFrame
+    numbers: Values
+    columns: Sequence[str]
+    has_lines: bool = False
+    found: list[tuple[str, Finding]] = field(default_factory=list)
+    parts: tuple[Table, ...] = ()
+    uneven: Mapping[str, str] = field(default_factory=dict)
+    chosen: pl.Series | None = None
+
+    @classmethod
+    def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
+        """Build a table whose rows are counted from 1."""
+        rows = data.height if isinstance(data, pl.DataFrame) else data.select(pl.len()).collect().item()
+        return cls(source, data, np.arange(1, rows + 1, dtype=np.int32), columns or data.collect_schema().names())
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The columns that were read."""
+        return frozenset(self.data.collect_schema().names()) - self.uneven.keys()
+
+    @cached_property
+    def files(self) -> FileRows | None:
+        """The files of the rows; None for one file."""
+        ends = np.cumsum([part.rows for part in self.parts], dtype=np.int64)
+        return FileRows(tuple(part.source for part in self.parts), ends) if self.parts else None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows N."""
+        return len(self.numbers)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """All columns at once; LogError if the file is damaged."""
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+        return frame if self.chosen is None else frame.filter(self.chosen)
+
+    def series(self, name: str) -> pl.Series:
+        """One column; LogError if the file is damaged."""
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
+        return plain(frame[name] if self.chosen is None else frame[name].filter(self.chosen))
+
+    def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
+        try:
+            frame = data.collect()
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            for part in self.parts:
+                _ = part.frame  # raises for the damaged file, by its name
+            raise unreadable(self.source, first_error_line(error), "a whole table") from error
+        counted = self.rows if self.chosen is None else len(self.chosen)
+        if frame.height != counted:
+            found = f"{frame.height:,} rows in '{frame.columns[0]}', and {counted:,} in the file's own count"
+            raise unreadable(self.source, found, "a whole table", "export or copy the file again")
+        return frame
+
+    def has(self, name: str) -> bool:
+        """Whether the column was read."""
+        return name in self.names
+
+    def paths(self, series: pl.Series) -> pl.Series:
+        """Names of files in a column, relative to their table, as paths; empty cells stay empty."""
+        ends = [self.rows] if self.files is None else self.files.ends.tolist()
+        below = []
+        for part, end in zip(self.parts or (self,), ends, strict=True):
+            folder, text = Path(part.source).parent, series[end - part.rows : end].cast(pl.String).str.strip_chars()
+            words = [word for word in text.unique().to_list() if word]
+            below.append(text.replace(words, [str(folder / word) for word in words]))
+        return pl.concat(below).rename(series.name)
+
+
+def first_error_line(error: BaseException) -> str:
+    """The first line of an error's message; a fixed text for a panic, whose message names threads."""
+    return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
+
+
+def from_table(table: Table, columns: Columns) -> RawLog:
+    """Parse every column that the mapping names; a missing column is a finding, not an exception."""
+    table = without_empty(table, columns)
+    if columns.na_values:
+        table = without_na(table, columns)
+    observation, following, image_findings = _features_of_table(table, columns)
+    selections = (columns.action_mask, columns.next_action_mask)
+    listed = [mask_tokens(_present(table, selected)) for selected in selections]
+    action = _action_of_table(table, columns, [one for one in listed if one is not None])
+    labels = _labels(action) if any(one is not None for one in listed) else ()
+    masks = [
+        named_mask(one.name, one, labels) if one is not None and labels else _mask(table, selected)
+        for one, selected in zip(listed, selections, strict=True)
+    ]
+    rewards, rounded = _rewards(table, columns)
+    episode, cluster = (_one(table, name, identity) for name in (columns.episode, columns.cluster))
+    time = _one(table, columns.time, partial(moment, date_format=columns.date_format))
+    if columns.episode_gap is not None and episode is not None and time is not None:
+        cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
+        episode = _split_at_gaps(episode, time, columns.episode_gap)
+    roles = {name: role for role, several in columns.used().items() for name in several}
+    found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
+    roles |= dict.fromkeys(names(columns.categorical), "categorical")
+    found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
+    raw = RawLog(
+        source=table.source,
+        rows=table.rows,
+        numbers=table.numbers,
+        has_lines=table.has_lines,
+        observation=observation,
+        next_observation=following,
+        action=action,
+        reward=None if columns.reward is None else tuple(rewards),
+        episode=episode,
+        step=_one(table, columns.step, number),
+        time=time,
+        terminated=_one(table, None if columns.terminated is True else columns.terminated, flag),
+        truncated=_one(table, columns.truncated, flag),
+        propensity=_one(table, columns.recorded, narrow),
+        declared=columns.declared,
+        strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
+        weight=_one(table, columns.weight, narrow),
+        cluster=cluster,
+        action_mask=masks[0],
+        next_action_mask=masks[1],
+        extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
+        unused=_unused(table, columns),
+        terminations=columns.terminations,
+        reward_unit=columns.reward_unit,
+        atoms=declared_atoms(columns.atoms),
+        always_terminated=columns.terminated is True,
+        files=table.files,
+        left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
+        found=(*found, *image_findings, *rounded),
+    )
+    return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
+    """The identifiers of episodes that end before a pause longer than `gap` (seconds for dates): `id/0`, `id/1`, ..."""
+    order = np.lexsort((time.values, episode.values))
+    pauses = np.diff(time.values[order])
+    if pauses.dtype.kind == "m":
+        pauses = pauses / np.timedelta64(1, "s")
+    same = episode.values[order][1:] == episode.values[order][:-1]
+    parts = np.concatenate([[0], np.cumsum(same & (pauses > gap))]) if len(order) else order
+    first = np.concatenate([[0], np.where(~same, np.arange(1, len(order)), 0)]) if len(order) else order
+    parts = parts - parts[np.maximum.accumulate(first)]  # counted from 0 in each episode
+    pairs = np.stack([episode.values[order].astype(np.int64), parts.astype(np.int64)], axis=1)
+    distinct, codes = np.unique(pairs, axis=0, return_inverse=True)
+    words = episode.vocabulary
+    names = tuple(f"{one if words is None else words[one]}/{part}" for one, part in distinct.tolist())
+    values = np.empty(len(order), np.int32)
+    values[order] = codes.reshape(-1)
+    return replace(episode, values=values, vocabulary=names)
+
+
+def without_na(table: Table, columns: Columns) -> Table:
+    """The table with null in cells of the used columns whose text is one of `na_values`."""
+    absent, schema = list(columns.na_values), table.data.collect_schema()
+    numbers = pl.Series(absent, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
+    used = dict.fromkeys(name for several in columns.used().values() for name in several if name in schema)
+
+    def is_absent(name: str) -> pl.Expr:
+        if schema[name].is_numeric():
+            return pl.col(name).cast(pl.Float64, strict=False).is_in(numbers.implode())
+        return pl.col(name).cast(pl.String).str.strip_chars().is_in(absent)
+
+    cells = (
+        pl.when(~is_absent(name).fill_null(False)).then(pl.col(name)).alias(name)
+        for name in used
+        if not schema[name].is_nested() and not schema[name].is_temporal()
+    )
+    return replace(table, data=table.data.with_columns(cells))
+
+
+def without_empty(table: Table, columns: Columns) -> Table:
+    """The table without the rows in which a column of `drop_rows_without` is empty, and a note that counts them."""
+    named = [name for name in names(columns.drop_rows_without) if table.has(name)]
+    if not named or table.chosen is not None:
+        return table
+    read = without_na(table, columns) if columns.na_values else table
+    empty = {name: is_empty(read.series(name)).to_numpy() for name in named}
+    dropped = np.any(list(empty.values()), axis=0)
+    if not dropped.any():
+        return table
+    each = ", ".join(f"'{name}' in {int(rows.sum()):,}" for name, rows in empty.items() if rows.any())
+    listed = ", ".join(str(row) for row in table.numbers[dropped][:10]) + (", ..." if dropped.sum() > 10 else "")
+    counted = f"{count_of(int(dropped.sum()), 'row')} of {table.rows:,} left out: empty is {each}; rows {listed}"
+    fix = "nothing, if these rows say nothing about the decisions; the mapping drops them by `drop_rows_without`"
+    notes = [("rows left out", Finding(None, None, counted, "a value in these columns", fix))]
+    if columns.episode is not None and table.has(columns.episode):
+        ids = read.series(columns.episode)
+        several = ids.filter(pl.Series(dropped)).unique()
+        several = several.filter(several.is_in(ids.filter(pl.Series(~dropped)).unique().implode()))
+        cut = f"{count_of(len(several), 'episode')} with rows left out and others that remain: {several[:3].to_list()}"
+        fix = "leave out whole episodes, or fill the cells; nothing, if what remains are the first rows of each"
+        if len(several):
+            notes.append(("incomplete episodes", Finding(columns.episode, None, cut, "whole episodes", fix)))
+    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
+    parts = (
+        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
+        for part, end in zip(table.parts, ends, strict=True)
+    )
+    numbers, found = table.numbers[~dropped], [*table.found, *notes]
+    return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
+
+
+def _labels(action: RawAction | None) -> tuple[str, ...]:
+    """The names of discrete actions; of numbered ones the numbers."""
+    if action is None or action.kind != "discrete":
+        return ()
+    (column,) = action.columns
+    if column.vocabulary is not None:
+        return column.vocabulary
+    codes = column.values[column.usable & np.isfinite(column.values)]
+    most = int(codes.max(initial=-1)) + 1 if action.sizes is None else action.sizes[0]
+    return tuple(map(str, range(most))) if most <= MOST_MASKED else ()
+
+
+_FEW, _WIDE = 100, 10  # codes that are plausible, whatever their number, and for each different one
+MOST_MASKED = 10_000  # numbered actions of a mask
+NOT_DECLARED = Declaration()
+
+
+def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+    """A finding if "shares" could be the column of that name, or each action's own share."""
+    if columns.propensity != SHARES or SHARES not in table.columns:
+        return []
+    found = f'propensity = "{SHARES}", which means each action\'s own share, and a column of that name'
+    fix = (
+        f"write propensity = {{ {SHARES_BY} = [] }} for each action's own share; if the column holds recorded "
+        "probabilities, rename it"
+    )
+    return [("bad mapping", Finding(SHARES, None, found, "one of them", fix))]
+
+
+def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+    """Findings on columns named like ends or beginnings of episodes, where the mapping names none and no episode."""
+    used = {name for several in columns.used().values() for name in several}
+    expected = "a role for each column of ends or beginnings"
+    roles = [("terminated", TERMINATIONS), ("truncated", TRUNCATIONS)]
+    fixes = {
+        name: f"{role} = {json.dumps(name, ensure_ascii=False)} in the mapping"
+        for role, known in roles
+        if getattr(columns, role) is None and columns.episode is not None
+        for name in table.columns
+        if name.lower() in known
+    }
+    if columns.episode is None:
+        number = "every row is an episode of one step: number the episodes in a column, and name it in `episode`"
+        fixes |= {name: number for name in table.columns if name.lower() in (*STARTS, *LASTS)}
+    return [
+        ("possible end column", Finding(name, None, f"a column '{name}' that is not read", expected,
+                                        f"{fix}; nothing, if '{name}' means something else"))
+        for name, fix in fixes.items()
+        if name not in used
+    ]  # fmt: skip
+
+
+def _rewards(table: Table, columns: Columns) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits.
+
+    And findings about those that 32 bits change.
+    """
+    worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
+    empty = worth.pop("", None)  # the reward of a row without one
+
+    def read(series: pl.Series) -> Column:
+        if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+            text = series.cast(pl.String).str.strip_chars()
+            series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
+        column = number(series)
+        if empty is None or not len(column.missing):
+            return column
+        values = np.array(column.values)
+        values[column.missing] = empty
+        return replace(column, values=values, missing=column.missing[:0])
+
+    rewards = [read(series) for series in _present(table, columns.reward)]
+    weights = columns.reward_weights
+    if weights is not None and len(rewards) == len(weights) and all(one.values.ndim == 1 for one in rewards):
+        weighted = [weight * np.asarray(one.values, np.float64) for weight, one in zip(weights, rewards, strict=True)]
+        rewards = [
+            Column(
+                " + ".join(one.name for one in rewards),
+                np.asarray(np.sum(weighted, axis=0), np.float64),
+                missing=np.unique(np.concatenate([one.missing for one in rewards])),
+                unreadable=np.unique(np.concatenate([one.unreadable for one in rewards])),
+                texts=tuple(text for one in rewards for text in one.texts),
+            )
+        ]
+    if columns.reward_clip is not None:
+        low, high = columns.reward_clip
+        rewards = [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
+    found = [finding for one in rewards for finding in rounded_rewards(one)]
+    with np.errstate(over="ignore"):  # infinite rewards are refused later
+        return [replace(one, values=one.values.astype(np.float32)) for one in rewards], found
+
+
+def unique(header: Sequence[str]) -> list[str]:
+    """Distinct names, as Polars requires; the first of equal names stays unchanged."""
+    known: set[str] = set()
+    names = []
+    for place, name in enumerate(header):
+        names.append(f"{name}\x00{place}" if name in known else name)
+        known.add(name)
+    return names
+
+
+def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
+    """The names that appear twice in a header, as findings."""
+    twice = sorted((name, count) for name, count in Counter(header).items() if count > 1)
+    return [
+        ("duplicate column name",
+         Finding(name, None, f"{count} columns named '{name}'", "distinct names", "rename one of them"))
+        for name, count in twice
+    ]  # fmt: skip
+
+
+def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
+    """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
+    known = [name for name in table.columns if name]
+    shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
+    present = frozenset(table.columns)
+    near = {name: nearest(name, known) for name in roles if name not in present}
+    fixes = {
+        name: f"correct the name in the mapping: {text}" if text.startswith("did you mean")
+        else "correct the name in the mapping, or add the column to the file"
+        for name, text in near.items()
+    }  # fmt: skip
+    found = [
+        ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
+                                   f"a column '{name}'", fixes[name]))
+        for name, role in roles.items() if name not in present
+    ]  # fmt: skip
+    fix = "export the files alike, or read them apart and join the logs with tidelog.concat"
+    return found + [
+        ("files differ", Finding(name, None, table.uneven[name], "the same columns and types in every file", fix))
+        for name in roles
+        if name in table.uneven
+    ]
+
+
+def _present(table: Table, selected: str | Sequence[str] | bool | None) -> list[pl.Series]:
+    return [table.series(name) for name in names(selected) if table.has(name)]
+
+
+def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+    series = _present(table, name)
+    return read(_single(series[0])) if series else None
+
+
+def _single(series: pl.Series) -> pl.Series:
+    """One value per row: lists become text, which is neither a number, a flag nor a time."""
+    return spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
+
+
+def _mask(table: Table, selected: str | Sequence[str] | None) -> Column | None:
+    series = _present(table, selected)
+    return mask(series) if series and len(series) == len(names(selected)) else None
+
+
+def _extra(series: pl.Series, columns: Columns) -> Column:
+    series = _single(series)
+    return categories(series)[0] if _is_word(series, columns) else moment(series)
+
+
+def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
+    """Columns without a role, named like clusters, as codes; a row without a value is in `missing`."""
+    if columns.cluster is not None:
+        return ()
+    used = {name for several in columns.used().values() for name in several}
+    several_series = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
+    return tuple(_codes(one) for one in several_series if not one.dtype.is_nested())
+
+
+def _codes(series: pl.Series) -> Column:
+    """Numbers and days unchanged, text as hashes; faster than categories, which sort their vocabulary."""
+    if series.dtype.is_float() or series.dtype.is_decimal():
+        return Column(series.name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+    if series.dtype.is_temporal():
+        series = (series.dt.date() if isinstance(series.dtype, pl.Datetime) else series).to_physical()
+    missing = series.is_null()
+    if not series.dtype.is_integer():
+        text = series.cast(pl.String)
+        missing |= (text == "").fill_null(True)
+        series = text.hash() // 4
+    values = series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
+    return Column(series.name, values, missing=np.flatnonzero(missing.to_numpy()))
+
+
+def _is_word(series: pl.Series, columns: Columns) -> bool:
+    return series.name in columns.categorical_names or is_categorical(series)
+
+
+def _action_of_table(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
+    """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
+    selected = names(columns.action)
+    series = _present(table, columns.action)
+    if len(series) != len(selected):
+        return None
+    sizes, bounds = declared_actions(columns.actions, columns.bounds)
+    words = columns.vocabulary_of.get(selected[0])
+    series = [one if words or one.name in columns.categorical_names else as_lists(one) for one in series]
+    if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
+        if words is None and listed:
+            every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
+            unique_words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort()
+            words = tuple(unique_words.filter(unique_words != ""))
+        count = None if words is None else (len(words),)
+        return RawAction("discrete", tuple(categories(series[0], words=words)), count)
+    numbers = tuple(map(number, series))
+    if len(series) == 1 and sizes is None and bounds is None and not listed:
+        labelled = counted_from_one(numbers[0], len(names(columns.action_mask)))
+        if labelled is not None:
+            return RawAction("discrete", (labelled,))
+    return decide_action(numbers, sizes, bounds)
+
+
+def counted_from_one(column: Column, flags: int = 0) -> Column | None:
+    """The same actions with labels, where the codes [N] count from 1 to the largest; None for any other column.
+
+    `flags` is the number of columns of an action mask, which counts the actions: codes from 1 have as many.
+    """
+    values = column.values
+    if values.ndim != 1 or len(column.unreadable) or not column.usable.any():
+        return None
+    codes = np.unique(values[column.usable])
+    top = float(codes[-1])
+    if codes[0] != 1 or len(codes) < 2 or not np.all(codes % 1 == 0) or top > max(_FEW, _WIDE * len(codes)):
+        return None
+    if flags and flags != top:
+        return None
+    words = tuple(str(code) for code in range(1, int(top) + 1))
+    return replace(column, values=np.where(column.usable, values, 1).astype(np.int32) - 1, vocabulary=words)
+
+
+def _features_of_table(
+    table: Table, columns: Columns
+) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
+    """Leaves of observations, leaves of next observations, and findings about images and rare labels."""
+    following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
+    kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
+    found: list[tuple[str, Finding]] = []
+    block = _Block(table, columns)
+    images = frozenset(names(columns.image))
+    for name in names(columns.observation):
+        pair = [*_present(table, name), *_present(table, following.get(name))]
+        if not table.has(name):
+            continue
+        words = columns.vocabulary_of.get(name)
+        if name not in images and not words and name not in columns.categorical_names:
+            lists = list(map(as_lists, pair))
+            pair = lists if isinstance(lists[0].dtype, pl.List) else pair
+        if name in images:
+            pictures, wrong = read_images([table.paths(series) for series in pair])
+            kinds[name] = [pictures]
+            found += wrong
+        elif words or _is_word(pair[0], columns):
+            coded = categories(*pair, words=words)
+            joined, note = join_rare(coded, columns.rows_of_a_label(name))
+            kinds["categorical"].append(joined)
+            found += note
+        else:
+            kinds["numeric"].append([block.take(narrow(pair[0])), *map(narrow, pair[1:])])
+    now = _side(kinds, 0)
+    if "numeric" in now:
+        now["numeric"] = replace(now["numeric"], block=block.whole(now["numeric"].columns))
+    return now, _side(kinds, 1), found
+
+
+class _Block:
+    """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
+
+    def __init__(self, table: Table, columns: Columns) -> None:
+        other = {*names(columns.categorical), *names(columns.image), *columns.vocabulary_of}
+        schema = table.data.collect_schema()
+        self.names = [
+            name
+            for name in names(columns.observation)
+            if name in schema and name not in other and schema[name].is_numeric()
+        ]
+        self.values = np.empty((table.rows, len(self.names)), np.float32)
+        self.filled = 0
+
+    def take(self, column: Column) -> Column:
+        """The column as a view of the block, if it is the next one there."""
+        if column.name not in self.names[self.filled : self.filled + 1]:
+            return column
+        view = self.values[:, self.filled]
+        view[:] = column.values
+        self.filled += 1
+        return replace(column, values=view)
+
+    def whole(self, columns: tuple[Column, ...]) -> Values | None:
+        """The block, if it holds exactly these columns."""
+        return self.values if [column.name for column in columns] == self.names else None
+
+
+def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:
+    """Leaves of observations (side 0) or next observations (side 1), if every column has that side."""
+    leaves = {}
+    for name, pairs in kinds.items():
+        if pairs and all(len(pair) > side for pair in pairs):
+            kind: Kind = "codes" if name == "categorical" else "vector" if name == "numeric" else "image"
+            leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))
+    return leaves
+
+
+def _report_unknown_values(raw: RawLog) -> RawLog:
+    """Report values outside a declared vocabulary as unknown categories instead of as text among numbers."""
+    found = list(raw.found)
+
+    def known(column: Column) -> Column:
+        if column.vocabulary is None or not len(column.unreadable):
+            return column
+        texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.vocabulary[:8]))}"
+        advice = "correct the cells, or add the values to vocabularies="
+        found.append(("unknown category", Finding(column.name, column.unreadable, texts, expected, advice)))
+        return replace(column, unreadable=column.unreadable[:0], reported=column.unreadable)
+
+    sides = [
+        {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}
+        for side in (raw.observation, raw.next_observation)
+    ]
+    action = raw.action and replace(raw.action, columns=tuple(map(known, raw.action.columns)))
+    return replace(raw, observation=sides[0], next_observation=sides[1], action=action, found=tuple(found))

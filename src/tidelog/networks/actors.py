@@ -1,0 +1,446 @@
+"""Distributions of actions, actors, and the choice of actions. Letters: `B` batch, `A` number of actions or action
+size.
+
+Continuous actions are in [-1, 1]. A function creates the head of an actor; a new kind of head is a new function.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
+from tidelog.losses.policy import categorical_divergence, gaussian_divergence
+from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig
+from tidelog.networks.layers import MLP, Linear, MakeLinear, normal, zeros
+from tidelog.support import allow, best
+from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
+
+# Distributions over actions, the outputs of actors. Letters: `B` batch, `A` action size or number of actions.
+#
+# All have the same methods; `log_probability` and `entropy` are None where there is no density. Those with a density
+# also have the `divergence` to another distribution of their kind.
+
+
+class Distribution(Protocol):
+    """A distribution over a batch of actions."""
+
+    def mode(self) -> jax.Array:
+        """The most likely action."""
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A random action."""
+
+    def log_probability(self, action: jax.Array) -> jax.Array | None:
+        """Log-probability (density) of given actions [B]."""
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """The cloning loss [B]: the negative log-probability, or the squared distance."""
+
+    def entropy(self) -> jax.Array | None:
+        """Entropy in nats [B]."""
+
+
+class Gaussian(NamedTuple):
+    """Independent normals; the executing side clips samples at the bounds [-1, 1]."""
+
+    mean: jax.Array  # [B, A]
+    log_std: jax.Array  # [B, A] or [A]
+
+    def mode(self) -> jax.Array:
+        """The mean [B, A]."""
+        return self.mean
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A random action [B, A]."""
+        return self.mean + jnp.exp(self.log_std) * normal(key, self.mean.shape)
+
+    def log_probability(self, action: jax.Array) -> jax.Array:
+        """Log-density [B]."""
+        return gaussian_log_probability(self.mean, self.log_std, action)
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Negative log-density [B]."""
+        return -self.log_probability(action)
+
+    def entropy(self) -> jax.Array:
+        """Entropy [B]."""
+        log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
+        return jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+
+    def divergence(self, to: Gaussian) -> jax.Array:
+        """KL divergence [B] from this distribution to another."""
+        return gaussian_divergence(self.mean, self.log_std, to.mean, to.log_std)
+
+
+class Point(NamedTuple):
+    """All mass on one action: a deterministic policy."""
+
+    mean: jax.Array  # [B, A]
+
+    def mode(self) -> jax.Array:
+        """The action [B, A]."""
+        return self.mean
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """The same action [B, A] for every key."""
+        return self.mean
+
+    def log_probability(self, action: jax.Array) -> None:
+        """None: there is no density."""
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Squared distance [B]."""
+        return squared_distance(self.mean, action)
+
+    def entropy(self) -> None:
+        """None: there is no density."""
+
+
+class Categorical(NamedTuple):
+    """A choice among `A` actions; forbidden ones have logit -inf."""
+
+    logits: jax.Array  # [B, A]
+
+    def mode(self) -> jax.Array:
+        """The most likely action [B]."""
+        return jnp.argmax(self.logits, axis=-1)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A random action [B]."""
+        return jax.random.categorical(key, self.logits)
+
+    def probabilities(self) -> jax.Array:
+        """Probabilities [B, A]."""
+        return jax.nn.softmax(self.logits)
+
+    def log_probability(self, action: jax.Array) -> jax.Array:
+        """Log-probability [B]."""
+        return categorical_log_probability(self.logits, action)
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Negative log-probability [B]."""
+        return -self.log_probability(action)
+
+    def entropy(self) -> jax.Array:
+        """Entropy [B]; forbidden actions add nothing."""
+        log_p = jax.nn.log_softmax(self.logits)
+        p = jnp.exp(log_p)
+        return -jnp.sum(p * jnp.where(p > 0, log_p, 0.0), axis=-1)
+
+    def divergence(self, to: Categorical) -> jax.Array:
+        """KL divergence [B] from this distribution to another with the same forbidden actions."""
+        return categorical_divergence(self.logits, to.logits)
+
+
+class Several(NamedTuple):
+    """Several independent choices at once; every quantity of an action is the sum over them."""
+
+    choices: tuple[Categorical, ...]
+
+    def mode(self) -> jax.Array:
+        """The most likely choices [B, M]."""
+        return jnp.stack([choice.mode() for choice in self.choices], axis=-1)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Random choices [B, M]."""
+        keys = jax.random.split(key, len(self.choices))
+        return jnp.stack([choice.sample(k) for choice, k in zip(self.choices, keys, strict=True)], axis=-1)
+
+    def log_probability(self, action: jax.Array) -> jax.Array:
+        """Log-probability [B] of choices [B, M]."""
+        return sum_of(choice.log_probability(action[..., i]) for i, choice in enumerate(self.choices))
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Negative log-probability [B]."""
+        return -self.log_probability(action)
+
+    def entropy(self) -> jax.Array:
+        """Entropy [B]."""
+        return sum_of(choice.entropy() for choice in self.choices)
+
+    def divergence(self, to: Several) -> jax.Array:
+        """KL divergence [B] from this distribution to another."""
+        return sum_of(one.divergence(two) for one, two in zip(self.choices, to.choices, strict=True))
+
+
+def sum_of(parts: Iterable[jax.Array]) -> jax.Array:
+    """The sum of arrays of one shape."""
+    return functools.reduce(jnp.add, parts)
+
+
+# Actors: an encoder, a trunk, and a distribution head. Letters: `B` batch, `A` actions or action size.
+#
+# Continuous actions are in [-1, 1]. A function creates the head; a new kind of head is a new function.
+
+LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class GaussianHead(eqx.Module):
+    """Mean `tanh(linear)`, one log-std per dimension, independent of observations: [B, F] -> Gaussian, not squashed."""
+
+    mean: Linear
+    log_std: jax.Array  # [A]
+
+    def __call__(self, features: jax.Array) -> Gaussian:
+        return Gaussian(jnp.tanh(self.mean(features)), jnp.clip(self.log_std, *LOG_STD_RANGE))
+
+
+class StateGaussianHead(eqx.Module):
+    """Mean `tanh(linear)` and a log-std that depends on the observation: [B, F] -> Gaussian."""
+
+    mean: Linear
+    log_std: Linear
+
+    def __call__(self, features: jax.Array) -> Gaussian:
+        return Gaussian(jnp.tanh(self.mean(features)), jnp.clip(self.log_std(features), *LOG_STD_RANGE))
+
+
+class PointHead(eqx.Module):
+    """A deterministic action `tanh(linear)`: [B, F] -> Point."""
+
+    mean: Linear
+
+    def __call__(self, features: jax.Array) -> Point:
+        return Point(jnp.tanh(self.mean(features)))
+
+
+Head = GaussianHead | StateGaussianHead | PointHead
+HeadFactory = Callable[[np.random.Generator, int, int], Head]
+
+
+def gaussian(generator: np.random.Generator, features: int, actions: int) -> GaussianHead:
+    """Return a Gaussian with one learnt standard deviation for all observations, starting at 1."""
+    return GaussianHead(Linear.create(generator, features, actions), zeros(actions))
+
+
+def state_gaussian(generator: np.random.Generator, features: int, actions: int) -> StateGaussianHead:
+    """Return a Gaussian whose standard deviation depends on the observation, starting near 1."""
+    log_std = Linear.create(generator, features, actions, gain=1e-3 * math.sqrt(2.0))
+    return StateGaussianHead(Linear.create(generator, features, actions), log_std)
+
+
+def deterministic(generator: np.random.Generator, features: int, actions: int) -> PointHead:
+    """Return a point: cloning becomes (weighted) regression."""
+    return PointHead(Linear.create(generator, features, actions))
+
+
+HEADS: Mapping[str, HeadFactory] = {
+    "gaussian": gaussian,
+    "state-gaussian": state_gaussian,
+    "deterministic": deterministic,
+}
+
+
+class Actor(eqx.Module):
+    """Observation -> distribution over actions."""
+
+    encoder: Encoder
+    trunk: MLP
+    head: Head | Linear
+
+    @classmethod
+    def create(
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
+        head: HeadFactory = gaussian,
+        linear: MakeLinear | None = None,
+    ) -> Actor:
+        """Return a network of widths `hidden`; `head` is for continuous actions, discrete actions have logits.
+
+        `linear` creates the dense layers of the trunk and of logits (default: orthogonal).
+        """
+        sizes = (encoder_config.size(spec), *hidden)
+        encoder = Encoder.create(generator, spec, encoder_config)
+        trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear)
+        if isinstance(spec.action, Discrete):
+            return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))
+        if not isinstance(spec.action, Continuous):
+            raise TypeError(
+                f"an actor supports Discrete or Continuous actions, got {type(spec.action).__name__}. fix: use one"
+            )
+        return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
+
+    def __call__(
+        self,
+        observation: Observation,
+        real: jax.Array | None = None,
+        *,
+        mask: jax.Array | None = None,
+        dropout: jax.Array | float | None = None,
+        key: jax.Array | None = None,
+    ) -> Distribution:
+        return self._act(self.encoder(observation, real), mask, dropout, key)
+
+    def after(self, row: Transition) -> Distribution:
+        """Return the distribution for next observations, without mask; recurrent: from the previous step's state."""
+        return self._act(self.encoder.both(row)[1], None, None, None)
+
+    def start(self, batch: int) -> jax.Array | None:
+        """Return the initial recurrent state, or None for a feed-forward network."""
+        return self.encoder.start(batch)
+
+    def step(
+        self, observation: Observation, carry: jax.Array | None, mask: jax.Array | None
+    ) -> tuple[Distribution, jax.Array | None]:
+        """Return the distribution for one more observation [B, ...], and the new recurrent state."""
+        features, carry = self.encoder.step(observation, carry)
+        return self._act(features, mask, None, None), carry
+
+    def _act(
+        self,
+        features: jax.Array,
+        mask: jax.Array | None,
+        dropout: jax.Array | float | None,
+        key: jax.Array | None,
+    ) -> Distribution:
+        outputs = self.head(self.trunk(features, dropout=dropout, key=key))
+        return Categorical(allow(outputs, mask)) if isinstance(outputs, jax.Array) else outputs
+
+
+def policy_after(actor: Any, row: Transition) -> Any:
+    """Return the distribution for next observations, without mask, for an Actor or a custom module."""
+    return actor.after(row) if isinstance(actor, Actor) else actor(row.next_observation)
+
+
+# Action choice from an actor's distribution. Letters: `B` batch, `A` number of actions or action size.
+
+
+class EpsilonGreedy(NamedTuple):
+    """The best of the marked actions with probability `1 - epsilon`, else a uniform one of them."""
+
+    values: jax.Array  # [B, A]
+    marked: jax.Array  # [B, A] bool
+    epsilon: jax.Array | float
+
+    def mode(self) -> jax.Array:
+        """Return the marked action [B] of highest value."""
+        return best(self.values, self.marked)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Return a random action [B]."""
+        coin, inner = jax.random.split(key)
+        uniform = jax.random.categorical(inner, jnp.where(self.marked, 0.0, -jnp.inf))
+        return jnp.where(jax.random.uniform(coin, uniform.shape) < self.epsilon, uniform, self.mode())
+
+    def probabilities(self) -> jax.Array:
+        """Return probabilities [B, A]."""
+        uniform = self.marked / jnp.sum(self.marked, axis=-1, keepdims=True)
+        return self.epsilon * uniform + (1.0 - self.epsilon) * jax.nn.one_hot(self.mode(), self.values.shape[-1])
+
+    def log_probability(self, action: jax.Array) -> jax.Array:
+        """Return log-probabilities [B]; -inf for actions of probability 0."""
+        return jnp.log(jnp.take_along_axis(self.probabilities(), action[:, None], axis=-1)[:, 0])
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Return negative log-probabilities [B]."""
+        return -self.log_probability(action)
+
+    def entropy(self) -> jax.Array:
+        """Return entropies in nats [B]."""
+        p = self.probabilities()
+        return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
+
+
+class EpsilonMode(NamedTuple):
+    """A sample of the base distribution with probability `epsilon`, else its mode.
+
+    Discrete mixtures have exact probabilities; continuous ones have no density, because the mode has a point mass.
+    """
+
+    base: Distribution
+    epsilon: jax.Array | float
+
+    def mode(self) -> jax.Array:
+        """Return the base distribution's mode."""
+        return self.base.mode()
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Return a random action [B] or [B, A]."""
+        coin, inner = jax.random.split(key)
+        mode, sample = self.base.mode(), self.base.sample(inner)
+        draw = jax.random.uniform(coin, mode.shape[:1]) < self.epsilon
+        return jnp.where(draw.reshape(-1, *[1] * (mode.ndim - 1)), sample, mode)
+
+    def probabilities(self) -> jax.Array:
+        """Return probabilities [B, A] of discrete actions."""
+        if not isinstance(self.base, Categorical):
+            raise TypeError("continuous actions have no probabilities. fix: use sample() or discrete actions")
+        greedy = jax.nn.one_hot(self.base.mode(), self.base.logits.shape[-1])
+        return self.epsilon * self.base.probabilities() + (1.0 - self.epsilon) * greedy
+
+    def log_probability(self, action: jax.Array) -> jax.Array | None:
+        """Return log-probabilities [B], or None with continuous actions."""
+        if not isinstance(self.base, Categorical):
+            return None
+        return jnp.log(jnp.take_along_axis(self.probabilities(), action[:, None], axis=-1)[:, 0])
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Return the base distribution's imitation error [B]."""
+        return self.base.imitation_error(action)
+
+    def entropy(self) -> jax.Array | None:
+        """Return the base distribution's entropy [B]."""
+        return self.base.entropy()
+
+
+def start(actor: Any, batch: int) -> Any:
+    """Return an actor's initial recurrent state, or None for a feed-forward actor."""
+    return actor.start(batch) if isinstance(actor, Actor) else None
+
+
+def sampled(
+    actor: Any, observation: Observation, mask: jax.Array | None, carry: Any, epsilon: jax.Array | float | None
+) -> tuple[Distribution, Any]:
+    """Return the sampled policy, mixed with its own mode where there is an epsilon, and the new recurrent state."""
+    if isinstance(actor, Actor):
+        carry = actor.start(_rows(observation)) if carry is None else carry
+        base, carry = actor.step(observation, carry, mask)
+    else:
+        base = actor(observation, mask=mask)
+    return (base if epsilon is None else EpsilonMode(base, epsilon)), carry
+
+
+def choose(
+    actor: Any,
+    observation: Observation,
+    mask: jax.Array | None,
+    carry: Any,
+    key: jax.Array | None,
+    epsilon: jax.Array | float | None,
+) -> Act:
+    """Return the mode without a key or a sample with one; the log-probability is the sampled policy's."""
+    policy, carry = sampled(actor, observation, mask, carry, epsilon)
+    action = policy.mode() if key is None else policy.sample(key)
+    return Act(action, policy.log_probability(action), carry)
+
+
+def in_blocks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
+    """Apply `function` to leaves [B, ...] in blocks of at most `size` rows, to limit the memory use."""
+    count = len(jax.tree.leaves(rows)[0])
+    if count <= size:
+        return function(rows)
+    blocks = -(-count // size)
+
+    def to_blocks(leaf: jax.Array) -> jax.Array:
+        padded = jnp.concatenate([leaf, jnp.repeat(leaf[-1:], blocks * size - count, axis=0)])
+        return padded.reshape(blocks, size, *leaf.shape[1:])
+
+    outputs = jax.lax.map(function, jax.tree.map(to_blocks, rows))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], outputs)
+
+
+def _rows(observation: Observation) -> int:
+    return len(next(iter(observation.values())))

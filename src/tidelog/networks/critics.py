@@ -1,0 +1,266 @@
+"""State values, action values, and the two networks of BCQ's actions.
+
+Letters: `B` batch (or `B, T`), `A` actions or action size, `E` ensemble, `K` rewards, `L` latent size. Outputs have
+a last axis `K` where the log has several rewards, and none where it has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.losses.imitation import pick
+from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
+from tidelog.networks.layers import MLP, Linear, MakeLinear
+from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
+
+# State values and action values. Letters: `B` batch (or `B, T`), `A` actions, `E` ensemble, `K` rewards.
+#
+# Outputs have a last axis `K` where the log has several rewards, and none where it has one.
+
+
+class Value(eqx.Module):
+    """V(s): observation -> [B]."""
+
+    encoder: Encoder
+    body: MLP
+    rewards: int | None = eqx.field(static=True, default=None)
+
+    @classmethod
+    def create(
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
+    ) -> Value:
+        """Return a network of widths `hidden`."""
+        encoder = Encoder.create(generator, spec, encoder_config)
+        body = MLP.create(generator, (encoder_config.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
+        return cls(encoder, body, spec.rewards)
+
+    def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
+        return self._read(self.encoder(observation, real))
+
+    def both(self, row: Transition) -> tuple[jax.Array, jax.Array]:
+        """V of the observation and of the next one, [B] each; recurrent: the latter from the row's state."""
+        now, after = self.encoder.both(row)
+        return self._read(now), self._read(after)
+
+    def _read(self, features: jax.Array) -> jax.Array:
+        outputs = self.body(features)
+        return outputs[..., 0] if self.rewards is None else outputs
+
+    def in_unit(self, factor: float, constant: Any) -> Value:
+        """Return the network with values `factor * V + constant`; the constant is a number or [K]."""
+        return Value(self.encoder, self.body.with_outputs(factor, constant), self.rewards)
+
+
+class Critic(eqx.Module):
+    """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A]."""
+
+    encoder: Encoder
+    body: MLP
+    actions: int | None = eqx.field(static=True)  # number of discrete actions
+    rewards: int | None = eqx.field(static=True, default=None)
+
+    @classmethod
+    def create(
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
+        linear: MakeLinear | None = None,
+    ) -> Critic:
+        """Return a network of widths `hidden`; `linear` creates its dense layers (default: orthogonal)."""
+        size, space, each = encoder_config.size(spec), spec.action, spec.rewards or 1
+        encoder = Encoder.create(generator, spec, encoder_config)
+        if isinstance(space, Discrete):
+            body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm, linear=linear)
+            return cls(encoder, body, space.n, spec.rewards)
+        if not isinstance(space, Continuous):
+            raise TypeError(
+                f"a critic supports Discrete or Continuous actions, got {type(space).__name__}. fix: use one of these"
+            )
+        body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
+        return cls(encoder, body, None, spec.rewards)
+
+    def all_actions(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
+        """Return the values of every discrete action, [B, A], or [B, K, A] for several rewards."""
+        return self._rate(self.encoder(observation, real))
+
+    def all_after(self, row: Transition) -> jax.Array:
+        """Return all discrete actions' values of next observations; recurrent: from the previous step's state."""
+        return self._rate(self.encoder.both(row)[1])
+
+    def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+        """Return the values of every discrete action for one more observation [B, ...], and the new recurrent state."""
+        features, carry = self.encoder.step(observation, carry)
+        return self._rate(features), carry
+
+    def _rate(self, features: jax.Array) -> jax.Array:
+        outputs = self.body(features)
+        return outputs if self.rewards is None else outputs.reshape(*outputs.shape[:-1], self.rewards, -1)
+
+    def __call__(self, observation: Seen, action: Array, real: jax.Array | None = None) -> jax.Array:
+        if self.actions is not None:
+            return pick(self.all_actions(observation, real), action if self.rewards is None else action[..., None])
+        outputs = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
+        return outputs[..., 0] if self.rewards is None else outputs
+
+    def in_unit(self, factor: float, constant: Any) -> Critic:
+        """Return the network with values `factor * Q + constant`; the constant is a number or [K]."""
+        each = np.repeat(constant, self.actions or 1)  # [K] becomes [K * A], in the order of the outputs
+        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards)
+
+
+class Ensemble(eqx.Module):
+    """Several networks on the same input: -> [E, ...].
+
+    They are separate: on CPU one batched product over stacked weights is slower than one product each.
+    """
+
+    members: tuple[Any, ...]
+
+    @classmethod
+    def create(cls, size: int, make: Callable[[], Any]) -> Ensemble:
+        """Return `size` networks, each from its own call of `make`."""
+        return cls(tuple(make() for _ in range(size)))
+
+    def __call__(self, *inputs: Any, **windows: Any) -> jax.Array:
+        return jnp.stack([member(*inputs, **windows) for member in self.members])
+
+    def all_actions(self, observation: Observation) -> jax.Array:
+        """Return the values of every discrete action [E, B, A]."""
+        return jnp.stack([member.all_actions(observation) for member in self.members])
+
+
+def smallest_values(critic: Any, observation: Observation, weights: tuple[float, ...] | None) -> jax.Array | None:
+    """Return the smallest critic's values [B, A] of all discrete actions, or None for continuous ones.
+
+    `critic` is one network or an ensemble; several rewards are summed by `weights` [K] (None: ones).
+    """
+    if not all(getattr(member, "actions", None) for member in getattr(critic, "members", (critic,))):
+        return None
+    values: jax.Array = critic.all_actions(observation)
+    if not isinstance(critic, Ensemble):
+        values = values[None]
+    if values.ndim == 4:  # [E, B, K, A]
+        weighing = jnp.ones(values.shape[2]) if weights is None else jnp.asarray(weights)
+        values = jnp.sum(values * weighing[:, None], axis=2)
+    return jnp.min(values, axis=0)
+
+
+def with_values(tree: Any, factor: float, constant: Any) -> Any:
+    """Return a tree whose critics and value networks have values `factor * value + constant` instead.
+
+    These are the modules with a method `in_unit`; the constant is a number or [K].
+    """
+
+    def changed(part: Any) -> Any:
+        return part.in_unit(factor, constant) if hasattr(part, "in_unit") else part
+
+    return jax.tree.map(changed, tree, is_leaf=lambda part: hasattr(part, "in_unit"))
+
+
+def value_and_next_value(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
+    """Return V of observation and next observation, [B] each, for a Value or a module that maps observations to [B]."""
+    if isinstance(value, Value):
+        return value.both(row)
+    return value(row.observation, **row.window), value(row.next_observation, **row.window)
+
+
+def ratings_after(critic: Any, row: Transition) -> jax.Array:
+    """Return Q [B, A] of every action in the next observation, for a Critic or a module with `all_actions`."""
+    values: jax.Array = (
+        critic.all_after(row) if isinstance(critic, Critic) else critic.all_actions(row.next_observation)
+    )
+    return values
+
+
+# A bounded correction of an action. Letters: `B` batch, `A` action size.
+
+
+class Perturbation(eqx.Module):
+    """The direction of an action's perturbation: observation and action [B, A] -> [B, A] within [-1, 1]."""
+
+    encoder: Encoder
+    body: MLP
+
+    @classmethod
+    def create(
+        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], encoder_config: EncoderConfig
+    ) -> Perturbation:
+        """Return a network of widths `hidden`."""
+        if not isinstance(spec.action, Continuous):
+            raise TypeError(
+                f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
+            )
+        sizes = (encoder_config.size(spec) + spec.action.size, *hidden, spec.action.size)
+        return cls(Encoder.create(generator, spec, encoder_config), MLP.create(generator, sizes, linear=Linear.uniform))
+
+    def __call__(self, observation: Seen, action: jax.Array) -> jax.Array:
+        return jnp.tanh(self.body(jnp.concatenate([self.encoder(observation), action], axis=-1)))
+
+
+def perturb(action: jax.Array, direction: jax.Array, reach: jax.Array | float) -> jax.Array:
+    """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1]: all [..., A]."""
+    if action.shape != direction.shape:
+        raise TypeError(
+            f"action {action.shape} and direction {direction.shape} have different shapes. fix: give both one shape"
+        )
+    return jnp.clip(action + reach * direction, -1.0, 1.0)
+
+
+# A conditional variational autoencoder of actions. Letters: `B` batch, `A` action size, `L` latent size.
+
+LOG_STD_RANGE = (-4.0, 15.0)
+
+
+class Generator(eqx.Module):
+    """A model of the logged actions, given observations or encoder features of them."""
+
+    encoder: Encoder
+    inward: MLP
+    outward: MLP
+
+    @classmethod
+    def create(
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...],
+        latent: int,
+        encoder_config: EncoderConfig,
+    ) -> Generator:
+        """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
+        if not isinstance(spec.action, Continuous):
+            raise TypeError(
+                f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
+            )
+        features, actions = encoder_config.size(spec), spec.action.size
+        encoder = Encoder.create(generator, spec, encoder_config)
+        inward = MLP.create(generator, (features + actions, *hidden, 2 * latent), linear=Linear.uniform)
+        outward = MLP.create(generator, (features + latent, *hidden, actions), linear=Linear.uniform)
+        return cls(encoder, inward, outward)
+
+    def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return mean and log-std [B, L] of the latents of an action [B, A]."""
+        outputs = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
+        return mean, jnp.clip(log_std, *LOG_STD_RANGE)
+
+    def decode(self, observation: Seen, latent: jax.Array) -> jax.Array:
+        """Return the action [B, A] within [-1, 1] of latents [B, L]."""
+        return jnp.tanh(self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1)))

@@ -1,0 +1,362 @@
+"""Input of the estimators: a log's steps, the logger's and the target's probabilities, and a model's values.
+
+Letters: `N` steps, `M` stored observations, `E` episodes, `A` number of actions or action size, `K` draws, `T` steps of
+the longest episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.data.log import Log
+from tidelog.data.scaling import Scaler
+from tidelog.errors import ConfigError, LogError, SpecError
+from tidelog.types import Codes, Continuous
+
+# Episodes of a log as models read them: checks, clusters, folds for cross-fitting, elapsed time and recorded ends.
+#
+# Letters: `N` steps, `M` stored observations, `I` numbers in an observation, `E` episodes, `F` folds.
+
+Ordinals = NDArray[np.int64]
+
+
+def check_kind(log: Any) -> None:
+    """Raise LogError if this is not a log."""
+    if not isinstance(log, Log):
+        raise LogError(f"expected a log, found {type(log).__name__}. fix: read it with tl.read_log(path, columns)")
+
+
+def check_log(log: Log, discount: float) -> None:
+    """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
+    if log.reward is None:
+        raise SpecError(
+            "this log has no rewards: expected one reward column. fix: name it in the mapping, or add an array "
+            "`reward` to the file, and train again"
+        )
+    if log.spec.rewards is not None:
+        raise SpecError(
+            f"this log has {log.spec.rewards} rewards: expected one. fix: name one column as reward in the mapping, as "
+            'in reward = "survived", or compute a weighted sum before reading the log'
+        )
+    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
+        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]. fix: use 0.99")
+
+
+def check_seed(seed: Any) -> None:
+    """Raise ConfigError unless the seed is a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed = {seed!r}: expected a whole number of at least 0. fix: use seed=0")
+
+
+def clusters_of(log: Log) -> Ordinals | None:
+    """Cluster of each episode, [E] from 0 without gaps; None if every episode is its own cluster."""
+    clusters = np.asarray(log.clusters, np.int64)
+    return None if int(clusters.max(initial=-1)) + 1 == len(clusters) else clusters
+
+
+def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
+    """Fold of each episode, [E], determined by the seed; episodes of one cluster are in one fold.
+
+    The folds' numbers of clusters (without a cluster column, of episodes) differ by at most one. Raises ConfigError for
+    fewer than two folds, LogError for fewer clusters or episodes than folds.
+    """
+    clusters = log.clusters
+    members = int(clusters.max(initial=-1)) + 1
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
+        raise ConfigError(f"folds = {count!r}: expected a whole number of at least 2. fix: use folds=5")
+    if members < count:
+        units = "episodes" if log.cluster is None else "clusters"
+        raise LogError(
+            f"this log has {members} {units}: expected at least {count}, one per fold. fix: judge on a longer log, or "
+            "use fewer folds"
+        )
+    return np.asarray(np.random.default_rng([seed, 2]).permutation(members) % count, np.int64)[clusters]
+
+
+def without(folds: Ordinals, fold: int) -> Ordinals:
+    """Ordinals of the episodes for training a fold's models: all except the fold's own."""
+    return np.flatnonzero(folds != fold)
+
+
+def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:
+    """Fold of each step, [N]."""
+    return np.asarray(folds[np.asarray(log.episode)])
+
+
+def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Any:
+    """Values of each step from its own fold: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...].
+
+    Numbers are returned as float64, booleans as booleans.
+    """
+    of, where = fold_of_steps(log, folds), np.arange(log.steps) if at is None else np.asarray(at)
+    joined = np.empty((log.steps, *found[0].shape[1:]), bool if found[0].dtype == bool else np.float64)
+    for fold, values in enumerate(found):
+        joined[of == fold] = values[where[of == fold]]
+    return joined
+
+
+def centred_rewards(log: Log, discount: float) -> tuple[Log, NDArray[np.float64]]:
+    """The log with the rewards that models of values learn, and the value of the rest from each step, [N] or [1].
+
+    If all episodes have the same length, these are the rewards minus their mean, and the value of that mean is added to
+    the model's values: a constant added to every reward then changes no comparison.
+    """
+    lengths = np.diff(log.starts)
+    if lengths.min() != lengths.max():
+        return log, np.zeros(1)
+    reward = np.asarray(log.reward, np.float64)
+    left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+    known = np.tile(left * reward.mean(), len(lengths))
+    return replace(log, reward=(reward - reward.mean()).astype(np.float32)), known
+
+
+def elapsed_share(log: Log) -> NDArray[np.float32]:
+    """[M, 1]: elapsed steps at each stored observation, as a share of the longest episode."""
+    share = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
+    longest = np.diff(log.starts).max()
+    share[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
+    share[np.asarray(log.position), 0] = np.asarray(log.step) / longest
+    return share
+
+
+def ends_by_clock(log: Log) -> bool:
+    """Whether episodes end by a time limit: some are truncated, or all have the same length."""
+    lengths = np.diff(log.starts)
+    last = np.asarray(log.starts[1:]) - 1
+    return bool(not np.asarray(log.terminated)[last].all() or (lengths.max() > 1 and lengths.min() == lengths.max()))
+
+
+def observed_numbers(log: Log, episodes: Ordinals | None = None) -> NDArray[np.float32]:
+    """[M, I]: observations as numbers scaled by these episodes (None: all), one-hot codes, images divided by 255."""
+    leaves = Scaler.fit(log, episodes=episodes).observation(
+        {n: np.asarray(leaf) for n, leaf in log.observation.items()}
+    )
+    parts: list[NDArray[Any]] = []
+    for name, leaf in sorted(leaves.items()):
+        kind = log.spec.observation[name]
+        if isinstance(kind, Codes):
+            parts += [np.eye(size, dtype=np.float32)[leaf[:, c]] for c, size in enumerate(kind.sizes)]
+        else:
+            flat = leaf.reshape(len(leaf), -1).astype(np.float32)
+            parts.append(flat / 255.0 if leaf.dtype == np.uint8 else flat)
+    return np.concatenate(parts, axis=1)
+
+
+# Atoms: values of continuous actions that a logger takes again and again, each with a probability of its own.
+#
+# "No change" is exactly 0, a dose is one of five strengths: such a logger has a probability at each of these values and
+# a density elsewhere, and no single density describes both. A policy with a density never takes exactly an atom, so
+# that rows there have no weight for it; a deterministic policy that takes one exactly has the probability 1 of it.
+#
+# A log may declare its atoms. Others are found by how often values repeat, compared with their neighbours: a value that
+# stands out from these is an atom, and so is every repeated value of a coarse grid. The fine grid of rounded numbers is
+# none: there a density is right. A value on a bound is not counted here (`checks.py` refuses clipped actions).
+#
+# Letters: `N` steps, `A` action size, `P` patterns, `V` different values of one dimension.
+
+FEWEST, SHARE = 5, 0.005  # rows of an atom, and share of all rows: fewer are tolerated
+TIMES, NEIGHBOURS = 5.0, 3  # an atom has more than so many times the rows of its neighbours, so many on each side
+COARSE = 0.05  # of a grid, largest share of a value for which a density is right
+_LISTED = 3
+
+Actions = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """The atoms of each dimension, and the patterns in which a log's actions lie on them.
+
+    Pattern 0 is off all atoms; the others say in which dimensions an action lies on which atom.
+    """
+
+    values: tuple[Actions, ...]  # of each dimension, rising
+    numbering: tuple[NDArray[np.int64], ...]  # of each dimension, codes of the patterns up to it, rising
+    fixed: NDArray[np.float64]  # [P, A]: the atom of each pattern, NaN where it has none
+
+    @property
+    def patterns(self) -> int:
+        """Number of patterns `P`."""
+        return len(self.fixed)
+
+    def lie_on(self, actions: NDArray[np.floating]) -> NDArray[np.bool_]:
+        """Whether each number of actions [..., A] is an atom."""
+        return np.stack([_codes(actions[..., d], own) > 0 for d, own in enumerate(self.values)], axis=-1)
+
+    def pattern_of(self, actions: NDArray[np.floating]) -> NDArray[np.int64]:
+        """The pattern [...] of actions [..., A]; -1 for one that the log has not."""
+        pattern = np.zeros(actions.shape[:-1], np.int64)
+        for d, (own, known) in enumerate(zip(self.values, self.numbering, strict=True)):
+            code = pattern * (len(own) + 1) + _codes(actions[..., d], own)
+            place = np.minimum(np.searchsorted(known, code), len(known) - 1)
+            pattern = np.where(known[place] == code, place, -1)
+        return pattern
+
+    @property
+    def text(self) -> str:
+        """The atoms in words: "exactly 0", "one of 11 values (0, 0.1, 0.2, ...)"."""
+        values = np.unique(np.concatenate(self.values))
+        shown = ", ".join(f"{one:.4g}" for one in values[:_LISTED])
+        if len(values) == 1:
+            return f"exactly {shown}"
+        return f"one of {len(values):,} values ({shown}{', ...' if len(values) > _LISTED else ''})"
+
+
+def atoms_of(log: Log, *, declared: bool = True) -> Atoms | None:
+    """The atoms of a log's continuous actions, declared ones too; None if there are none.
+
+    Without `declared`, those that are found alone.
+    """
+    space = log.spec.action
+    if not isinstance(space, Continuous):
+        return None
+    action = np.asarray(log.action, np.float32)
+    named = np.asarray(log.atoms if declared else (), np.float32)
+    values = tuple(
+        np.union1d(named[np.isin(named, column)], repeated_values(column, low, high)).astype(np.float32)
+        for column, low, high in zip(action.T, space.low, space.high, strict=True)
+    )
+    if not any(map(len, values)):
+        return None
+    numbering, pattern = [], np.zeros(len(action), np.int64)
+    fixed = np.zeros((1, 0))  # of each pattern so far
+    for column, own in zip(action.T, values, strict=True):
+        code = pattern * (len(own) + 1) + _codes(column, own)
+        known = np.unique(np.append(code, 0))  # the pattern off all atoms comes first, whether a row has it or not
+        before, here = known // (len(own) + 1), known % (len(own) + 1)
+        fixed = np.column_stack([fixed[before], np.append(np.nan, own)[here]])
+        pattern = np.searchsorted(known, code)
+        numbering.append(known)
+    return Atoms(values, tuple(numbering), fixed)
+
+
+def repeated_values(column: Actions, low: float, high: float) -> Actions:
+    """The atoms of one dimension, [N] -> [V], strictly between its bounds."""
+    values, counts = np.unique(column, return_counts=True)
+    if len(values) < 2:
+        return values[:0]
+    inside = (values > np.float32(low)) & (values < np.float32(high))
+    often = (counts >= FEWEST) & (counts >= SHARE * len(column)) & inside
+    around = np.full((2 * NEIGHBOURS, len(values)), np.nan)
+    for away in range(1, min(NEIGHBOURS, len(values) - 1) + 1):
+        around[away - 1, away:], around[-away, :-away] = counts[:-away], counts[away:]
+    # One more row than their median, for the values of a fine grid vary by chance; none where no neighbour repeats.
+    usual = np.where(np.nanmax(around, axis=0) > 1, np.nanmedian(around, axis=0) + 1.0, 1.0)
+    stands_out = often & (counts > TIMES * usual)
+    most = float(counts[often & ~stands_out].max(initial=0))
+    is_coarse = most - 2.0 * np.sqrt(most) > COARSE * len(column)  # more than chance explains
+    return values[(counts > 1) & inside] if is_coarse else values[stands_out]
+
+
+def _codes(column: NDArray[np.floating], own: Actions) -> NDArray[np.int64]:
+    """0 for a number that is no atom, else one more than the atom's place among these."""
+    if not len(own):
+        return np.zeros(column.shape, np.int64)
+    numbers = np.asarray(column, np.float32)
+    place = np.minimum(np.searchsorted(own, numbers), len(own) - 1)
+    return np.where(own[place] == numbers, place + 1, 0)
+
+
+Floats = NDArray[np.float64]
+MODEL_ROUNDING, SUM_ROUNDING = 1e-6, 1e-12  # of 32-bit models, relative to their targets; of 64-bit sums
+BY_STEP = (  # fields of `Evidence` with one row per step
+    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
+    "action", "supported",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A policy on a log."""
+
+    logged: Floats  # [N]: probability or density of the logged action
+    probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
+    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that represent the policy
+    bandwidth: float | None = None  # of the kernel, if there is one
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Steps in episode order under one target policy; densities where actions are continuous.
+
+    `target_all`, `behaviour_all` and `model_all` exist only for discrete actions. Model values are cross-fitted: an
+    episode's values come from a model that never saw it. None means not requested or not known.
+    """
+
+    starts: NDArray[np.int64]  # [E + 1]: first row of each episode, then N
+    reward: Floats  # [N]
+    target: Floats  # [N]: probability or density of the logged action under the target policy
+    behaviour: Floats  # [N]: the same under the logger
+    discount: float = 1.0
+    model: Floats | None = None  # [N]: model value of the logged action
+    model_target: Floats | None = None  # [N]: mean model value over the target's actions
+    target_all: Floats | None = None  # [N, A]
+    behaviour_all: Floats | None = None  # [N, A], always estimated, also for recorded propensities
+    model_all: Floats | None = None  # [N, A]
+    estimated: bool = False  # whether `behaviour` was estimated from the log
+    occupancy: Floats | None = None  # [N]: cross-fitted occupancy ratio of (state, action), target over log
+    action: NDArray[np.int64] | None = None  # [N]: the logged action, if actions are discrete
+    supported: NDArray[np.bool_] | None = None  # [N, A]: other episodes show the logger taking it; [N, 1]: all of them
+    clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
+
+    def __post_init__(self) -> None:
+        steps = len(self.reward)
+        if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != steps or (np.diff(self.starts) < 1).any():
+            raise SpecError(f"invalid starts: expected numbers rising from 0 to {steps} (the number of steps)")
+        for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy"):
+            _check(name, getattr(self, name), (steps,))
+        for name in ("target_all", "behaviour_all", "model_all"):
+            values = getattr(self, name)
+            _check(name, values, (steps, *np.shape(values)[1:2]))
+        for name, rows in (("action", steps), ("supported", steps), ("clusters", len(self.starts) - 1)):
+            values = getattr(self, name)
+            if values is not None and len(values) != rows:
+                raise SpecError(f"{name} has {len(values)} rows: expected {rows}")
+        if (self.target < 0).any() or not (self.behaviour > 0).all():
+            raise SpecError("target or behaviour is out of range: expected target >= 0 and behaviour > 0 in every step")
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes `E`."""
+        return len(self.starts) - 1
+
+    @property
+    def units(self) -> int:
+        """Number of independent units: clusters if there are any, else episodes."""
+        return self.episodes if self.clusters is None else int(self.clusters.max()) + 1
+
+    @cached_property
+    def rounding(self) -> float:
+        """The largest difference between returns that rounding may have made.
+
+        Models and weights are 32-bit: their errors are a share of what they are fitted to, the rewards as
+        `centred_rewards` returns them. Sums are 64-bit: their errors are a share of the rewards as they are.
+        """
+        reward, lengths = np.asarray(self.reward, np.float64), self.lengths
+        fitted = reward - reward.mean() if lengths.min() == lengths.max() else reward
+        of_models, of_sums = (np.add.reduceat(np.abs(size), self.starts[:-1]).max() for size in (fitted, reward))
+        return float(MODEL_ROUNDING * of_models + SUM_ROUNDING * of_sums)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Steps of each episode, [E]."""
+        return np.diff(self.starts)
+
+    @property
+    def horizon(self) -> int:
+        """Steps of the longest episode, `T`."""
+        return int(self.lengths.max())
+
+
+def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    if values is None:
+        return
+    if np.shape(values) != shape:
+        raise SpecError(f"{name} has shape {np.shape(values)}: expected {shape}")
+    if not np.isfinite(values).all():
+        raise SpecError(f"{name} contains {values[~np.isfinite(values)][0]}: expected finite numbers")

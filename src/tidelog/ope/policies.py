@@ -1,0 +1,565 @@
+"""Policies as the judge asks them: saved ones, estimators of scikit-learn, functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from tidelog.data.export import feature_table
+from tidelog.data.log import Log
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.ope.evidence import Floats, Target, atoms_of
+from tidelog.policies.policy import Policy
+from tidelog.policies.rollout import action_orders, leaf_translations
+from tidelog.runtime.policy import Leaves, replay, replay_actions, replay_log_probability
+from tidelog.runtime.rule import Rule
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+
+# A scikit-learn classifier or regressor as a policy: pipelines, searches and libraries with the same interface too.
+#
+# A classifier acts by `predict`, or is sampled from `predict_proba`; a regressor acts by `predict`, clipped at the
+# bounds of the log's actions. An action that is not allowed is never taken: the deterministic policy takes the allowed
+# action with the highest probability or score, the sampled one has the probabilities of the allowed actions over their
+# sum.
+#
+# Letters: `B` rows, `C` classes, `I` columns of the observation, `A` number of actions or action size.
+
+LeafArrays = Mapping[str, NDArray[Any]]
+Mask = NDArray[np.bool_] | None
+MOST_LISTED = 8  # names in an error
+FIT = "fix: fit it on log.features() and log.action"
+ONE_SIDED = "it is judged as a policy that takes allowed actions alone"
+
+
+def is_estimator(source: Any) -> bool:
+    """Whether this is a classifier or regressor of scikit-learn's kind."""
+    return not isinstance(source, type) and all(callable(getattr(source, name, None)) for name in ("fit", "predict"))
+
+
+def estimator_name(estimator: Any) -> str:
+    """The name of an estimator's class; of a pipeline with those of its steps."""
+    name, steps = type(estimator).__name__, getattr(estimator, "steps", None)
+    if not isinstance(steps, list):
+        return name
+    return f"{name}({', '.join(type(step).__name__ for _, step in steps if not isinstance(step, str | None))})"
+
+
+class EstimatorPolicy:
+    """A fitted estimator with the interface of a tidelog policy."""
+
+    is_recurrent = False
+    acting = None  # nobody declared it
+
+    def __init__(self, estimator: Any, spec: Spec) -> None:
+        self._estimator, self.spec, self.origin = estimator, spec, dict[str, Any]()
+        self.kind = estimator_name(estimator)
+        if not _is_fitted(estimator):
+            raise SpecError(f"{self.kind} is not fitted: expected a fitted estimator. {FIT}")
+        self._places = _places(getattr(estimator, "classes_", None), spec, self.kind)
+        self._names = _names(estimator, spec, self.kind)
+        self.can_sample = isinstance(spec.action, Discrete) and callable(getattr(estimator, "predict_proba", None))
+
+    def probabilities(self, leaves: LeafArrays, mask: Mask = None, memory: Any = None) -> Floats:
+        """Probabilities [B, A] of the sampled policy; SpecError if an allowed action has none."""
+        if not self.can_sample:
+            raise SpecError(
+                f"{self.kind} has no predict_proba, so its actions cannot be sampled. fix: judge it without "
+                "sample=True, or wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
+            )
+        chances = self._scores("predict_proba", leaves, 0.0)
+        chances = chances if mask is None else np.where(mask, chances, 0.0)
+        sums = chances.sum(axis=1, keepdims=True)
+        self._check_allowed(sums[:, 0] > 0)
+        return np.asarray(chances / sums)
+
+    def act(
+        self, leaves: LeafArrays, seed: None = None, mask: Mask = None, memory: Any = None
+    ) -> tuple[NDArray[Any], None]:
+        """Predicted actions, codes [B] or numbers [B, A], without propensities."""
+        space, predicted = self.spec.action, self._predicted(leaves)
+        if isinstance(space, Continuous):
+            return np.clip(predicted, space.low, space.high).astype(np.float32), None
+        other = np.flatnonzero(_forbidden(predicted, mask))
+        if mask is not None and len(other):
+            there = {name: leaf[other] for name, leaf in leaves.items()}
+            predicted[other] = self._best_allowed(there, mask[other])
+        return predicted, None
+
+    def log_probability(self, leaves: LeafArrays, action: Any, mask: Mask = None, memory: Any = None) -> None:
+        """None: a regressor has no density."""
+
+    def notes(self, leaves: LeafArrays, mask: Mask, sample: bool) -> list[str]:
+        """How the judged policy differs from the estimator's own predictions at these decisions."""
+        space = self.spec.action
+        if isinstance(space, Continuous):
+            predicted = self._predicted(leaves)
+            clipped = np.clip(predicted, space.low, space.high)
+            beyond = float((~np.isclose(predicted, clipped, rtol=1e-6)).any(axis=1).mean())
+            if not beyond:
+                return []
+            return [
+                f"{self.kind} predicts actions outside the bounds of the log's actions in {beyond:.1%} of decisions: "
+                "it is judged as a policy that clips its actions at these bounds"
+            ]
+        if mask is None:
+            return []
+        if sample:
+            lost = float(np.where(mask, 0.0, self._scores("predict_proba", leaves, 0.0)).sum(axis=1).mean())
+            what = f"gives {lost:.1%} of its probability to actions that are not allowed"
+        else:
+            lost = float(_forbidden(self._predicted(leaves), mask).mean())
+            what = f"predicts an action that is not allowed in {lost:.1%} of decisions"
+        return [f"{self.kind} {what}: {ONE_SIDED}"] if lost else []
+
+    def _predicted(self, leaves: LeafArrays) -> NDArray[Any]:
+        """Predictions: codes of actions [B], or numbers [B, A]; SpecError for others."""
+        answers, space = self._call("predict", leaves), self.spec.action
+        rows = len(next(iter(leaves.values())))
+        if isinstance(space, Continuous):
+            numbers = answers[:, None] if answers.ndim == 1 else answers
+            if numbers.shape != (rows, space.size) or numbers.dtype.kind not in "fiu":
+                raise SpecError(
+                    f"{self.kind}.predict returned shape {answers.shape}: expected numbers [rows, actions] = "
+                    f"{(rows, space.size)}. {FIT}"
+                )
+            if not np.isfinite(numbers).all():
+                raise SpecError(f"{self.kind}.predict returned numbers that are not finite. {FIT}")
+            return np.asarray(numbers, np.float64)
+        classes = np.asarray(self._estimator.classes_)
+        order = np.argsort(classes)
+        at = np.minimum(np.searchsorted(classes, answers, sorter=order), len(classes) - 1)
+        known = answers.shape == (rows,) and bool((classes[order[at]] == answers).all())
+        if not known:
+            raise SpecError(f"{self.kind}.predict returned values that are not in its classes_. {FIT}")
+        return self._places[order[at]]
+
+    def _best_allowed(self, leaves: LeafArrays, mask: NDArray[np.bool_]) -> NDArray[Any]:
+        """The allowed actions [B] with the highest probability or score."""
+        if self.can_sample:
+            return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
+        if not callable(getattr(self._estimator, "decision_function", None)):
+            raise SpecError(
+                f"{self.kind} predicts an action that is not allowed in {len(mask):,} rows, and has no predict_proba "
+                "and no decision_function that tell its next best action. fix: use a classifier with predict_proba"
+            )
+        scores = np.where(mask, self._scores("decision_function", leaves, -np.inf), -np.inf)
+        self._check_allowed(np.asarray(np.isfinite(scores).any(axis=1)))
+        return np.asarray(scores.argmax(axis=1))
+
+    def _scores(self, method: str, leaves: LeafArrays, other: float) -> Floats:
+        """Probabilities or scores [B, A]; `other` for actions that are none of the classes. SpecError for others."""
+        scores, rows = self._call(method, leaves), len(next(iter(leaves.values())))
+        if method == "decision_function" and scores.ndim == 1:
+            scores = np.stack([-scores, scores], axis=1)
+        expected = (rows, len(self._places))
+        if scores.shape != expected or scores.dtype.kind not in "fiu":
+            raise SpecError(
+                f"{self.kind}.{method} returned shape {scores.shape}: expected numbers [rows, classes] = {expected}. "
+                "fix: use a classifier of one output"
+            )
+        if method == "predict_proba" and not ((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1.0, atol=1e-3)):
+            raise SpecError(
+                f"{self.kind}.predict_proba returned no probabilities: expected numbers of at least 0 that add up to 1 "
+                "in each row. fix: judge it without sample=True, or correct predict_proba"
+            )
+        spread = np.full((rows, _count(self.spec)), other)
+        spread[:, self._places] = scores
+        return spread
+
+    def _check_allowed(self, able: NDArray[np.bool_]) -> None:
+        if not able.all():
+            raise SpecError(
+                f"{self.kind} gives no probability or score to any allowed action in {int((~able).sum()):,} rows: "
+                "expected an allowed action among its classes. fix: fit it on rows with these actions, or pass an "
+                "object with probabilities(observation, mask) that says what it does there"
+            )
+
+    def _call(self, method: str, leaves: LeafArrays) -> NDArray[Any]:
+        """The result of a method of the estimator on these rows; SpecError if it fails.
+
+        It is given a data frame if it was fitted on named columns: of polars, and of pandas where only that is read.
+        """
+        frame, call = feature_table(self.spec, leaves), getattr(self._estimator, method)
+        try:
+            try:
+                return np.asarray(call(_array(frame) if self._names is None else frame.select(self._names)))
+            except Exception:  # of foreign code
+                if self._names is None or find_spec("pandas") is None:
+                    raise
+                import pandas as pd
+
+                return np.asarray(call(pd.DataFrame({name: frame[name].to_numpy() for name in self._names})))
+        except Exception as error:  # of foreign code
+            raise SpecError(f"{self.kind}.{method} failed with {type(error).__name__}: {error}. {FIT}") from error
+
+
+def _forbidden(action: NDArray[Any], mask: Mask) -> NDArray[np.bool_]:
+    """Whether actions [B] are not allowed."""
+    return np.zeros(len(action), bool) if mask is None else ~mask[np.arange(len(action)), action]
+
+
+def _is_fitted(estimator: Any) -> bool:
+    """Whether an estimator says that it is fitted, or has an attribute that ends as fitted ones do."""
+    says = getattr(estimator, "__sklearn_is_fitted__", None)
+    if callable(says):
+        return bool(says())
+    fitted = any(name.endswith("_") and not name.startswith("__") for name in getattr(estimator, "__dict__", ()))
+    return fitted or hasattr(estimator, "classes_")
+
+
+def _count(spec: Spec) -> int:
+    return spec.action.n if isinstance(spec.action, Discrete) else 0
+
+
+def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
+    """[C]: the action of each class, by its label or its code; none for a regressor. SpecError if there is none."""
+    space = spec.action
+    if isinstance(space, MultiDiscrete):
+        raise SpecError(
+            f"{kind}: an estimator supports one discrete action or continuous actions; this log has MultiDiscrete "
+            "actions. fix: judge one choice at a time"
+        )
+    if isinstance(space, Continuous):
+        if classes is not None:
+            raise SpecError(
+                f"{kind} is a classifier, and this log has Continuous actions: expected a regressor. fix: fit a "
+                "regressor on log.features() and log.action"
+            )
+        return np.zeros(0, np.int64)
+    if classes is None:
+        raise SpecError(
+            f"{kind} has no classes_, and this log has Discrete actions: expected a classifier. fix: fit a classifier "
+            "on log.features() and log.action"
+        )
+    if isinstance(classes, list) or np.ndim(classes) != 1:
+        raise SpecError(f"{kind} has several outputs: expected one class for each action. {FIT}")
+    labels = np.asarray(classes).tolist()
+    named, coded = _by_label(labels, space), _by_code(labels, space)
+    if None not in named and None not in coded and named != coded:
+        raise SpecError(
+            f"{kind}: the classes {_listed(labels)} can be codes or labels of this log's actions "
+            f"{_listed(space.names)}: expected one of them. fix: fit it on the labels as text"
+        )
+    found = coded if None in named else named
+    if None in found or len(set(found)) < len(found):
+        unknown = [one for one, *either in zip(labels, named, coded, strict=True) if either == [None, None]] or labels
+        expected = f"the labels {_listed(space.names)}, or codes" if space.names else "codes"
+        raise SpecError(
+            f"{kind} has the classes {_listed(unknown)}, which are no actions of this log: expected {expected} from 0 "
+            f"to {space.n - 1}. {FIT}"
+        )
+    return np.asarray(found, np.int64)
+
+
+def _by_label(classes: Sequence[Any], space: Discrete) -> list[int | None]:
+    """The action whose label each class is, as text; None if there is none."""
+    labels = {label: place for place, label in enumerate(space.names)}
+    texts = [[str(one), str(one).lower() if isinstance(one, bool) else _whole(one)] for one in classes]
+    return [next((labels[text] for text in pair if text in labels), None) for pair in texts]
+
+
+def _by_code(classes: Sequence[Any], space: Discrete) -> list[int | None]:
+    """The action whose code each class is; None if there is none."""
+    return [
+        int(one) if isinstance(one, bool | int | float) and one == int(one) and 0 <= one < space.n else None
+        for one in classes
+    ]
+
+
+def _whole(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _listed(values: Sequence[Any]) -> str:
+    more = f", ... ({len(values):,})" if len(values) > MOST_LISTED else ""
+    return ", ".join(repr(value) for value in values[:MOST_LISTED]) + more
+
+
+def _names(estimator: Any, spec: Spec, kind: str) -> list[str] | None:
+    """The columns that an estimator was fitted on, None if it knows only their number; SpecError if they differ."""
+    known = feature_table(spec, _no_rows(spec)).columns
+    names = getattr(estimator, "feature_names_in_", None)
+    names = None if names is None else [str(name) for name in names]
+    if names is None or names == [f"Column_{place}" for place in range(len(names))]:  # LightGBM's names of unnamed ones
+        count = getattr(estimator, "n_features_in_", None)
+        if count is not None and count != len(known):
+            raise SpecError(
+                f"{kind} was fitted on {count} columns, this log's observation has {len(known)}: {_listed(known)}. "
+                "fix: fit it on log.features()"
+            )
+        return None
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise SpecError(
+            f"{kind} was fitted on the column '{missing[0]}' ({len(missing)} missing), which this log's observation "
+            f"does not have: {nearest(missing[0], known)}. fix: fit it on log.features()"
+        )
+    return names
+
+
+def _no_rows(spec: Spec) -> dict[str, NDArray[Any]]:
+    """LeafArrays without a row."""
+    return {
+        name: np.zeros((0, getattr(leaf, "size", None) or len(getattr(leaf, "sizes", (0,)))), np.int64)
+        for name, leaf in spec.observation.items()
+    }
+
+
+def _array(frame: Any) -> NDArray[Any]:
+    """All columns [B, I] as float64, or as objects if there is text."""
+    columns = [column.to_numpy() for column in frame]
+    kind = object if any(values.dtype.kind == "O" for values in columns) else np.float64
+    return np.column_stack([values.astype(kind) for values in columns])
+
+
+# The judged policy on a log: its actions at every stored observation, and its probabilities of the logged actions.
+#
+# Discrete actions have probabilities: those of the sampled policy, or 1 for the deterministic action. Masks apply, and
+# a recurrent policy replays each episode with its observations.
+#
+# Continuous actions have densities. With `sample`, the policy's own density if it has one: that of the unclipped
+# Gaussian, although executed samples are clipped at the bounds. A deterministic action has no density; with a
+# `bandwidth` it is the mean of small noise, normal with that standard deviation (as a share of half of each dimension's
+# range), truncated at the bounds and renormalised, which is a policy of its own (kernel smoothing as in Kallus and Zhou
+# 2018, "Policy Evaluation and Optimization with Continuous Treatments"). Its value differs from the deterministic
+# policy's; a smaller bandwidth differs less and has fewer logged actions nearby. Without a bandwidth the density of
+# every logged action is 0: the log has no information about the policy. Atoms of the log have no density:
+# a sampled policy never takes them, and a deterministic one that takes exactly an atom gets no noise there.
+#
+# Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted estimator of
+# scikit-learn (`EstimatorPolicy`).
+#
+# Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or action size, `K` draws.
+
+DRAWS = 8  # sampled actions that represent a continuous action distribution
+
+
+def target_of(
+    policy: Policy, log: Log, *, sample: bool = False, bandwidth: float | None = None, seed: int = 0
+) -> Target:
+    """The policy on the log; SpecError if its observations or actions differ from the log's."""
+    leaves, starts = _translated(policy, log), stored_starts(log)
+    space = log.spec.action
+    if isinstance(space, Discrete):
+        probabilities = _probabilities(policy, log, leaves, starts, sample)
+        return Target(probabilities[np.asarray(log.position), np.asarray(log.action)], probabilities)
+    here = {name: leaf[log.position] for name, leaf in leaves.items()}
+    if isinstance(space, MultiDiscrete):
+        likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
+        if likely is None:
+            raise SpecError(
+                "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy "
+                "with probabilities, or one choice at a time"
+            )
+        return Target(np.exp(likely.astype(np.float64)))
+    bounds, likely = common_bounds(policy.spec.action, space), None
+    if sample:
+        likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
+    if likely is not None:
+        drawn, atoms, density = _drawn(policy, leaves, starts, seed), atoms_of(log), np.exp(likely.astype(np.float64))
+        if atoms is not None:
+            density[atoms.lie_on(np.asarray(log.action)).any(axis=1)] = 0.0
+        return Target(density, actions=drawn)
+    return with_kernel(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
+
+
+def stored_starts(log: Log) -> NDArray[np.int64]:
+    """[E + 1]: index of each episode's first stored observation, then M."""
+    count = len(next(iter(log.observation.values())))
+    return np.append(np.asarray(log.position)[log.starts[:-1]], count).astype(np.int64)
+
+
+def common_bounds(one: Any, two: Any) -> Continuous:
+    """Bounds that include both spaces; observed bounds of one log may be narrower than another's."""
+    low = tuple(map(float, np.minimum(one.low, two.low)))
+    return Continuous(low, tuple(map(float, np.maximum(one.high, two.high))))
+
+
+def with_kernel(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: float | None, seed: int) -> Target:
+    """Deterministic actions [M, A] with small noise around them, or unchanged without a bandwidth."""
+    if bandwidth is None:
+        return Target(np.zeros(log.steps), actions=np.asarray(chosen, np.float32)[:, None])
+    if isinstance(bandwidth, bool) or not 0.0 < bandwidth < np.inf:
+        raise ConfigError(
+            f"bandwidth = {bandwidth!r}: expected a number above 0, a share of half the action's range. fix: use 0.2"
+        )
+    action, there = np.asarray(log.action), chosen[np.asarray(log.position)]
+    drawn = kernel_draws(chosen, bounds, bandwidth, DRAWS, seed)
+    density, atoms = kernel_density(action, there, bounds, bandwidth), atoms_of(log)
+    if atoms is not None:
+        on, free = atoms.lie_on(chosen), np.greater(bounds.high, bounds.low)
+        drawn = np.where(on[:, None], np.asarray(chosen, np.float32)[:, None], drawn)
+        some, whole = (np.asarray(one)[np.asarray(log.position)] for one in (on.any(axis=1), (on | ~free).all(axis=1)))
+        same = (action == there.astype(action.dtype)).all(axis=1)
+        off = ~atoms.lie_on(action).any(axis=1)
+        density = np.where(whole, same, np.where(some, 0.0, np.where(off, density, 0.0)))
+    return Target(density, None, drawn, bandwidth)
+
+
+def kernel_density(action: NDArray[Any], middle: NDArray[Any], bounds: Continuous, bandwidth: float) -> Floats:
+    """Densities [N], in the actions' own units, of actions under truncated normals with these centres: both [N, A].
+
+    Dimensions with equal bounds are constant and do not count; outside the bounds the density is 0.
+    """
+    free = np.greater(bounds.high, bounds.low)
+    u, centre = (np.asarray(bounds.to_unit(x), np.float64)[:, free] for x in (action, middle))
+    below, above = ndtr((-1.0 - centre) / bandwidth), ndtr((1.0 - centre) / bandwidth)
+    normal = np.exp(-0.5 * np.square((u - centre) / bandwidth)) / (bandwidth * np.sqrt(2.0 * np.pi))
+    inside = np.abs(u) <= 1.0 + 1e-6
+    return np.asarray(np.where(inside, normal / (above - below), 0.0).prod(1) * np.exp(-bounds.log_volume()))
+
+
+def kernel_draws(
+    middle: NDArray[Any], bounds: Continuous, bandwidth: float, count: int, seed: int
+) -> NDArray[np.float32]:
+    """Actions [M, K, A] sampled from truncated normals with centres [M, A], one from each K-th of the mass."""
+    centre = np.asarray(bounds.to_unit(middle), np.float64)[:, None]
+    below, above = ndtr((-1.0 - centre) / bandwidth), ndtr((1.0 - centre) / bandwidth)
+    generator = np.random.default_rng([seed, 3])
+    shape = (len(centre), count, centre.shape[-1])
+    strata = generator.permuted(np.broadcast_to(np.arange(count)[:, None], shape), axis=1)
+    share = (strata + generator.random(shape)) / count
+    u = np.clip(centre + bandwidth * ndtri(below + share * (above - below)), -1.0, 1.0)
+    return np.asarray(bounds.from_unit(u), np.float32)
+
+
+def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample: bool) -> Floats:
+    """[M, A] in the log's order of actions; those of a sampled feed-forward policy are uniform at an episode's end."""
+    to_policy, to_log = action_orders(policy.spec, log.spec, "this log")
+    mask = None if log.action_mask is None else np.asarray(log.action_mask)
+    allowed = mask if mask is None or to_log is None else mask[:, to_log]
+    actions = cast("Discrete", policy.spec.action).n
+    if sample and policy.is_recurrent:
+        answers = replay(policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m))
+        probabilities = _normalised(cast("NDArray[Any]", answers))
+    elif sample:  # computed only at decisions, because nothing reads the others
+        count = len(next(iter(leaves.values())))
+        decisions = np.zeros(count, bool)
+        decisions[log.position] = True
+        may = np.ones((count, actions), bool) if allowed is None else allowed
+        probabilities = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
+        seen = {name: leaf[decisions] for name, leaf in leaves.items()}
+        chances = policy.probabilities(seen, None if allowed is None else allowed[decisions])
+        probabilities[decisions] = _normalised(chances)
+    else:
+        probabilities = np.eye(actions)[replay_actions(policy, leaves, starts, allowed)]
+    return probabilities if to_policy is None else probabilities[:, to_policy]
+
+
+def _normalised(probabilities: NDArray[Any]) -> Floats:
+    """As float64 with rows that sum to 1; float32 rows do so only up to rounding."""
+    probabilities = np.asarray(probabilities, np.float64)
+    return np.asarray(probabilities / probabilities.sum(1, keepdims=True))
+
+
+def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np.float32]:
+    """Sampled actions [M, K, A]."""
+    generator = np.random.default_rng([seed, 4])
+
+    def ask(seen: Any, allowed: Any, rows: Any, memory: Any) -> NDArray[Any]:
+        before = None if memory is None else memory.of(slice(None))
+        seeds = generator.integers(2**31, size=DRAWS)
+        several = [policy.act(seen, int(one), allowed, before and before.of(slice(None)))[0] for one in seeds]
+        return np.stack(several, axis=1)
+
+    return np.asarray(replay(policy, leaves, starts, None, ask), np.float32)
+
+
+def _translated(policy: Policy, log: Log) -> Leaves:
+    """The log's stored observations in the form of the policy's spec."""
+    one, two = policy.spec.action, log.spec.action
+    if isinstance(one, Continuous) and isinstance(two, Continuous):
+        named = bool(one.names and two.names)
+        if one.size != two.size or (named and one.names != two.names):
+            raise SpecError(
+                f"this log's actions are {two.names or two.size}, the policy's are {one.names or one.size}. fix: judge "
+                "it on a log with the same actions, in the same order"
+            )
+    elif isinstance(one, MultiDiscrete) or isinstance(two, MultiDiscrete):
+        if one != two:
+            raise SpecError(f"this log's actions are {two}, the policy's are {one}: expected the same")
+    else:
+        action_orders(policy.spec, log.spec, "this log")
+    shown = leaf_translations(policy.spec, log.spec, "this log")
+    return {name: translate(np.asarray(log.observation[name])) for name, translate in shown.items()}
+
+
+@runtime_checkable
+class ProbabilityPolicy(Protocol):
+    """An external policy: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
+
+    def probabilities(self, observation: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """Probability of each action in each row."""
+        ...
+
+
+class ExternalPolicy:
+    """An external policy with the interface of a tidelog policy; it is judged by its unchanged probabilities."""
+
+    is_recurrent = False
+
+    def __init__(self, tells: ProbabilityPolicy, spec: Spec) -> None:
+        if not isinstance(spec.action, Discrete):
+            raise SpecError(
+                f"an external policy supports only discrete actions; this log has {type(spec.action).__name__} actions"
+            )
+        self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
+        self.actions, self.kind = spec.action.n, type(tells).__name__
+
+    def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """The external policy's probabilities [B, A]; SpecError if they are invalid."""
+        chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
+        expected = (len(next(iter(leaves.values()))), self.actions)
+        if chances.shape != expected:
+            raise SpecError(
+                f"the policy's probabilities have shape {chances.shape}: expected [rows, actions] = {expected}"
+            )
+        sums = chances.sum(axis=1)
+        if not (chances >= 0).all() or not np.allclose(sums, 1.0, atol=1e-3):
+            row = int(np.flatnonzero(~((chances >= 0).all(axis=1) & np.isclose(sums, 1.0, atol=1e-3)))[0])
+            raise SpecError(
+                f"the policy's probabilities in row {row} are {chances[row]}: expected numbers of at least 0 that add "
+                "up to 1"
+            )
+        return chances
+
+    def act(
+        self, leaves: Mapping[str, NDArray[Any]], seed: None = None, mask: Any = None, memory: Any = None
+    ) -> tuple[NDArray[Any], None]:
+        """The most likely actions [B], without propensities."""
+        return np.asarray(self.probabilities(leaves, mask).argmax(axis=1)), None
+
+
+def as_policy(policy: Any, spec: Spec) -> Any:
+    """The policy itself, or an external policy or an estimator with its interface; SpecError if it is none of these."""
+    if isinstance(policy, Policy | Rule):
+        return policy
+    if is_estimator(policy) and not isinstance(policy, ProbabilityPolicy):
+        return EstimatorPolicy(policy, spec)
+    if isinstance(policy, type) or not isinstance(policy, ProbabilityPolicy):
+        kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+        raise SpecError(
+            f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), an object with "
+            "probabilities(observation, mask), or a fitted scikit-learn estimator"
+        )
+    return ExternalPolicy(policy, spec)
+
+
+def is_sampled(policy: Any, sample: bool | None) -> bool:
+    """Return whether the sampled policy is evaluated; None: if that is its declared way.
+
+    An external policy is, a rule is not.
+    """
+    if isinstance(policy, ExternalPolicy | Rule):
+        return isinstance(policy, ExternalPolicy)
+    return bool(policy.acting == "sample" if sample is None else sample)
+
+
+def check_fit(policy: Any, log: Log) -> None:
+    """Raise SpecError if the policy's observations or actions differ from the log's; checks the first episode."""
+    target_of(policy, log.take_episodes([0]))

@@ -1,0 +1,660 @@
+"""Risk: the distribution of episode returns under a policy, from a log, with simultaneous intervals.
+
+The distribution functions and their band give quantiles, CVaR and the probability of a bad outcome
+with intervals, so one confidence level covers all of them (Chandak et al. 2021, "Universal Off-Policy Evaluation").
+
+The distribution contains only returns of the log: intervals end at the lowest and the highest of them, and
+`Risk.unseen` is the largest plausible probability of a worse outcome.
+
+Letters: `E` episodes, `M` different returns, `P` points of a chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import ndtri, xlogy
+
+from tidelog._text import in_unit, with_ends
+from tidelog.data.columns import declared_unit
+from tidelog.errors import ConfigError, SpecError
+from tidelog.ope.estimators import LARGEST_LOG, log_weights, returns
+from tidelog.ope.evidence import Evidence, Floats
+from tidelog.ope.intervals import MOST_GROUPS, Confidence, resampled_counts
+from tidelog.policies.statistics import Interval
+
+# Simultaneous bands of distribution functions of episode returns, for policy, logger and their difference.
+#
+# The distribution function is the self-normalised form of UnO (Chandak, Niekum, da Silva, Learned-Miller, Brunskill &
+# Thomas 2021, "Universal Off-Policy Evaluation", arXiv:2104.12820): the weight of an episode is the product of its
+# probability ratios. It rises from 0 to 1 by construction.
+#
+# The band differs from the paper's: bounds at key points need a bound on the weights and are several times wider on
+# logs of usual size (`benchmarks/risk_bands.py` measures both, and how often this band holds). Here a bootstrap over
+# episodes, or clusters of them, gives the distribution of the largest standardised error over all returns, for policy,
+# logger, difference and CVaR together; its upper quantile `c` is the half-width of the band. The error of a
+# distribution function is standardised by the binomial likelihood ratio `sqrt(2 m KL(estimate, truth))` (Owen 1995,
+# "Nonparametric likelihood confidence bands for a distribution function"), where `m` is the effective sample size at
+# that return. This keeps the band valid in the tails, where a normal standard error is 0. The difference of two
+# distribution functions, and CVaR, are standardised by their standard errors.
+#
+# Letters: `E` episodes, `C` clusters, `M` different returns, `L` levels of the bootstrap, `B` replicates, `P` points of
+# a chart. Level `m` of a distribution function is its value between the m-th and the next return.
+
+PSEUDO = 4.0  # pseudo-episodes that shrink local effective sample sizes towards the overall one
+MOST_RETURNS = 10_000  # more different returns are rounded to this number
+LEVELS = 150  # levels at which the bootstrap evaluates errors, for policy and logger each
+CHANCE = 1.96  # standard errors by which the mean weight may be below 1 before weight counts as missing
+RESAMPLED = 1.0 / 3.0  # share of the allowed error for resampled returns
+CERTAIN = 1e-12  # a smaller standard error is rounding: policy and logger have equal weights
+
+Integers = NDArray[np.int64]
+
+
+class Band(NamedTuple):
+    """A distribution function, or a difference of two, with its simultaneous band over all returns, each [P]."""
+
+    estimate: Floats
+    low: Floats
+    high: Floats
+
+
+class Sample(NamedTuple):
+    """Episodes sorted by return; a distribution function has `M + 1` levels, the first 0, the last 1."""
+
+    values: Floats  # [M]: different returns, rising
+    place: Integers  # [E]: index of each episode's return in `values`
+    policy: Floats  # [E]: shares of the policy's weight; they sum to 1
+    logger: Floats  # [E]: shares of the logger's weight; all equal
+    unit: Integers  # [E]: cluster of each episode, 0 to C - 1
+    clusters: int
+    groups: int  # number of resampled groups of neighbouring clusters
+    policy_cdf: Floats  # [M + 1]
+    logger_cdf: Floats
+    size: float  # effective sample size of the policy's weights, over clusters
+    heavy: tuple[float, float, float]  # plausible weight of an unseen cluster: policy, logger, difference
+    missing: float  # share of the policy's weight that the log lacks
+    estimated: bool  # whether propensities were estimated
+
+    @classmethod
+    def of(cls, evidence: Evidence, clusters: NDArray[Any] | None = None, groups: int = MOST_GROUPS) -> Sample:
+        """Weigh and sort episodes; arguments and errors as in `risk_of`."""
+        if groups < 2:
+            raise ConfigError(f"groups = {groups}: expected at least 2 groups to resample. fix: remove groups")
+        logs, unit = log_weights(evidence), _units(evidence.episodes, clusters)
+        if not np.isfinite(logs.max()):
+            raise SpecError(
+                "all episodes of the log have probability 0 under the policy: expected at least one above 0"
+            )
+        weight = np.exp(logs - logs.max())
+        policy = weight / weight.sum()
+        values, place = np.unique(shortened(returns(evidence)), return_inverse=True)
+        if len(values) > MOST_RETURNS:
+            grid = np.unique(np.linspace(0, len(values) - 1, MOST_RETURNS).round().astype(np.int64))
+            nearest = np.searchsorted((grid[1:] + grid[:-1]) / 2, np.arange(len(values)))
+            values, place = values[grid], nearest[place]
+        logger = np.full(evidence.episodes, 1.0 / evidence.episodes)
+        whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, logger)]  # [C] each
+        apart = _heavy(np.abs(whole[0] - whole[1]), np.maximum(*whole))
+        return cls(
+            values=values,
+            place=place,
+            policy=policy,
+            logger=logger,
+            unit=unit,
+            clusters=len(whole[0]),
+            groups=min(groups, len(whole[0])),
+            policy_cdf=_risen(place, policy, len(values)),
+            logger_cdf=_risen(place, logger, len(values)),
+            size=float(1.0 / np.square(whole[0]).sum()),
+            heavy=(_heavy(whole[0], whole[0]), _heavy(whole[1], whole[1]), apart),
+            missing=_missing_weight(logs, unit),
+            estimated=evidence.estimated,
+        )
+
+    def variance(self, of_policy: float, of_logger: float) -> Floats:
+        """Variance over clusters of `of_policy` times the policy's curve plus `of_logger` times the logger's, [M + 1].
+
+        `a` [E] is the weighted sum of both shares. A cluster's influence at a level is its `a` up to that level minus
+        its part of the curves' values there; sums of squares run along the sorted returns.
+        """
+        if self.clusters < 2:
+            return np.full(len(self.values) + 1, np.inf)
+        signed = of_policy * self.policy + of_logger * self.logger
+        level = of_policy * self.policy_cdf, of_logger * self.logger_cdf  # [M + 1] each
+        whole = np.bincount(self.unit, self.policy), np.bincount(self.unit, self.logger)  # [C] each
+        order = np.lexsort((self.place, self.unit))
+        sorted_ = signed[order]
+        before = np.cumsum(sorted_) - sorted_
+        first = np.searchsorted(self.unit[order], np.arange(self.clusters))
+        before -= before[first][self.unit[order]]
+        variance = self._summed(order, sorted_ * (2.0 * before + sorted_))
+        for curve, part in zip(level, whole, strict=True):
+            variance -= 2.0 * curve * self._summed(order, sorted_ * part[self.unit[order]])
+        for curve, part in zip(level, whole, strict=True):
+            variance += sum(curve * other * (part @ also) for other, also in zip(level, whole, strict=True))
+        return np.asarray(np.maximum(variance, 0.0) * self.clusters / (self.clusters - 1))
+
+    def _summed(self, order: Integers, values: Floats) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(np.bincount(self.place[order], values, len(self.values)))])
+
+
+class Bands(NamedTuple):
+    """Bands over all levels, [M + 1] each."""
+
+    policy: Band
+    logger: Band
+    difference: Band
+    critical: float
+    cvar_errors: tuple[float, float, float]  # standard errors of CVaR: policy, logger, difference
+
+
+def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
+    """Simultaneous bands of both distribution functions and their difference; missing weight may lie at any return."""
+    curves, which = (sample.policy_cdf, sample.logger_cdf), ((1.0, 0.0), (0.0, 1.0))
+    sizes = [
+        _local_sizes(curve, sample.variance(*of), heavy)
+        for curve, of, heavy in zip(curves, which, sample.heavy, strict=False)
+    ]
+    error = np.sqrt(sample.variance(1.0, -1.0) + PSEUDO * sample.heavy[2] ** 2)
+    critical, cvar_errors = _critical(sample, alpha, sizes, error, confidence)
+    policy, logger = (
+        Band(cdf, *_likelihood_band(cdf, size, critical))
+        for cdf, size in zip((sample.policy_cdf, sample.logger_cdf), sizes, strict=True)
+    )
+    middle = sample.policy_cdf - sample.logger_cdf
+    missing, half = sample.missing, np.where(error > CERTAIN, critical * np.maximum(error, CERTAIN), 0.0)
+    low = np.maximum(middle - half, policy.low - logger.high) - missing
+    high = np.minimum(middle + half, policy.high - logger.low) + missing
+    difference = Band(middle, np.maximum(low, -1.0), np.minimum(high, 1.0))
+    policy = Band(policy.estimate, (1.0 - missing) * policy.low, (1.0 - missing) * policy.high + missing)
+    return Bands(policy, logger, difference, critical, cvar_errors)
+
+
+def _risen(place: Integers, share: Floats, many: int) -> Floats:
+    """Distribution function of shares of weight, [M + 1]."""
+    rising = np.minimum(np.cumsum(np.bincount(place, share, many)), 1.0)
+    rising[-1] = 1.0
+    return np.concatenate([[0.0], rising])
+
+
+def _heavy(values: Floats, weight: Floats) -> float:
+    """Weighted 95% quantile of the weights: a plausible weight of an episode that the log does not contain."""
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    return float(values[order][np.searchsorted(reached, 0.95 * reached[-1])])
+
+
+def _local_sizes(cdf: Floats, variance: Floats, heavy: float) -> Floats:
+    """Effective number of episodes at each level, [M + 1].
+
+    The tails have few episodes, which may have small weights by chance: `PSEUDO` episodes of weight `heavy` are added.
+    """
+    return np.asarray((cdf * (1.0 - cdf) + PSEUDO * heavy) / (variance + PSEUDO * heavy**2))
+
+
+def _critical(
+    sample: Sample, alpha: float, sizes: list[Floats], error: Floats, confidence: Confidence
+) -> tuple[float, tuple[float, float, float]]:
+    """Quantile over replicates of the largest standardised error, and the standard errors of CVaR.
+
+    The errors are those of all three curves at all levels, and of CVaR. Two thirds of the error that the level allows
+    are reserved for returns between and beyond the logged ones, which resampling never produces;
+    `benchmarks/risk_bands.py` chose this share.
+    """
+    levels = _bootstrap_levels(sample)
+    group = sample.unit * sample.groups // sample.clusters
+    cell = np.searchsorted(levels, sample.place, side="right")
+    shape, shares = (len(levels) + 1, sample.groups), (sample.policy, sample.logger)
+    tables = [csr_array((share, (cell, group)), shape) for share in shares]  # [L + 1, G], mostly 0
+    curves = [cdf[levels] for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, np.arange(1, len(sample.values)))
+    width = np.bincount(nearest, np.diff(sample.values), len(levels))  # [L]: range of returns at each level
+    known = error[levels] > CERTAIN  # else policy and logger have equal weights
+    largest, tails = [], []
+    for counts in resampled_counts(sample.groups, confidence.replicates, confidence.seed):
+        drawn = []
+        times = np.ascontiguousarray(counts.T, np.float64)  # [G, b]
+        for table in tables:
+            rising = np.cumsum(np.asarray(table @ times).T, axis=1)
+            total = np.where(rising[:, -1:] > 0, rising[:, -1:], np.nan)
+            drawn.append(np.clip(rising[:, :-1] / total, 0.0, 1.0))
+        errors_at = [np.sqrt(2.0 * m[levels] * _divergence(p, q)) for p, q, m in zip(drawn, curves, sizes, strict=True)]
+        errors_at.append(np.abs(drawn[0] - drawn[1] - curves[0] + curves[1])[:, known] / error[levels][known])
+        largest.append(np.max(np.hstack(errors_at), axis=1, initial=0.0))
+        off = [
+            (np.minimum(q, alpha) - np.minimum(p, alpha)) @ width / alpha for p, q in zip(drawn, curves, strict=True)
+        ]
+        tails.append(np.stack([*off, off[0] - off[1]], axis=1))
+    cvar = np.concatenate(tails)  # [B, 3]: deviation of each resampled CVaR
+    errors = np.sqrt(np.nanmean(np.square(cvar), axis=0) + PSEUDO * np.square(_heavy_tails(sample, alpha)))
+    errors[errors <= CERTAIN * np.ptp(sample.values)] = 0.0
+    standard = np.abs(cvar) / np.where(errors > 0, errors, np.inf)
+    worst = np.maximum(np.concatenate(largest), standard.max(axis=1))
+    worst = np.where(np.isnan(worst), np.inf, worst)
+    critical = float(np.quantile(worst, 1.0 - RESAMPLED * (1.0 - confidence.level), method="higher"))
+    critical = max(critical, float(-ndtri((1.0 - confidence.level) / 4.0)))  # that of a single point
+    return critical, (float(errors[0]), float(errors[1]), float(errors[2]))
+
+
+def _heavy_tails(sample: Sample, alpha: float) -> list[float]:
+    """Change of CVaR by one unseen cluster of large weight at the lowest return, [3]."""
+    share = min(2.0 * alpha, 1.0)  # a wider tail, because the quantile of alpha may be the lowest return
+    low = float(sample.values[0])
+    far = [(quantile_of(sample, cdf, share) - low) / alpha for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    return [heavy * reach for heavy, reach in zip(sample.heavy, (*far, max(far)), strict=True)]
+
+
+def _bootstrap_levels(sample: Sample) -> Integers:
+    """Levels between 0 and 1, evenly spaced in shares and denser in the lower tail, [L]."""
+    shares = np.concatenate([np.linspace(0.0, 1.0, LEVELS * 2 // 3), np.geomspace(1e-4, 0.2, LEVELS // 3)])
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    levels = np.unique(np.concatenate(candidates))
+    return levels[(levels > 0) & (levels < len(sample.values))].astype(np.int64)
+
+
+def _divergence(p: Floats, q: Floats) -> Floats:
+    """Elementwise Kullback-Leibler divergence of binary outcomes of probability p from probability q."""
+    inner = np.clip(q, 1e-300, 1.0 - 1e-16)
+    return np.asarray(np.maximum(xlogy(p, p / inner) + xlogy(1.0 - p, (1.0 - p) / (1.0 - inner)), 0.0))
+
+
+def _likelihood_band(cdf: Floats, size: Floats, critical: float) -> tuple[Floats, Floats]:
+    """Ends [M + 1] of all truths whose likelihood ratio `sqrt(2 m KL)` is at most critical, made monotone."""
+    most = critical**2 / (2.0 * size)
+    ends = []
+    for side in (0.0, 1.0):
+        near, far = cdf.copy(), np.full(len(cdf), side)  # the divergence rises from near to far
+        for _ in range(45):
+            middle = (near + far) / 2.0
+            inside = _divergence(cdf, middle) <= most
+            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
+        ends.append(far)
+    low, high = np.maximum.accumulate(ends[0]), np.minimum.accumulate(ends[1][::-1])[::-1]
+    low[0], high[-1] = 0.0, 1.0
+    return low, high
+
+
+def _units(episodes: int, clusters: NDArray[Any] | None) -> Integers:
+    """Cluster of each episode, [E], counted from 0."""
+    if clusters is None:
+        return np.arange(episodes)
+    kind = np.asarray(clusters).dtype
+    if np.shape(clusters) != (episodes,) or not np.issubdtype(kind, np.integer):
+        raise SpecError(
+            f"clusters has shape {np.shape(clusters)} and type {kind}: expected one whole number per episode, "
+            f"[{episodes}]. fix: use np.unique(names, return_inverse=True)[1]"
+        )
+    return np.asarray(np.unique(clusters, return_inverse=True)[1], np.int64)
+
+
+def shortened(values: Any) -> Floats:
+    """Numbers rounded to twelve digits; returns summed in another order become equal."""
+    values = np.asarray(values, np.float64)
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(mantissa, 12), exponent)) + 0.0
+
+
+def _missing_weight(logs: Floats, unit: Integers) -> float:
+    """1 minus the mean weight, if chance among clusters does not explain it; else 0."""
+    weight = np.exp(np.minimum(logs, LARGEST_LOG))
+    mean, clusters = float(weight.mean()), int(unit.max()) + 1
+    if clusters < 2 or mean >= 1.0:
+        return 0.0
+    apart = np.bincount(unit, weight - mean)
+    error = float(np.sqrt(np.square(apart).sum() * clusters / (clusters - 1))) / len(weight)
+    return 1.0 - mean if 1.0 - mean > max(CHANCE * error, 1e-6) else 0.0
+
+
+def quantile_of(sample: Sample, curve: Floats, share: float) -> float:
+    """Smallest return at which a curve [M + 1] reaches a share, or the nearest one in the log."""
+    level = int(np.searchsorted(curve, share - 1e-12))
+    return float(sample.values[min(max(level, 1), len(sample.values)) - 1])
+
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+ALPHA = 0.1
+POINTS = 100  # of a chart
+RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is absent from m episodes with probability 1 / 20
+
+
+class Compared(NamedTuple):
+    """One number for the policy, for the logger, and their difference, with intervals."""
+
+    policy: Interval
+    logger: Interval
+    difference: Interval
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries."""
+        return {name: interval._asdict() for name, interval in self._asdict().items()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Compared:
+        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
+        return cls(*(Interval(*(_number(content[name][end]) for end in Interval._fields)) for name in cls._fields))
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """Distribution of episode returns under a policy and under the logger. All intervals hold simultaneously.
+
+    Returns are discounted sums of an episode's rewards. CVaR at `alpha` is the mean return of the worst share `alpha`
+    of episodes. Returns below `lowest` or above `highest`, which the log does not contain, count as these.
+    """
+
+    alpha: float  # share of episodes for CVaR
+    level: float  # simultaneous confidence level
+    cvar: Compared
+    quantiles: tuple[tuple[float, Compared], ...]  # by share, of `QUANTILES`
+    bad_outcome: float | None  # largest return that counts as bad, if set
+    probability: Compared | None  # of a bad outcome
+    points: Floats  # [P]: returns, rising
+    policy: Band  # P(return <= point) under the policy
+    logger: Band  # P(return <= point) under the logger
+    difference: Band  # policy minus logger
+    lowest: float  # lowest return in the log
+    highest: float
+    unseen: float  # probability under the policy up to which outcomes below `lowest` cannot be excluded
+    missing: float  # share of the policy's weight that the log lacks beyond chance; it may lie at any return
+    episodes: int
+    effective_sample_size: float
+    clusters: int  # number of resampled units
+    critical: float  # half-width of the band, in standard errors
+    estimated: bool  # whether the logger's propensities were estimated
+    reward_unit: str | None = None  # of returns
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Summary for a reader, one fact per sentence."""
+        return tuple(_sentences(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists of finite numbers."""
+        curves = {name: getattr(self, name) for name in ("policy", "logger", "difference")}
+        return {
+            "alpha": self.alpha,
+            "level": self.level,
+            "cvar": self.cvar.to_json(),
+            "quantiles": [{"share": share, **compared.to_json()} for share, compared in self.quantiles],
+            "bad_outcome": self.bad_outcome,
+            "probability": None if self.probability is None else self.probability.to_json(),
+            "points": self.points.tolist(),
+            **{
+                name: {part: values.tolist() for part, values in band._asdict().items()}
+                for name, band in curves.items()
+            },
+            **{name: getattr(self, name) for name in _PLAIN},
+            "estimated": self.estimated,
+            "sentences": list(self.sentences),
+            **({} if self.reward_unit is None else {"reward_unit": self.reward_unit}),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Risk:
+        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
+        bad, probability = content["bad_outcome"], content["probability"]
+        points = _numbers(content["points"])
+
+        def band(name: str) -> Band:
+            return Band(*(_numbers(content[name][part], len(points)) for part in Band._fields))
+
+        return cls(
+            alpha=_number(content["alpha"]),
+            level=_number(content["level"]),
+            cvar=Compared.from_json(content["cvar"]),
+            quantiles=tuple((_number(row["share"]), Compared.from_json(row)) for row in content["quantiles"]),
+            bad_outcome=None if bad is None else _number(bad),
+            probability=None if probability is None else Compared.from_json(probability),
+            points=points,
+            policy=band("policy"),
+            logger=band("logger"),
+            difference=band("difference"),
+            **{name: kind(_number(content[name])) for name, kind in _PLAIN.items()},
+            estimated=bool(content["estimated"]),
+            reward_unit=declared_unit(content.get("reward_unit")),
+        )
+
+
+_PLAIN: dict[str, Any] = {
+    "lowest": float, "highest": float, "unseen": float, "missing": float, "episodes": int,
+    "effective_sample_size": float, "clusters": int, "critical": float,
+}  # fmt: skip
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise TypeError(f"expected a number, found {value!r}")
+    return float(value)
+
+
+def _numbers(values: Any, count: int | None = None) -> Floats:
+    if not isinstance(values, list) or (count is not None and len(values) != count):
+        raise TypeError(f"expected a list of {'' if count is None else f'{count} '}numbers")
+    return np.array([_number(value) for value in values])
+
+
+def risk_of(
+    evidence: Evidence,
+    *,
+    alpha: float = ALPHA,
+    bad_outcome: float | None = None,
+    clusters: NDArray[np.int64] | None = None,
+    confidence: Confidence | None = None,
+    groups: int = MOST_GROUPS,
+) -> Risk:
+    """Risk of the evidence's target policy and of the logger.
+
+    `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. `clusters` [E]
+    are the episodes that are resampled together (the same patient, the same user); None: each episode alone. At most
+    `groups` groups of neighbouring clusters are resampled. Raises ConfigError for numbers out of range, SpecError if
+    clusters do not fit or no episode has weight under the policy.
+    """
+    check_risk(alpha, bad_outcome)
+    confidence = confidence or Confidence()
+    sample = Sample.of(evidence, clusters, groups)
+    return summary(sample, bands_of(sample, alpha, confidence), alpha, bad_outcome, confidence.level)
+
+
+def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float) -> Risk:
+    """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
+    bad = None if bad_outcome is None else int(np.searchsorted(sample.values, shortened(bad_outcome), side="right"))
+    shown = _picture_levels(sample, bad)
+    curves = (bands.policy, bands.logger, bands.difference)
+    pictures = [Band(*(part[shown] for part in band)) for band in curves]
+    probability = None
+    if bad is not None:
+        probability = Compared(*(Interval(*(float(part[bad]) for part in band)) for band in curves))
+    return Risk(
+        alpha=float(alpha),
+        level=level,
+        cvar=_cvar(sample, bands, alpha),
+        quantiles=tuple((share, _quantile(sample, bands, share)) for share in QUANTILES),
+        bad_outcome=None if bad_outcome is None else float(bad_outcome),
+        probability=probability,
+        points=sample.values[shown - 1],
+        policy=pictures[0],
+        logger=pictures[1],
+        difference=pictures[2],
+        lowest=float(sample.values[0]),
+        highest=float(sample.values[-1]),
+        unseen=min(1.0, RULE_OF_THREE / sample.size + sample.missing),
+        missing=sample.missing,
+        episodes=len(sample.place),
+        effective_sample_size=sample.size,
+        clusters=sample.clusters,
+        critical=bands.critical,
+        estimated=sample.estimated,
+    )
+
+
+def check_risk(alpha: float, bad_outcome: float | None) -> None:
+    """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
+        raise ConfigError(
+            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1. fix: use cvar=0.1 for the worst 10%"
+        )
+    if bad_outcome is None:
+        return
+    if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
+        raise ConfigError(
+            f"bad_outcome = {bad_outcome!r}: expected a finite return. fix: use bad_outcome=-5.0, or remove it"
+        )
+
+
+def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
+    """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
+    policy, logger = (
+        Interval(*(quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
+        for band in bands[:2]
+    )
+    if not bands.difference.low.any() and not bands.difference.high.any():
+        return Compared(policy, logger, Interval(0.0, 0.0, 0.0))
+    middle = policy.estimate - logger.estimate
+    return Compared(policy, logger, Interval(middle, policy.low - logger.high, policy.high - logger.low))
+
+
+def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
+    """Mean return of the worst share alpha of episodes; intervals from the bands and from standard errors.
+
+    `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, attained at the quantile of alpha (Rockafellar & Uryasev
+    2000). With D the policy's curve minus the logger's, `- 1/alpha * integral of D` up to the policy's quantile is at
+    least the difference of both CVaR, and up to the logger's quantile at most. The difference's interval therefore
+    follows from the band of D, which accounts for the dependence of policy and logger, and from the intervals of both
+    quantiles. The errors of CVaR belong to the family whose largest error is bounded, so all intervals hold
+    simultaneously. With missing weight only the bands are used.
+    """
+    width = np.diff(sample.values)  # [M - 1]: level m lasts from value m to value m + 1
+
+    def of(curve: Floats) -> float:
+        mass = np.diff(np.minimum(curve, alpha), prepend=0.0)[1:]
+        mass[0] += min(float(curve[0]), alpha)
+        rest = alpha - float(mass.sum())
+        return float((mass @ sample.values + rest * sample.values[-1]) / alpha)
+
+    def least_and_most(of_band: Band, curve: Floats) -> tuple[float, float]:
+        """Range of minus the integral of a curve over alpha, up to each plausible quantile."""
+        risen = np.concatenate([[0.0], np.cumsum(curve[1:-1] * width)])
+        first, last = (np.searchsorted(part, alpha - 1e-12) for part in (of_band.high, of_band.low))
+        most = len(sample.values)
+        within = 0.0 - risen[min(max(int(first), 1), most) - 1 : min(max(int(last), 1), most)] / alpha
+        return float(within.min()), float(within.max())
+
+    policy, logger = (Interval(*map(of, (band.estimate, band.high, band.low))) for band in bands[:2])
+    low = max(least_and_most(bands.logger, bands.difference.high)[0], policy.low - logger.high)
+    high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - logger.low)
+    difference = Interval(policy.estimate - logger.estimate, low, high)
+    halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
+    if sample.missing:
+        return Compared(policy, _narrowed(logger, halves[1]), difference)
+    return Compared(*(_narrowed(one, half) for one, half in zip((policy, logger, difference), halves, strict=True)))
+
+
+def _narrowed(interval: Interval, half: float) -> Interval:
+    middle = interval.estimate
+    return Interval(middle, max(interval.low, middle - half), min(interval.high, middle + half))
+
+
+def _picture_levels(sample: Sample, bad: int | None) -> Integers:
+    """At most about a hundred levels: all, or levels evenly spaced in shares and returns, [P]."""
+    count = len(sample.values)
+    if count <= POINTS:
+        return np.arange(1, count + 1)
+    shares = np.linspace(0.0, 1.0, POINTS // 3)
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    candidates.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
+    levels = np.concatenate([*candidates, [1, count], [] if bad is None else [bad]])
+    return np.unique(np.clip(levels, 1, count)).astype(np.int64)
+
+
+def tail_sentence(decision: str, risk: Risk | None) -> str:
+    """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
+    is_better = decision in ("better", "better if randomised")
+    if risk is None or not (is_better or decision == "no difference shown"):
+        return ""
+    difference = risk.cvar.difference
+    mean = "The policy is better on average" if is_better else "No difference of means is shown"
+    worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
+    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
+    if difference.high < 0:
+        return f"{mean}, but its bad episodes are worse: {earn}."
+    if difference.low > 0 and not is_better:
+        return f"{mean}, but its bad episodes are better: {earn}."
+    if difference.estimate < 0 and is_better:
+        number = with_ends(difference, risk.reward_unit, sign=True)
+        return f"{mean}, but {worst} may be worse: the difference there is {number}."
+    return ""
+
+
+def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) -> str | None:
+    """Why a gate that also checks the tail stays closed, or None if it may open.
+
+    It opens if CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
+    estimate is not worse by more than the tolerance, a return. A required lower end above 0 would demand a better
+    tail, which few logs can show; the upper end alone would let a wide interval open the gate.
+    """
+    if risk is None:
+        return f"the tail cannot be judged: {reason or 'the log does not support it'}"
+    share, difference = f"{100 * risk.alpha:.4g}%", risk.cvar.difference
+    number = f"the CVaR difference of the worst {share} is {with_ends(difference, risk.reward_unit, sign=True)}"
+    if difference.high < 0:
+        return (
+            f"{number}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
+        )
+    if difference.estimate < -tolerance:
+        return (
+            f"{number}: the estimate is worse than the logger's by more than the tolerance of {tolerance:g}. "
+            "fix: judge on more episodes, or set --cvar-tolerance to a loss that you accept"
+        )
+    return None
+
+
+def _sentences(risk: Risk) -> list[str]:
+    share, cvar, unit = f"{100 * risk.alpha:.4g}%", risk.cvar, risk.reward_unit
+    sentences = [
+        f"In the worst {share} of its episodes the policy earns {with_ends(cvar.policy, unit)} on average, the logger "
+        f"{with_ends(cvar.logger, unit)}; the difference is {with_ends(cvar.difference, unit, sign=True)}."
+    ]
+    sentences.append(_tail_outcome(risk))
+    if risk.probability is not None:
+        bad = risk.probability
+        sentences.append(
+            f"A return of {risk.bad_outcome:.6g}{in_unit(unit)} or less has a probability of {_percent(bad.policy)} "
+            f"under the policy and of {_percent(bad.logger)} under the logger."
+        )
+    size = f"{risk.episodes:,} episodes"
+    if risk.effective_sample_size < 0.95 * risk.episodes:
+        size += f" (effective sample size {risk.effective_sample_size:,.0f})"
+    sentences.append(
+        f"No return below {risk.lowest:.6g}{in_unit(unit)} was seen in {size}; a worse outcome with a probability of "
+        f"up to {100 * risk.unseen:.2g}% under the policy cannot be excluded, and no number here includes it."
+    )
+    if risk.missing:
+        sentences.append(
+            f"The log lacks {100 * risk.missing:.2g}% of the policy's weight; the intervals count it as the lowest "
+            "return at one end and as the highest at the other."
+        )
+    if risk.estimated:
+        sentences.append("The logger's probabilities were estimated; the intervals do not include that error.")
+    sentences.append(f"With {100 * risk.level:.4g}% confidence all intervals of this part hold simultaneously.")
+    return sentences
+
+
+def _tail_outcome(risk: Risk) -> str:
+    share, difference = f"{100 * risk.alpha:.4g}%", risk.cvar.difference
+    if difference.low > 0:
+        return f"The policy's worst {share} are better than the logger's."
+    if difference.high < 0:
+        return f"The policy's worst {share} are worse than the logger's."
+    if difference == (0.0, 0.0, 0.0):
+        return f"The policy's worst {share} are the same as the logger's."
+    return f"The log does not show whether the policy's worst {share} are better or worse than the logger's."
+
+
+def _percent(interval: Interval) -> str:
+    return f"{100 * interval.estimate:.3g}% ({100 * interval.low:.3g} to {100 * interval.high:.3g}%)"

@@ -1,1 +1,0 @@
-"""Metrics of ranked lists with intervals (`ranked_lists`), and rankers without a network (`baselines`)."""

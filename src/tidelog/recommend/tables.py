@@ -1,0 +1,218 @@
+"""Recommendation lists for the users of a table: their events in, one row per recommended item out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data import parse
+from tidelog.data.parse import Table
+from tidelog.data.read import Source
+from tidelog.data.sources import table_of, table_with
+from tidelog.errors import SpecError, nearest
+from tidelog.recommend.read import id_text, word_lists
+from tidelog.runtime.recommender import Profiles, Recommends
+from tidelog.types import Catalogue, Profile
+
+if TYPE_CHECKING:
+    from tidelog.policies.policy import Policy
+
+
+def recommend_for_table(
+    policy: Recommends,
+    source: Source | pl.DataFrame,
+    *,
+    user: str,
+    item: str,
+    time: str | None = None,
+    event: str | None = None,
+    user_features: Path | pl.DataFrame | None = None,
+    k: int = 10,
+    unknown: str = "error",
+    because: bool = False,
+    now: Any = None,
+    **choices: Any,
+) -> pl.DataFrame:
+    """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
+
+    With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
+    many times likelier it makes it (`Policy.because`). A policy with time gaps needs `time` and `now`, the time of the
+    lists; one with a user embedding knows its users by `user`. `user_features` is a table with one row per user;
+    `choices` are those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing
+    column, a missing user or time, or an unknown item, event or user.
+    """
+    table = table_with(source, [name for name in (user, item, time, event) if name is not None])
+    users, items = id_text(_column(table, user)), id_text(_column(table, item))
+    _check_complete(user, users.is_null().to_numpy())
+    if not len(users):
+        raise SpecError(f"{table.source} has no rows, expected at least one user. fix: add rows")
+    rows = _ordered(table, time)
+    kinds = None if event is None else id_text(_column(table, event))
+    names = list(dict.fromkeys(users.to_list()))
+    histories: dict[str, list[str]] = {name: [] for name in names}
+    done: dict[str, list[str | None]] = {name: [] for name in names}
+    ranker = policy.ranker()
+    reads_time = ranker.reads_gaps and time is not None
+    moments = parse.moment(_column(table, str(time))).values.tolist() if reads_time else None
+    when: dict[str, list[Any]] = {name: [] for name in names}
+    for row in rows:
+        if items[int(row)] is not None:
+            histories[users[int(row)]].append(items[int(row)])
+            done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
+            when[users[int(row)]].append(None if moments is None else moments[int(row)])
+    events = None if kinds is None else [done[name] for name in names]
+    who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
+    before = [histories[name] for name in names]
+    known: dict[str, Any] = {"events": events, "users": who, "unknown": unknown, "now": now}
+    known["times"] = None if moments is None else [when[name] for name in names]
+    known["user_ids"] = names if ranker.known_users else None
+    lists = policy.recommend(before, k, **known, **choices)
+    who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
+    ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
+    places, scores = _free("rank", user, item), _free("score", user, item)
+    columns: dict[str, Any] = {
+        user: who_took,
+        places: ranks,
+        item: lists.items.reshape(-1),
+        scores: lists.scores.reshape(-1),
+    }
+    if because:
+        reasons = policy.because(before, lists.items, **known)
+        columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
+        columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
+    return pl.DataFrame(columns)
+
+
+def available_items(source: Source, item: str, available: str) -> list[str]:
+    """Return the items of a table whose column `available` is true or not 0; an empty cell means not available.
+
+    SpecError for a missing column, another value, and a table without such items.
+    """
+    table = table_of(source, [item, available])
+    ids, cells = id_text(_column(table, item)).to_list(), _column(table, available)
+    known = parse.flag(cells)
+    if len(known.unreadable):
+        counts = parse.number(cells)
+        known = known if len(counts.unreadable) else counts
+    if len(known.unreadable):
+        row = int(counts.unreadable[0])
+        raise SpecError(
+            f"{table.source}, row {row + 1}: '{available}' is '{cells[row]}', expected true, false or a number. "
+            "fix: correct the cell"
+        )
+    there = known.usable & (known.values != 0)
+    items = [one for one, offered in zip(ids, there, strict=True) if one is not None and offered]
+    if not items:
+        raise SpecError(f"{table.source}: no item has a true '{available}'. fix: choose another column")
+    return items
+
+
+def _free(name: str, *used: str) -> str:
+    """Return a column name that is not in use."""
+    while name in used:
+        name += "_"
+    return name
+
+
+def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
+    """Return users in the table's type: numbers where they were whole numbers."""
+    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
+    return [int(name) for name in names] if whole else names
+
+
+def _user_features(
+    policy: Recommends, table: Table, user: str, names: Sequence[str], unknown: str
+) -> list[dict[str, Any] | None]:
+    """Return the table's features of each user, None for a missing user with unknown='skip'."""
+    profile = policy.spec.observation.get("user")
+    if not isinstance(profile, Profile):
+        raise SpecError("this policy was trained without user features. fix: drop user_features (--user-features)")
+    ids, features = _described(profile, table, user, "user")
+    place = dict(zip(ids, features, strict=True))
+    missing = [name for name in names if name not in place]
+    if missing and unknown != "skip":
+        listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise SpecError(
+            f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip' "
+            "(--unknown skip)"
+        )
+    return [place.get(name) for name in names]
+
+
+def new_items(policy: Policy, source: Source | pl.DataFrame, item: str) -> Policy:
+    """Return a policy that also ranks the items of a table with one row per item and the log's feature columns.
+
+    Rows of items that the policy knows are passed over. Raises SpecError as `Policy.with_items`, for a missing column,
+    and for a table without a new item.
+    """
+    catalogue: Any = policy.spec.action
+    if not isinstance(catalogue, Catalogue) or catalogue.profile is None:
+        return policy.with_items([], [])  # refuses, and says why
+    table = table_of(source)
+    ids, features = _described(catalogue.profile, table, item, "item")
+    known = {str(one) for one in catalogue.ids}
+    added = [row for row, one in enumerate(ids) if one not in known]
+    if not added:
+        raise SpecError(f"{table.source} has no new item: the policy knows all of them. fix: drop it (--new-items)")
+    kind = type(catalogue.ids[0])
+    return policy.with_items([kind(ids[row]) for row in added], [features[row] for row in added])
+
+
+def _described(profile: Profile, table: Table, key: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the ids of a table with one row per user or item, and the columns of its features in each row."""
+    ids = id_text(_column(table, key)).to_list()
+    known = {one for one in ids if one is not None}
+    if len(known) < len(ids):
+        raise SpecError(
+            f"{table.source} has {len(ids)} rows for {len(known)} {what}s, expected one per {what}. fix: drop repeated "
+            "rows"
+        )
+    profiles = Profiles(profile)
+    columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
+    return ids, [{name: cells[row] for name, cells in columns.items()} for row in range(len(ids))]
+
+
+def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
+    """Return the cells of one column as `Policy.recommend` accepts them."""
+    if not numbers:
+        return word_lists(series).to_list()
+    column = parse.number(series)
+    if len(column.unreadable):
+        row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
+        raise SpecError(
+            f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number. fix: correct the cell"
+        )
+    return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
+
+
+def _column(table: Table, name: str) -> pl.Series:
+    if name in table.uneven:
+        raise SpecError(f"{table.uneven[name]}: expected the same column in every file. fix: export the files alike")
+    if not table.has(name):
+        raise SpecError(f"{table.source} has no column '{name}': {nearest(name, table.columns)}")
+    return table.series(name)
+
+
+def _ordered(table: Table, time: str | None) -> Any:
+    """Return the rows by time, or in their order."""
+    if time is None:
+        return np.arange(table.rows)
+    column = parse.moment(_column(table, time))
+    known = (
+        column.usable & ~np.isnat(column.values)
+        if column.values.dtype.kind == "M"
+        else (column.usable & np.isfinite(column.values))
+    )
+    _check_complete(time, ~known)
+    return np.argsort(column.values, kind="stable")
+
+
+def _check_complete(name: str, bad: Any) -> None:
+    at = np.flatnonzero(bad)
+    if len(at):
+        rows = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
+        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}. fix: fill or drop them")

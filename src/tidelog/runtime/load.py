@@ -1,0 +1,256 @@
+"""Loading a saved policy, folder or zip, for acting or ranking with NumPy alone.
+
+A recipe is checked against its arrays and the spec before use: an invalid manifest must not reserve memory. Every size
+is limited by the number of weights, and intermediate values by a budget; then the recipe runs on blank observations,
+including the highest codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tidelog.errors import CheckpointError, TidelogError
+from tidelog.runtime.artefact import Saved
+from tidelog.runtime.networks import (
+    KINDS,
+    PolicyInputs,
+    PolicyOutputs,
+    Recipe,
+    noise_of,
+    refuse_overflow,
+    restore_arrays,
+    smallest,
+)
+from tidelog.runtime.policy import Policy
+from tidelog.runtime.ranking import GAPS, RANKING, Ranker, ranking_functions, reach
+from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.rule import Rule, is_rule_file, load_rule
+from tidelog.types import (
+    ActionSpace,
+    Catalogue,
+    Codes,
+    Continuous,
+    Discrete,
+    History,
+    Image,
+    MultiDiscrete,
+    Profile,
+    Spec,
+    Users,
+    Vector,
+)
+
+NumpyArray = np.ndarray[Any, Any]
+Fit = TypeVar("Fit")
+Rate = Callable[[Mapping[str, NumpyArray]], NumpyArray]
+BUDGET = 1 << 26  # intermediate numbers of one row
+CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
+CHUNK_OF_CANDIDATES = 64
+
+
+def load(path: str | Path) -> Policy | Recommender | Rule:
+    """Load a saved folder or zip, or the file of a rule: a policy that acts, or one that ranks items.
+
+    Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
+
+    Example:
+        >>> from tidelog import runtime  # imports NumPy and safetensors, not JAX
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> path = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy().save("policy.zip")
+        >>> runtime.load("policy.zip").mode(log.features()).shape == log.action.shape
+        True
+    """
+    return load_rule(path) if is_rule_file(path) else load_saved(Saved(path))
+
+
+def load_saved(saved: Saved) -> Policy | Recommender:
+    """Return the policy of an opened folder or zip; CheckpointError as for `load`."""
+    if saved.manifest["recipe"] is None:
+        raise CheckpointError(
+            f"{saved.path} contains a custom module; only the JAX runtime can run it. fix: tl.load_policy"
+        )
+    try:
+        arrays = saved.arrays()
+        recipe = restore_arrays(saved.manifest["recipe"], arrays, saved.where)
+        _check_sizes(recipe, saved.spec, arrays, saved.where)
+        if recipe["act"]["kind"] == RANKING:
+            return Recommender(saved, _checked_ranker(recipe, saved.spec, saved.where))
+        return _acting_policy(saved, recipe)
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}. fix: export the policy again") from error
+
+
+def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
+    spec, scales, act, values = saved.spec, saved.scales, recipe["act"], recipe["values"]
+    kind, noise, (factor, constant) = KINDS[act["kind"]], noise_of(recipe, spec), saved.value_unit
+    epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
+
+    def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+        return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
+
+    def make(seen: PolicyInputs) -> PolicyOutputs:
+        return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
+
+    def rate(leaves: Mapping[str, NumpyArray]) -> NumpyArray:
+        return np.asarray(smallest(np, values, scaled(leaves)), np.float64) * factor + constant
+
+    rated = None if values is None else rate
+    _check_outputs(make, rated, recipe["carry"], spec, saved.where)
+    chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
+    return Policy(saved, make, rated, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
+
+
+# Checks of a recipe, before it is used.
+
+
+def _check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
+    """Raise CheckpointError where a spec has larger sizes than its arrays allow, before any computation.
+
+    An incomplete or invalid manifest must not make a runtime reserve memory.
+    """
+    most = sum(array.size for array in arrays.values()) + 1
+    sizes: list[Any] = []
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Vector):
+            sizes.append(leaf.size)
+        elif isinstance(leaf, Codes):
+            sizes += [len(leaf.sizes), *leaf.sizes]
+        elif isinstance(leaf, History):
+            sizes.append(len(leaf.events))
+        elif isinstance(leaf, Profile):
+            sizes.append(len(leaf.columns))
+        elif isinstance(leaf, Users):
+            sizes.append(len(leaf.ids))
+        else:
+            sizes += [leaf.height * leaf.width * leaf.channels // 4096]
+    sizes += [recipe["carry"], *_action_sizes(spec.action)]
+    if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
+        raise CheckpointError(
+            f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights. fix: export the policy again"
+        )
+    needed = max([0, *_needed(recipe, spec)])
+    if needed > BUDGET:
+        raise CheckpointError(
+            f"{where}: one row needs {needed:,} intermediate values, at most {BUDGET:,}. fix: use a smaller network"
+        )
+
+
+def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
+    """Return intermediate numbers of one row where few weights can require many."""
+    for node in _nodes(recipe):
+        if node["kind"] == "leaf" and node["picture"] is not None:
+            yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
+        if node["kind"] == RANKING:
+            body, steps = node["reader"]["body"], node["history"]
+            yield max(steps, reach(node)) * node["catalogue"]["weight"].shape[1]
+            if body["kind"] == "attention":
+                yield steps * steps * max([1, *(block["heads"] for block in body["blocks"])])
+
+
+def _picture_sizes(node: Any, leaf: Any) -> Iterator[int]:
+    """Return the inputs of each layer, as views of its kernel."""
+    if not isinstance(leaf, Image):
+        return
+    down, right = leaf.height, leaf.width
+    yield down * right * leaf.channels
+    for layer in node["layers"]:
+        depths = [part["weight"].shape[0] for part in _nodes(layer) if "weight" in part]
+        if layer["kind"] == "convolution":
+            down, right = ((size - layer["kernel"]) // layer["stride"] + 1 for size in (down, right))
+        yield down * right * max([1, *depths])
+        if layer["kind"] != "convolution":  # pooled
+            down, right = (-(-size // 2) for size in (down, right))
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    if isinstance(node, Mapping):
+        yield node
+    for part in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
+        yield from _nodes(part)
+
+
+def _action_sizes(space: ActionSpace) -> list[Any]:
+    if isinstance(space, Discrete):
+        return [space.n]
+    if isinstance(space, Catalogue):
+        return [space.n]
+    return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
+
+
+def _check_outputs(
+    make: Callable[[PolicyInputs], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str
+) -> None:
+    """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
+    for highest in (False, True):
+        leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
+        space = spec.action
+        mask = np.ones((1, space.n), bool) if isinstance(space, Discrete) else None
+        before = np.zeros((1, carry), np.float32) if carry else None
+        seen = PolicyInputs(leaves, mask, before)
+        outputs = _fits(lambda seen=seen: make(seen), where)  # type: ignore[misc]
+        _check_shapes(outputs, spec, carry, where)
+        if rate is not None:
+            values = _fits(lambda leaves=leaves: rate(leaves), where)  # type: ignore[misc]
+            _expect(values, (1, *_action_sizes(space)), "values", where)
+
+
+def _check_shapes(outputs: PolicyOutputs, spec: Spec, carry: int, where: str) -> None:
+    space = spec.action
+    wide = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
+    _expect(outputs.action, (1, *wide), "actions", where)
+    if isinstance(space, Discrete):
+        _expect(outputs.probabilities, (1, space.n), "probabilities", where)
+    if carry:
+        _expect(outputs.carry, (1, carry), "carries", where)
+
+
+def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> None:
+    if np.shape(actual) != expected:
+        raise CheckpointError(
+            f"{where}: the recipe returns {name} {list(np.shape(actual)[1:])}, expected {list(expected[1:])}. "
+            "fix: export the policy again"
+        )
+
+
+def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
+    """Return a recipe's ranker after a test on an empty history and each kind of event; CheckpointError as above."""
+    kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
+    events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
+
+    def rank() -> Ranker:
+        ranker = Ranker(ranking_functions(recipe["act"]))
+        if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
+            raise ValueError(f"its table has {ranker.items} items, unlike the spec")
+        who = spec.observation.get("user")
+        if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
+            raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
+        ids = spec.observation.get("user_id")
+        if ranker.known_users != (len(ids.ids) if isinstance(ids, Users) else 0):
+            raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
+        latest = np.where(events > 0, GAPS - 1, 0)
+        last = np.array([0, ranker.known_users])
+        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1, gaps=latest, user_index=last)
+        return ranker
+
+    return _fits(rank, where)
+
+
+def _fits(compute: Callable[[], Fit], where: str) -> Fit:
+    try:
+        with refuse_overflow():
+            return compute()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
+            TidelogError) as error:  # fmt: skip
+        raise CheckpointError(f"{where}: the recipe and its arrays differ: {error!r}. fix: export it again") from error
+
+
+def _blank(leaf: Any, highest: bool) -> NumpyArray:
+    if isinstance(leaf, Image):
+        return np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
+    if isinstance(leaf, Codes):
+        return np.asarray([leaf.sizes], np.int32) - 1 if highest else np.zeros((1, len(leaf.sizes)), np.int32)
+    return np.zeros((1, leaf.size), np.float32)

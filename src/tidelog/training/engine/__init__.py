@@ -1,1 +1,0 @@
-"""The compiled loop: learner state, stores, log streaming, validation."""

@@ -1,0 +1,438 @@
+"""Metrics of a run: curves, the selection of the best policy, the figure, progress."""
+
+from __future__ import annotations
+
+import html
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import msgspec
+import numpy as np
+
+from tidelog._text import printable
+from tidelog.errors import ConfigError, nearest
+from tidelog.figures import as_written, panels
+from tidelog.schema import Count, Finite
+from tidelog.sinks import KEYS
+from tidelog.training.options import Options
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# Learning curves from the metrics of a run, for reports and figures.
+#
+# Letters: `S` seeds, `T` reports, `R` resamples.
+
+HELD_OUT = "held_out/"
+MOST_POINTS = 120  # points of a curve; more than a chart of this width can show
+MOST_SEEDS = 10  # largest number of seeds that are drawn separately
+LEVEL = 0.95  # of the intervals over seeds
+_RESAMPLES = 4000
+
+Rows = Sequence[Mapping[str, Any]]
+Values = np.ndarray[Any, Any]
+
+
+class Kinds(NamedTuple):
+    """Names of metrics by kind; a loss has the name that it has in training."""
+
+    losses: list[str]
+    evaluations: list[str]
+    others: list[str]
+
+
+def kinds_of(names: Iterable[str], own: Collection[str]) -> Kinds:
+    """Sort the names of metrics by kind, each once; `own` are the names of the user's own evaluators."""
+    kinds = Kinds([], [], [])
+    for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in names if name not in KEYS):
+        evaluated = metric.startswith(("play/", "collect/return")) or metric in own
+        (kinds.evaluations if evaluated else kinds.losses if "loss" in metric else kinds.others).append(metric)
+    return kinds
+
+
+def series(rows: Rows, metric: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Updates [T] and values [S, T] of one metric; ConfigError if no report has it."""
+    reports = [row for row in rows if metric in row]
+    if not reports:
+        raise ConfigError(f"no report has the metric '{metric}': {nearest(metric, rows[0] if rows else ())}")
+    members = sorted({row["member"] for row in reports})
+    updates = sorted({row["update"] for row in reports})
+    table = {(row["member"], row["update"]): row[metric] for row in reports}
+    return np.asarray(updates), np.asarray([[table.get((m, u), np.nan) for u in updates] for m in members])
+
+
+def thin(updates: Values, values: Values) -> tuple[Values, Values]:
+    """At most `MOST_POINTS` of [T] and [S, T]: means of neighbours, over finite values."""
+    values = np.where(np.isfinite(values), values, np.nan)
+    if len(updates) <= MOST_POINTS:
+        return updates, values
+    groups = np.array_split(np.arange(len(updates)), MOST_POINTS)
+    means = np.stack([_mean(values[:, group]) for group in groups], axis=1)
+    return np.array([updates[group].mean() for group in groups]), means
+
+
+def over_seeds(values: Values) -> tuple[Values, Values | None, Values | None]:
+    """Mean [T] over seeds [S, T], and the ends of its percentile bootstrap interval (None for one seed)."""
+    mean = _mean(values.T)
+    if len(values) < 2:
+        return mean, None, None
+    generator = np.random.default_rng(0)
+    seeds = len(values)
+    counts = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=_RESAMPLES).astype(np.float64)  # [R, S]
+    there = np.isfinite(values)
+    total, size = counts @ np.where(there, values, 0.0), counts @ there
+    drawn = np.where(size > 0, total / np.maximum(size, 1), mean)  # a resample of missing seeds only: use the mean
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return mean, low, high
+
+
+def _mean(values: Values) -> Values:
+    """Mean [S] of the finite values in [S, T]; NaN if none is finite."""
+    there = np.isfinite(values)
+    size = there.sum(axis=1)
+    return np.where(size > 0, np.where(there, values, 0.0).sum(axis=1) / np.maximum(size, 1), np.nan)
+
+
+# Selection of the best report, and early stopping.
+
+
+class SelectionMemory(msgspec.Struct, forbid_unknown_fields=True):
+    """The state of a selection in a checkpoint."""
+
+    best: dict[Count, Finite]  # by member
+    waited: dict[Count, Count]  # reports since the best one, by member
+
+
+class Chosen(NamedTuple):
+    """The report whose policy a run keeps as its best."""
+
+    metric: str
+    update: int
+    value: float
+
+
+class Selection:
+    """The best value of one metric per member; a smaller loss is better, a larger value of any other metric.
+
+    The prefix `max:` or `min:` of the metric's name sets the direction.
+    """
+
+    def __init__(self, options: Options, memory: SelectionMemory | None = None) -> None:
+        self._name, self._sign = direction(options.best)
+        self._patience, self._members = options.patience, 0
+        self.best: dict[int, float] = {} if memory is None else dict(memory.best)
+        self._waited: dict[int, int] = {} if memory is None else dict(memory.waited)
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Raise ConfigError if the metric of `best` is not one of these."""
+        if self._name is not None and self._name not in metrics:
+            known = [name for name in metrics if name not in KEYS]
+            raise ConfigError(f"best = '{self._name}': this run has no such metric; {nearest(self._name, known)}")
+
+    def take(self, member: int, row: Mapping[str, Any]) -> bool:
+        """Read a report; return True if it is the member's best so far."""
+        if self._name is None:
+            return False
+        value = float(row.get(self._name, math.nan))  # a report may lack it, for example if no episode ended
+        better = math.isfinite(value) and (
+            member not in self.best or self._sign * value > self._sign * self.best[member]
+        )
+        if better:
+            self.best[member] = value
+        self._waited[member] = 0 if better else self._waited.get(member, 0) + 1
+        return better
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no member has had a better report for `patience` reports."""
+        return self._patience is not None and bool(self._waited) and min(self._waited.values()) >= self._patience
+
+    def best_member(self) -> int | None:
+        """Return the member with the best report of all members."""
+        return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
+
+    def chosen(self, rows: Sequence[Mapping[str, Any]]) -> Chosen | None:
+        """Return the best report of all members among the metrics of a run; None without `best=`."""
+        name, member = self._name, self.best_member()
+        if name is None or member is None:
+            return None
+        mine = (row for row in rows if row["member"] == member and row.get(name) == self.best[member])
+        return next((Chosen(name, row["update"], self.best[member]) for row in mine), None)
+
+    def memory(self) -> SelectionMemory:
+        """Return the state for a checkpoint."""
+        return SelectionMemory(self.best, self._waited)
+
+
+def direction(best: str | None) -> tuple[str | None, float]:
+    """Return the name of the metric of `best`, and 1 if a larger value is better or -1 if a smaller one is."""
+    if best is None:
+        return None, 1.0
+    for word, sign in (("max:", 1.0), ("min:", -1.0)):
+        if best.startswith(word):
+            return best[len(word) :], sign
+    return best, -1.0 if best.endswith("loss") else 1.0
+
+
+# A figure about a run: its learning curves. Letters: `S` seeds, `T` reports.
+
+MOST_COLOURS = 10
+
+
+def config_name(name: str, configs: Sequence[Mapping[str, Any]], place: int) -> str:
+    """Return the name of one algorithm of a population: the settings that differ; of one algorithm, the run's name."""
+    mine = configs[place]
+    differs = [f"{key} {value}" for key, value in mine.items() if any(one[key] != value for one in configs)]
+    return f"{name} [{', '.join(differs)}]" if differs else name
+
+
+def run_figure(
+    rows: Rows, names: Sequence[str], seeds: int, own: Sequence[str], chosen: Chosen | None, metrics: Sequence[str]
+) -> Figure:
+    """Draw one panel for each metric; `names` are those of the algorithms, each with `seeds` members.
+
+    Training is a solid line, held-out data a dashed line with a mark at every validation; a thin line is one seed, a
+    thick line the mean over seeds, the band its bootstrap interval. ConfigError for a metric that no report has.
+    """
+    found = kinds_of((name for row in rows for name in row), own)
+    shown = [one.removeprefix(HELD_OUT) for one in metrics] or [*found.losses, *found.evaluations] or found.others
+    if not rows or not shown:
+        raise ConfigError("the run has no report yet, so there is nothing to draw. fix: train it first")
+    for metric in shown:
+        if metric not in [*found.losses, *found.evaluations, *found.others]:
+            series(rows, metric)  # refuses it by name
+    figure, axes = panels(list(dict.fromkeys(shown)))
+    for drawn, metric in zip(axes, dict.fromkeys(shown), strict=True):
+        for config, name in enumerate(names):
+            members = range(config * seeds, (config + 1) * seeds)
+            mine = [row for row in rows if row["member"] in members]
+            for key, held_out in ((metric, False), (f"{HELD_OUT}{metric}", True)):
+                if any(key in row for row in mine):
+                    label = f"{name}, held out" if held_out else name
+                    _curve(drawn, *thin(*series(mine, key)), label, f"C{config % MOST_COLOURS}", dashed=held_out)
+        if chosen is not None and chosen.metric.removeprefix(HELD_OUT) == metric:
+            drawn.axvline(chosen.update, color="0.4", linewidth=0.8, linestyle=":")
+            drawn.plot([chosen.update], [chosen.value], "*", color="black", markersize=11, label="chosen checkpoint")
+        drawn.set(xlabel="updates", ylabel=as_written(metric))
+        drawn.legend(fontsize="small")
+    return figure
+
+
+def _curve(drawn: Any, updates: Any, values: Any, label: str, colour: str, *, dashed: bool) -> None:
+    """Draw the seeds [S, T], their mean, and its band."""
+    mean, low, high = over_seeds(values)
+    style = {"color": colour, "linestyle": "--" if dashed else "-", "marker": "o" if dashed else None}
+    if 1 < len(values) <= MOST_SEEDS:
+        for seed in values:
+            drawn.plot(updates, seed, linewidth=0.7, alpha=0.5, markersize=2, label=None, **style)
+    if low is not None and high is not None:
+        there = np.isfinite(low) & np.isfinite(high)
+        drawn.fill_between(updates, low, high, where=there, color=colour, alpha=0.15, gid=f"{LEVEL:.0%} interval")
+    drawn.plot(updates, mean, linewidth=1.8, markersize=3, label=as_written(label), **style)
+
+
+# The progress line: the current activity, its rate, the remaining time, and the key metrics.
+
+MOST_METRICS = 4
+QUIET_SECONDS = 3.0  # before the first line, and between two lines at first
+LONGEST_PAUSE = 60.0  # seconds between two lines of work that takes hours
+BAR_SECONDS = 0.5
+LONG_SECONDS = 30.0  # of work whose expected duration is said
+SETTLED_SECONDS = 5.0  # of training, until its rate is near the later one
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The progress of a run after each chunk; `rows` are its new reports."""
+
+    doing: str  # "compiling", "training", "validating" or "done"
+    update: int  # steps done, in `unit`
+    steps: int
+    rate: float = 0.0  # steps per second, all members together
+    left: float = 0.0  # remaining seconds
+    metrics: dict[str, float] = field(default_factory=dict)
+    rows: tuple[dict[str, Any], ...] = ()
+    unit: str = "updates"
+    unmeasured_reports: int = 0  # whose time is not yet part of `left`
+    includes_compiling: bool = False  # `left` counts every later report like the first one, which also compiled
+
+    def line(self, name: str) -> str:
+        """Return one line for a terminal."""
+        head = f"{name}  {self.update:,} / {self.steps:,} {self.unit}"
+        if self.doing in ("compiling", "validating"):
+            return f"{head}  {self.doing} ..."
+        metrics = "  ".join(f"{k} {v:.4g}" for k, v in list(self.metrics.items())[:MOST_METRICS])
+        return f"{head}  {self.rate:,.0f}/s  {_clock(self.left)} left  {metrics}"
+
+    def expected(self) -> str:
+        """Return what the rest of the run will take, by the rates that were measured."""
+        text = f"about {_words(self.left)} for {self.steps - self.update:,} {self.unit} at {self.rate:,.0f}/s"
+        if self.unmeasured_reports:
+            return f"{text} on this machine, and {self.unmeasured_reports:,} validations whose time is not known yet"
+        return f"{text} on this machine"
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{round(seconds, -1):.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Screen:
+    """What long work shows: a live line on a terminal, a bar in a notebook, elsewhere a line every few seconds.
+
+    All of it goes to standard error, except the notebook's bar. Work that ends within `QUIET_SECONDS` writes no line.
+    """
+
+    def __init__(self, name: str, show: bool | None = None) -> None:
+        """`show` True asks for the live line, False for silence; None decides by where the program runs."""
+        self._name = name
+        self._view: _View = _Silent() if show is False else _view(name, live=show is True)
+
+    def __enter__(self) -> Screen:
+        self._view.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._view.end()
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        self._view.note(f"note: {text}")
+
+    def tell(self, doing: str, share: float) -> None:
+        """Show the current activity, and the share of it that is done."""
+        self._view.show(f"{self._name}  {doing}  {share:.0%}", share)
+
+    def show(self, progress: Progress) -> None:
+        """Show the progress of a run."""
+        self._view.show(progress.line(self._name), progress.update / max(progress.steps, 1))
+
+
+class _View(Protocol):
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def show(self, line: str, share: float) -> None: ...
+
+
+def _view(name: str, *, live: bool) -> _View:
+    if live or sys.stderr.isatty():
+        return _Live(name)
+    display = _notebook_display()
+    return _Lines() if display is None else _Bar(display)
+
+
+class _Silent:
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def show(self, line: str, share: float) -> None: ...
+
+
+class _Live:
+    """One line of a terminal, drawn again and again."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        self._console, self._text = Console(stderr=True), Text
+        self._status = self._console.status(Text(name))
+
+    def begin(self) -> None:
+        self._status.start()
+
+    def end(self) -> None:
+        self._status.stop()
+
+    def note(self, text: str) -> None:
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, line: str, share: float) -> None:
+        self._status.update(self._text(printable(line)))
+
+
+class _Lines:
+    """Lines with the time of day, for a pipe, a file or a service's log; the longer the work takes, the fewer.
+
+    A thread writes them: work that is silent for minutes (a compilation, a fit) still shows that it goes on. A line
+    that stays the same is written again after pauses that double.
+    """
+
+    def __init__(self) -> None:
+        self._line, self._ended = "", threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def note(self, text: str) -> None:
+        print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
+
+    def show(self, line: str, share: float) -> None:
+        self._line = printable(line)
+
+    def _write(self) -> None:
+        start = time.monotonic()
+        written, pause, again = "", 0.0, 0.0  # the last line, and when the same line is written again
+        while not self._ended.wait(min(max(QUIET_SECONDS, 0.05 * (time.monotonic() - start)), LONGEST_PAUSE)):
+            line, now = self._line, time.monotonic()
+            if not line or (line == written and now < again):
+                continue
+            pause = min(2.0 * pause, LONGEST_PAUSE) if line == written else 1.5 * QUIET_SECONDS
+            print(f"{time.strftime('%H:%M:%S')}  {line}", file=sys.stderr, flush=True)  # noqa: T201
+            written, again = line, now + pause
+
+
+class _Bar:
+    """A bar of plain HTML in a notebook, without widgets."""
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display, self._handle, self._last = display, None, 0.0
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None:
+        if self._handle is not None:
+            self._handle.update({"text/html": self._html, "text/plain": self._line}, raw=True)
+
+    def note(self, text: str) -> None:
+        print(text)  # noqa: T201
+
+    def show(self, line: str, share: float) -> None:
+        self._line, now = line, time.monotonic()
+        self._html = f'<progress max="1" value="{share:.4f}"></progress> <code>{html.escape(line)}</code>'
+        if self._handle is None:
+            self._handle = self._display({"text/html": self._html, "text/plain": line}, raw=True, display_id=True)
+        elif now - self._last >= BAR_SECONDS:
+            self._handle.update({"text/html": self._html, "text/plain": line}, raw=True)
+            self._last = now
+
+
+def _notebook_display() -> Callable[..., Any] | None:
+    """Return IPython's `display` in a notebook's kernel, None elsewhere; nothing is imported for it."""
+    ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or display is None or type(shell).__name__ != "ZMQInteractiveShell":
+        return None
+    return cast("Callable[..., Any]", display.display)

@@ -1,1 +1,0 @@
-"""Learning in an environment: collection, environment assignment, throughput."""

@@ -1,0 +1,791 @@
+"""`run.json`: the settings, the data and the machine of a run; resuming a run reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import jax
+import msgspec
+import numpy as np
+
+from tidelog import _files
+from tidelog._files import (
+    MANIFEST,
+    Kind,
+    check_own,
+    checksum,
+    digest,
+    is_temporary,
+    parse_saved,
+    read_regular,
+    replaced_copy,
+    write_file,
+    write_folder,
+)
+from tidelog._text import printable
+from tidelog.algorithms.hyperparameters import from_config, to_config
+from tidelog.algorithms.names import algorithm_class, algorithm_name
+from tidelog.data.log import Log
+from tidelog.data.scaling import Scaler
+from tidelog.envs.registry import check_imported, make, module_of
+from tidelog.errors import CheckpointError, ConfigError, TidelogError
+from tidelog.policies.policy import Named, Policy, array_file, fill, fingerprint, read_arrays
+from tidelog.policies.rollout import MappedPolicy, rollout
+from tidelog.policies.statistics import iqm
+from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import reopen_any
+from tidelog.runtime.way_of_acting import Acting
+from tidelog.schema import Count, Finite, decode_file, typed
+from tidelog.training.lock import check_unlocked
+from tidelog.training.loop import LearnerState, Position
+from tidelog.training.metrics import SelectionMemory
+from tidelog.training.options import Options
+from tidelog.types import Catalogue, Spec
+
+# The checkpoints of a run: each is complete or absent, old ones are deleted, corrupt ones are refused.
+
+CHECKPOINT = Kind("checkpoint", 3)
+
+
+class CheckpointFields(msgspec.Struct):
+    """The fields of a checkpoint's manifest, besides those of every folder."""
+
+    position: Position
+    memory: SelectionMemory
+    metrics: dict[str, Count]
+
+
+class Checkpoint(NamedTuple):
+    """The content of a checkpoint."""
+
+    learners: list[LearnerState]
+    position: Position
+    memory: SelectionMemory  # the state of the selection: best values so far
+    environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
+    pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
+    metrics: Mapping[str, int] = {}  # bytes of the files of metrics, by name
+
+
+class Checkpoints:
+    """The folder `checkpoints` of a run."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder, self._keep = folder, keep
+
+    def updates(self) -> list[int]:
+        """Return the updates of all complete checkpoints, oldest first; incomplete ones are named in a warning."""
+        if not self._folder.is_dir():
+            return []
+        folders = sorted(path for path in self._folder.iterdir() if path.name.isdigit())
+        complete = [path for path in folders if (path / MANIFEST).is_file()]
+        if len(complete) < len(folders):
+            without = ", ".join(path.name for path in folders if path not in complete)
+            warnings.warn(f"{self._folder}: {without} has no {MANIFEST} and is passed over", stacklevel=2)
+        return [int(path.name) for path in complete]
+
+    def save(self, update: int, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then delete all but the last `keep`."""
+        files: dict[str, Any] = {
+            f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
+        }
+        for i, arrays in enumerate(checkpoint.environments):
+            files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
+        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.pending_params)}
+        manifest = {
+            "position": list(checkpoint.position),
+            "memory": msgspec.to_builtins(checkpoint.memory, str_keys=True),
+            "metrics": dict(checkpoint.metrics),
+        }
+        CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
+        self.forget(self.updates()[: -self._keep])
+
+    def forget(self, updates: Sequence[int]) -> None:
+        """Delete checkpoints in this order, each completely; CheckpointError if the disk refuses."""
+        for update in updates:
+            folder = self._folder / f"{update:010d}"
+            try:
+                _files.delete(folder)
+            except OSError as problem:
+                raise _files.not_written(folder, problem, CheckpointError) from problem
+
+    def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
+        """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it.
+
+        `params` are templates of the policy params of a rollout that is collected ahead, if there can be one.
+        """
+        last, updates = self._last(), self.updates()
+        selected = last if update is None else update
+        if selected not in updates:
+            raise CheckpointError(
+                f"checkpoint = {selected}: there is no checkpoint at this update. fix: use one of "
+                f"{', '.join(map(str, updates))}"
+            )
+        try:
+            return self._read(self._folder / f"{selected:010d}", templates, params)
+        except CheckpointError as error:
+            before = [u for u in updates if u < selected]
+            fix = f". fix: use the one before it, with checkpoint={before[-1]}" if before else ""
+            raise CheckpointError(f"{error}{fix}") from error
+
+    def metrics(self) -> dict[str, int]:
+        """Return the bytes of the files of metrics at the last checkpoint, by name; {} without a checkpoint."""
+        updates = self.updates()
+        return self._fields(updates[-1]).metrics if updates else {}
+
+    def memory(self) -> SelectionMemory:
+        """Return the state of the selection at the last checkpoint."""
+        return self._fields(self._last()).memory
+
+    def _fields(self, update: int) -> CheckpointFields:
+        folder = self._folder / f"{update:010d}"
+        return typed(CHECKPOINT.manifest(folder), CheckpointFields, str(folder / MANIFEST))
+
+    def _last(self) -> int:
+        updates = self.updates()
+        if not updates:
+            raise CheckpointError(f"{self._folder} has no complete checkpoint. fix: start the run again")
+        return updates[-1]
+
+    def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
+        manifest = CHECKPOINT.manifest(folder)
+        fields = typed(manifest, CheckpointFields, str(folder / MANIFEST))
+        if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
+            raise CheckpointError(
+                f"{folder} has the members of another run, expected {len(templates)}. fix: use a checkpoint of this run"
+            )
+
+        def fill_from(name: str, template: Any) -> Any:
+            file = CHECKPOINT.file(folder, name, manifest)
+            return fill(template, read_arrays(file), str(file))
+
+        learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
+        names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
+        pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
+        environments = [_environment(folder, i, manifest) for i in range(len(templates))]
+        return Checkpoint(
+            learners,
+            fields.position,
+            fields.memory,
+            environments,
+            pending_params,
+            fields.metrics,
+        )
+
+
+def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:
+    name = f"environment-{member}.safetensors"
+    if name not in manifest["files"]:
+        return {}
+    arrays = read_arrays(CHECKPOINT.file(folder, name, manifest))
+    return {path[2:-2]: array for path, array in arrays.items()}  # the names before they became pytree paths
+
+
+def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
+    """Return the update of a run's last checkpoint, the file of one member, and the arrays of its state by path."""
+    updates = Checkpoints(run / "checkpoints", 1).updates()
+    if not updates:
+        raise CheckpointError(f"{run / 'checkpoints'} has no complete checkpoint. fix: start the run again")
+    last = run / "checkpoints" / f"{updates[-1]:010d}"
+    file = CHECKPOINT.file(last, f"member-{member}.safetensors", CHECKPOINT.manifest(last))
+    prefix = ".state"
+    arrays = read_arrays(file).items()
+    return updates[-1], file, {path[len(prefix) :]: array for path, array in arrays if path.startswith(prefix)}
+
+
+def read_part(run: str | Path, part: str, member: int = 0) -> Named:
+    """Return the arrays of one part of a state (such as `critic`) in a run's last checkpoint, by their path within it.
+
+    Raises CheckpointError if there is no such part.
+    """
+    _, file, arrays = read_member(Path(run), member)
+    prefix = f".{part}"
+    selected = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
+    if not selected:
+        parts = sorted({path.split(".")[1].split("[")[0] for path in arrays})
+        raise CheckpointError(f"{file} has no part '{part}'. fix: use one of {', '.join(parts)}")
+    return selected
+
+
+# Evaluation during training: episodes in environments, and the user's own functions of the policy.
+
+SAMPLED = "sampled:"  # prefix of an environment's name: sample the actions from the policy
+
+
+def check_environments(policy: Policy, episodes: Mapping[str, int]) -> None:
+    """Raise ConfigError or SpecError if an environment is unknown or does not fit the policy."""
+    for name in episodes:
+        environment = make(name.removeprefix(SAMPLED), 1)
+        try:
+            MappedPolicy(policy, environment.spec, environment.name)
+        finally:
+            environment.close()
+
+
+def evaluated(episodes: Mapping[str, int], own: Mapping[str, Any]) -> list[str]:
+    """Return the names of the metrics that `evaluate` returns."""
+    return [metric for name in episodes for metric in (f"play/{name}", f"play/{name}/iqm")] + list(own)
+
+
+def evaluate(
+    policy: Policy, episodes: Mapping[str, int], own: Mapping[str, Callable[[Policy], float]]
+) -> dict[str, float]:
+    """Return `{"play/<environment>": mean return, "play/<environment>/iqm": ..., "<own>": ...}`.
+
+    Actions are deterministic, or sampled from the policy if the name starts with `sampled:`.
+    """
+    metrics: dict[str, float] = {}
+    for name, count in episodes.items():
+        way = policy.with_acting("sample" if name.startswith(SAMPLED) else "mode")  # whatever a verdict declared
+        returns = rollout(way, name.removeprefix(SAMPLED), count, seed=0)
+        metrics[f"play/{name}"] = float(returns.mean())
+        metrics[f"play/{name}/iqm"] = iqm(returns)
+    return metrics | {name: _number(name, function(policy)) for name, function in own.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"evaluate['{name}'] returned {value!r}: expected a number. fix: return a float") from None
+
+
+# What the operating system tells about the processor.
+
+BFLOAT16 = ("avx512_bf16", "amx_bf16")  # flags of processors with products of bfloat16
+
+
+@cache
+def processor() -> str:
+    """Return the name of the processor."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def processor_flags() -> frozenset[str]:
+    """Return the flags of what the processor can do; empty where the system does not tell."""
+    return frozenset(_cpuinfo("flags").split())
+
+
+def products_note(products: str) -> str | None:
+    """Return a note if training with these products (`networks/layers.py`) may be no faster here; else None."""
+    if products != "bfloat16" or jax.default_backend() != "cpu" or any(flag in processor_flags() for flag in BFLOAT16):
+        return None
+    return (
+        f"products = bfloat16, but no flag of this processor says that it multiplies bfloat16 ({', '.join(BFLOAT16)}): "
+        "training may be slower than with float32. fix: compare both, or drop products (--products)"
+    )
+
+
+def _cpuinfo(field: str) -> str:
+    """Return a field of the first processor; empty where the system does not tell."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")
+
+
+SCHEMA, FILE = 3, "run.json"
+PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation:
+    """How a policy that was given as `start` was distilled into the members."""
+
+    algorithm: str  # of the start policy
+    decisions: Count  # of the start policy, which the members imitate
+    updates: Count
+    divergence: Annotated[list[Finite], msgspec.Meta(min_length=1)]  # of each member from the start policy, in nats
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefitOf:
+    """The policy whose settings a run takes over, to learn from a whole log (`refit`)."""
+
+    run: str | None = None  # its folder, if it has one
+    verdict: str | None = None  # the line on the verdict that the policy carried
+    acting: Acting | None = None  # the declared way of acting of that policy
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """What a run learns from: a log, an environment, or an environment after a log (fine-tuning)."""
+
+    fingerprint: str | None = None  # of the log
+    origin: dict[str, Any] | None = None  # of the log: its source and how it was read; None for a log in memory
+    steps: Count = 0  # of the log
+    episodes: Count = 0  # of the log
+    environment: str | None = None
+    named: bool = False  # whether the environment was given by its name
+    start: Distillation | None = None
+    finetuned: bool = False
+    finetuned_from: str | None = None  # the folder of the run over the log, if it had one
+    refit_of: RefitOf | None = None
+
+
+class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The JSON form of a record."""
+
+    schema: int
+    algorithm: str
+    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    options: Options
+    spec: dict[str, Any]
+    scaler: dict[str, Any]
+    data: TrainingData
+    held_out_episodes: list[str | int | float | bool]
+    machine: dict[str, Any]
+    sketches: dict[str, dict[str, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of `run.json`."""
+
+    algorithm: str
+    configs: list[dict[str, Any]]
+    options: Options
+    spec: Spec
+    scaler: Scaler
+    data: TrainingData
+    held_out: list[Any]  # ids of the held-out episodes
+    machine: dict[str, Any]
+    # sketches of the training and the held-out episodes; absent in old runs
+    sketches: dict[str, Any] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)  # that it was read from
+
+    @classmethod
+    def of(
+        cls,
+        algorithms: Sequence[Any],
+        options: Options,
+        log: Log | Interactions,
+        spec: Spec,
+        scaler: Scaler,
+        held_out: list[Any],
+        sketches: dict[str, Any],
+        refit_of: RefitOf | None = None,
+    ) -> Record:
+        """Create the record of a run that learns from a log."""
+        data = TrainingData(
+            fingerprint=log.fingerprint(),
+            origin=None if log.origin is None else dict(log.origin),
+            steps=log.steps,
+            episodes=len(log.episodes),
+            refit_of=refit_of,
+        )
+        configs = [to_config(algorithm) for algorithm in algorithms]
+        name, machine = algorithm_name(algorithms[0]), this_machine()
+        return cls(name, configs, options, spec, scaler, data, held_out, machine, sketches)
+
+    @classmethod
+    def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: TrainingData) -> Record:
+        """Create the record of a run that learns in an environment."""
+        configs = [to_config(algorithm) for algorithm in algorithms]
+        name = algorithm_name(algorithms[0])
+        return cls(name, configs, options, spec, Scaler(), data, [], this_machine())
+
+    @property
+    def environment(self) -> str | None:
+        """The name of the run's environment, or None if it learns from a log."""
+        return self.data.environment
+
+    @property
+    def is_finetuned(self) -> bool:
+        """Whether the run learned from a log and continues in an environment."""
+        return self.data.finetuned
+
+    @property
+    def refit_note(self) -> str | None:
+        """What a user of a refit must know, or None for another run."""
+        source = self.data.refit_of
+        if source is None:
+            return None
+        about = f"a refit: it learnt from the whole log with the settings of {source.run or 'a run in memory'}"
+        if isinstance(self.spec.action, Catalogue):
+            return f"{about}; no held-out events are left to measure its lists. fix: measure them on newer events"
+        found = "nobody had judged that policy" if source.verdict is None else f'of that policy: "{source.verdict}"'
+        return (
+            f"{about}; {found}. No verdict is on the refit itself. fix: judge it on newer data (tidelog judge --data)"
+        )
+
+    @property
+    def acting(self) -> Acting | None:
+        """The way of acting that a refit takes over; None for another run."""
+        return None if self.data.refit_of is None else self.data.refit_of.acting
+
+    @property
+    def beginning(self) -> str | None:
+        """A sentence about the distillation from the start policy, or None without one."""
+        start = self.data.start
+        if start is None:
+            return None
+        return (
+            f"distilled from the {start.algorithm} start policy: mean divergence {max(start.divergence):.3g} "
+            f"nats after {start.updates:,} updates on {start.decisions:,} of its decisions"
+        )
+
+    def text(self) -> bytes:
+        """The content of `run.json`."""
+        content = RunFile(
+            schema=SCHEMA,
+            algorithm=self.algorithm,
+            configs=self.configs,
+            options=self.options,
+            spec=self.spec.to_json(),
+            scaler=self.scaler.to_json(),
+            data=self.data,
+            held_out_episodes=self.held_out,
+            machine=self.machine,
+            sketches=self.sketches,
+        )
+        try:
+            body = msgspec.json.decode(msgspec.json.encode(content, enc_hook=_plain))
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{printable(error.object)} has bytes that are no UTF-8: expected a name that the run's record can "
+                "hold. fix: rename the file"
+            ) from None
+        return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False).encode()
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """Read the record of a run folder; CheckpointError if it is missing or cannot be read."""
+        path = folder / FILE
+        if not path.exists():
+            copy = replaced_copy(folder)
+            fix = (
+                "pass the folder of a run" if copy is None else f"rename {copy}, which was being replaced, to {folder}"
+            )
+            raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: {fix}")
+        check_own(folder)
+        try:
+            body = parse_saved(read_regular(path))
+            if not isinstance(body, dict):
+                raise ValueError("expected an object")
+            if body.get("schema") != SCHEMA:
+                raise CheckpointError(
+                    f"{path} has schema {body.get('schema')!r}, expected {SCHEMA}. fix: read it with the version of "
+                    "tidelog that wrote it"
+                )
+            if body.pop("sha256", None) != digest(body):
+                raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
+        except (OSError, ValueError, RecursionError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        file = typed(body, RunFile, str(path))
+        unknown = {name for name, value in body["options"].items() if value} - {one.name for one in fields(Options)}
+        if unknown:
+            raise CheckpointError(
+                f"{path} has the option {', '.join(sorted(unknown))}, which this tidelog does not have. fix: read "
+                "it with the version that wrote it"
+            )
+        try:
+            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
+        except TidelogError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        return cls(
+            file.algorithm,
+            file.configs,
+            file.options,
+            spec,
+            scaler,
+            file.data,
+            file.held_out_episodes,
+            file.machine,
+            file.sketches,
+            path,
+        )
+
+    def algorithms(self, given: Any = None) -> list[Any]:
+        """Return the algorithms of the run; `given` replaces them if the run has custom parts."""
+        if given is not None:
+            return list(given) if isinstance(given, Sequence) else [given]
+        cls = algorithm_class(self.algorithm)
+        try:
+            return [from_config(cls, config) for config in self.configs]
+        except ConfigError as error:
+            if self.file is None or "fix: " in str(error):
+                raise
+            raise CheckpointError(f"{self.file}, configs: {error}. fix: restore the file") from error
+
+    @property
+    def has_rewards(self) -> bool:
+        """Whether the run's log has rewards, as far as the record says."""
+        return not self.sketches or any(sketch["rewards"] for sketch in self.sketches.values())
+
+    def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
+        """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
+
+        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience; `best_report`
+        marks the policy of the best report, which need not be the last one.
+        """
+        metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
+        chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
+        again = {} if self.refit_note is None else {"refit": self.refit_note}
+        return {
+            **facts,
+            "data": self.data.fingerprint,
+            "chosen_by": metric if chosen else None,
+            "best_report": best,
+            "held_out_share": self.options.held_out,
+            **self.sketches,
+            **again,
+        }
+
+    def judge_command(self, folder: Path) -> str:
+        """Return the command that judges the run's policies: all members at once, in all ways of acting."""
+        members = len(self.configs) * len(self.options.seeds)
+        flags = [" --all-members"] if members > 1 and self.options.best is None else []
+        flags += [] if self.held_out else [" --data OTHER_LOG"]
+        return f"tidelog judge {shlex.quote(str(folder))}{''.join(flags)}"
+
+    def resume_command(self, folder: Path) -> str:
+        """Return the command that continues the run; it names environments of the user's own modules again."""
+        own = [f" --env {shlex.quote(name)}" for name in self.environments() if module_of(name) is not None]
+        return f"tidelog resume {shlex.quote(str(folder))}{''.join(own)}"
+
+    def environments(self) -> list[str]:
+        """Return the names of all environments that the run makes: for its decisions and for its evaluations."""
+        named = [self.data.environment] if self.data.environment is not None and self.data.named else []
+        evaluated = [name.removeprefix(SAMPLED) for name in self.options.evaluate]
+        return list(dict.fromkeys([*named, *evaluated]))
+
+    def check_imported(self, folder: Path, names: Sequence[str] | None = None) -> None:
+        """Raise ConfigError where the module of an environment (default: of any) is not imported yet."""
+        check_imported(self.environments() if names is None else names, self.resume_command(folder))
+
+    def differences(self) -> list[str]:
+        """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
+        return [
+            f"{k}: {self.machine[k]} then, {v} now"
+            for k, v in this_machine().items()
+            if k in self.machine and self.machine[k] != v
+        ]
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command that continues the run of a folder, whose record may be damaged."""
+    try:
+        return Record.read(folder).resume_command(folder)
+    except TidelogError:
+        return f"tidelog resume {shlex.quote(str(folder))}"
+
+
+def check_free(out: str | Path | None, overwrite: bool = False) -> None:
+    """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty.
+
+    With `overwrite` the folder may hold a run, unless a process trains it (CheckpointError).
+    """
+    if out is None:
+        return
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
+    is_run = (folder / FILE).exists()
+    if overwrite and is_run:
+        check_unlocked(folder)
+    elif folder.exists() and not all(map(is_temporary, folder.iterdir())):
+        again = f", continue the run with `{resume_command(folder)}` or tl.resume({str(folder)!r}), or read it with "
+        again += f"tl.load({str(folder)!r}), or replace it with overwrite=True (--overwrite)"
+        what, other = ("a run", again) if is_run else ("no run", "")
+        raise ConfigError(
+            f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
+        )
+
+
+def new_folder(out: str | Path | None, record: Record, overwrite: bool = False) -> Path | None:
+    """Create the run folder with its record, or return None; ConfigError if the folder is not empty.
+
+    With `overwrite` the folder of another run is replaced in one step.
+    """
+    if out is None:
+        return None
+    check_free(out, overwrite)
+    folder = Path(out)
+    if (folder / FILE).exists():
+        write_folder(folder, {FILE: record.text()}, lambda _: {}, ConfigError)
+    else:
+        write_file(folder / FILE, record.text(), ConfigError, parents=True)
+    return folder
+
+
+def this_machine() -> dict[str, Any]:
+    """Return versions, processor, device and thread count; the last bits depend on all of them."""
+    return {
+        **_versions(),
+        "python": platform.python_version(),
+        "processor": processor(),
+        "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
+        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as a Python number."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} has no JSON form")
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: metadata.version(name) for name in PACKAGES}
+
+
+# The provenance of an exported policy: log, run, checkpoint, verdict and weights, each with its fingerprint.
+#
+# `provenance_of` writes the record that an artefact carries; `broken_links` compares it with what is still there.
+
+VERDICTS = "verdicts"
+
+
+class FileLink(msgspec.Struct):
+    """A file of the run folder, and its SHA-256."""
+
+    file: str
+    sha256: str
+
+
+class RunLink(msgspec.Struct):
+    """The folder of the run, and the SHA-256 of its run.json."""
+
+    folder: str
+    sha256: str
+
+
+class LogLink(msgspec.Struct):
+    """The log of the run by its fingerprint, or its environment."""
+
+    fingerprint: str | None
+    environment: str | None
+
+
+class Provenance(msgspec.Struct):
+    """The chain from an exported policy back to its log."""
+
+    log: LogLink
+    run: RunLink
+    checkpoint: FileLink | None
+    verdict: FileLink | None
+    weights: str
+
+
+class VerdictFile(msgspec.Struct):
+    """The file of a verdict, as far as the provenance reads it."""
+
+    decision: str
+    difference: dict[str, float | None]
+
+
+def provenance_of(folder: Path, record: Record, policy: Policy) -> dict[str, Any]:
+    """Return the provenance of a policy of a run: plain values, with the run's folder as it is named now."""
+    update = policy.origin.get("update")
+    checkpoint = folder / "checkpoints" / f"{update:010d}" / MANIFEST if isinstance(update, int) else None
+    verdict = _verdict_file(folder, policy)
+    return {
+        "log": {"fingerprint": record.data.fingerprint, "environment": record.environment},
+        "run": {"folder": str(folder.absolute()), "sha256": checksum(folder / FILE)},
+        "checkpoint": _file(folder, checkpoint),
+        "verdict": _file(folder, verdict),
+        "weights": fingerprint(policy.params),
+    }
+
+
+def broken_links(provenance: Mapping[str, Any], policy: Policy, folder: Path | None) -> list[tuple[str, str, bool]]:
+    """Return each link of the chain as its name, a sentence, and whether it holds or cannot be checked any more.
+
+    `folder` is the run if it has moved.
+    """
+    chain = typed(provenance, Provenance, "the provenance is malformed", fix="export the policy again")
+    run = Path(chain.run.folder) if folder is None else folder
+    links = [_weights(chain, policy), _same_file("run", run / FILE, chain.run.sha256)]
+    for name, link in (("checkpoint", chain.checkpoint), ("verdict", chain.verdict)):
+        links.append(
+            (name, "none was recorded", True) if link is None else _same_file(name, run / link.file, link.sha256)
+        )
+    if chain.checkpoint is not None and links[2][2]:
+        links[2] = _files_of_checkpoint(links[2], (run / chain.checkpoint.file).parent)
+    return [*links, _log(run, chain.log)]
+
+
+def _files_of_checkpoint(link: tuple[str, str, bool], folder: Path) -> tuple[str, str, bool]:
+    """The link of an unchanged manifest, or a broken one if a file that it names is missing or changed."""
+    if not (folder / MANIFEST).is_file():
+        return link
+    try:
+        manifest = CHECKPOINT.manifest(folder)
+        for name in manifest["files"]:
+            CHECKPOINT.file(folder, name, manifest)
+    except CheckpointError as error:
+        return "checkpoint", re.sub(r"\. fix: .*", "", str(error), flags=re.DOTALL), False
+    return link
+
+
+def _weights(chain: Provenance, policy: Policy) -> tuple[str, str, bool]:
+    same = chain.weights == fingerprint(policy.params)
+    return "weights", "are those that were exported" if same else "differ from those that were exported", same
+
+
+def _same_file(name: str, path: Path, expected: str) -> tuple[str, str, bool]:
+    if not path.is_file():
+        return name, f"{path} is not here any more", True
+    same = checksum(path) == expected
+    return name, f"{path} {'is unchanged' if same else 'was changed after the export'}", same
+
+
+def _log_exists(run: Path) -> bool:
+    """Whether a file or folder of the run's log exists."""
+    try:
+        source = (Record.read(run).data.origin or {}).get("source", ())
+    except (TidelogError, OSError):
+        return False  # the link of the run says what is wrong
+    return any(Path(one).exists() for one in ([source] if isinstance(source, str) else source))
+
+
+def _log(run: Path, link: LogLink) -> tuple[str, str, bool]:
+    """The log, read again from where the run read it."""
+    expected = link.fingerprint
+    if expected is None:
+        return "log", f"the run learnt in the environment {link.environment}", True
+    try:
+        origin = Record.read(run).data.origin
+        log = None if origin is None else reopen_any(origin)
+    except (TidelogError, OSError) as error:
+        return "log", f"cannot be read again: {str(error)[:200]}", not _log_exists(run)
+    if log is None:
+        return "log", "was created in memory", True
+    same = log.fingerprint() == expected
+    return (
+        "log",
+        "is the one that the run learnt from" if same else "differs from the one that the run learnt from",
+        same,
+    )
+
+
+def _file(folder: Path, path: Path | None) -> dict[str, str] | None:
+    if path is None or not path.is_file():
+        return None
+    return {"file": path.relative_to(folder).as_posix(), "sha256": checksum(path)}
+
+
+def _verdict_file(folder: Path, policy: Policy) -> Path | None:
+    """The newest file of the verdict that the policy carries."""
+    if policy.verdict is None:
+        return None
+    numbers = [policy.verdict[name] for name in ("difference", "low", "high")]
+    files = sorted((folder / VERDICTS).glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in reversed(files):
+        content = decode_file(path, VerdictFile, fix="remove it and judge the run again")
+        if content.decision == policy.verdict["decision"] and numbers == [*content.difference.values()]:
+            return path
+    return None

@@ -1,1 +1,0 @@
-"""A run and its folder: options, record, checkpoints, sinks, selection, evaluation, progress."""
