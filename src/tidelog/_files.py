@@ -332,8 +332,9 @@ def _confirm(path: Path, error: type[TidelogError]) -> None:
     except OSError as problem:
         fix = FIXES.get(problem.errno or 0, "check the disk")
         raise error(
-            f"{path} was written, but the disk did not confirm it: {problem.strerror}; it may be lost when the machine "
-            f"stops. fix: {fix}, and write it again"
+            f"{path} was written, but the disk did not confirm it: {problem.strerror}; it may be lost "
+            "when the machine stops",
+            fix=f"{fix}, and write it again",
         ) from problem
 
 
@@ -378,7 +379,7 @@ def not_written(path: Path, problem: OSError, error: type[TidelogError]) -> Tide
     """The error of a path that cannot be written, with its fix."""
     reason = problem.strerror or str(problem)
     fix = FIXES.get(problem.errno or 0, "choose another path")
-    return error(f"{path} cannot be written: {reason}; what was there is unchanged. fix: {fix}")
+    return error(f"{path} cannot be written: {reason}; what was there is unchanged", fix=fix)
 
 
 def is_temporary(path: Path) -> bool:
@@ -427,8 +428,9 @@ def check_own(folder: Path) -> None:
             mode = path.lstat().st_mode if os.path.lexists(path) else stat.S_IFREG  # another process may delete it
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise CheckpointError(
-                    f"{path} is {kind_of(mode)}: expected only files and folders, because tidelog writes in {folder}. "
-                    "fix: put a copy of what a link names in its place, and delete anything else"
+                    f"{path} is {kind_of(mode)}",
+                    f"only files and folders, because tidelog writes in {folder}",
+                    "put a copy of what a link names in its place, and delete anything else",
                 )
 
 
@@ -441,7 +443,7 @@ class AppendOnlyFile:
         try:
             self._handle = open_own(path, os.O_WRONLY | os.O_APPEND)
         except OSError as problem:
-            raise CheckpointError(f"{path} cannot be written: {problem}. fix: delete it") from problem
+            raise CheckpointError(f"{path} cannot be written: {problem}", fix="delete it") from problem
 
     def append(self, content: bytes) -> None:
         """Append bytes; CheckpointError if they cannot be written."""
@@ -575,43 +577,42 @@ class Kind:
             copy = replaced_copy(folder)
             if copy is not None:
                 raise self.error(
-                    f"{folder} was being replaced when its process stopped. fix: rename {copy} to {folder.name}"
+                    f"{folder} was being replaced when its process stopped", fix=f"rename {copy} to {folder.name}"
                 ) from None
-            raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}. fix: {self._fix}") from None
+            raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}", fix=self._fix) from None
         except OSError as problem:
-            raise self.error(f"{path} is incomplete or cannot be read: {problem}. fix: {self._fix}") from problem
+            raise self.error(f"{path} is incomplete or cannot be read: {problem}", fix=self._fix) from problem
 
     def read(self, text: bytes, path: str) -> dict[str, Any]:
         """Parse and check the bytes of a manifest; `path` is named in errors."""
         try:
             data = parse_saved(text, nan=True)
         except ValueError as problem:
-            raise self.error(f"{path} is incomplete or cannot be read: {problem}. fix: {self._fix}") from problem
+            raise self.error(f"{path} is incomplete or cannot be read: {problem}", fix=self._fix) from problem
         if not isinstance(data, dict) or data.get("kind") != self.name:
             kind = data.get("kind") if isinstance(data, dict) else None
             raise self.error(
-                f"{path} is not the manifest of a tidelog {self.name}: its kind is {kind!r}. fix: {self._fix}"
+                f"{path} is not the manifest of a tidelog {self.name}: its kind is {kind!r}", fix=self._fix
             )
         if data.get("schema") != self.schema:
             raise self.error(
-                f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it "
-                f"with the version of tidelog that wrote it, or make the {self.name} again"
+                f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}",
+                fix=f"read it with the version of tidelog that wrote it, or make the {self.name} again",
             )
         try:
             changed = data.pop("sha256", None) != digest(data)
         except RecursionError:
             raise self.error(
-                f"{path} is incomplete or cannot be read: its values are nested too deeply. fix: {self._fix}"
+                f"{path} is incomplete or cannot be read: its values are nested too deeply", fix=self._fix
             ) from None
         if changed:
-            raise self.error(f"{path} was changed after it was written: its checksum differs. fix: {self._fix}")
+            raise self.error(f"{path} was changed after it was written: its checksum differs", fix=self._fix)
         files = data.get("files")
         for name, facts in files.items() if isinstance(files, dict) else [("files", None)]:
             typed = isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
             if not typed or name in ("", ".", "..") or Path(name).name != name or "\x00" in name:
                 raise self.error(
-                    f"{path} lists {name!r}: expected names of files in the folder, with bytes and sha256. "
-                    f"fix: {self._fix}"
+                    f"{path} lists {name!r}", "names of files in the folder, with bytes and sha256", self._fix
                 )
         return data
 
@@ -619,15 +620,14 @@ class Kind:
         """The path of a file whose size and, if `whole`, checksum match the manifest; an error otherwise."""
         path, expected = folder / name, manifest["files"].get(name)
         if expected is None or not path.is_file():
-            raise self.error(f"{path} is missing, or not a file of the manifest. fix: {self._fix}")
+            raise self.error(f"{path} is missing, or not a file of the manifest", fix=self._fix)
         size = path.stat().st_size
         if size != expected["bytes"]:
             raise self.error(
-                f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed. "
-                f"fix: {self._fix}"
+                f"{path} has {size:,} bytes", f"{expected['bytes']:,}: it was truncated or changed", self._fix
             )
         if whole and checksum(path) != expected["sha256"]:
-            raise self.error(f"{path} was changed after it was written: its checksum differs. fix: {self._fix}")
+            raise self.error(f"{path} was changed after it was written: its checksum differs", fix=self._fix)
         return path
 
 

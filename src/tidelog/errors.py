@@ -13,7 +13,7 @@ TidelogError
 └── ExportError          a policy cannot be written in the requested format
 ```
 
-Each message says what is wrong and where, what was expected, and how to fix it.
+Each has `found`, what is wrong and where; `expected`; and `fix`, how to mend it. The last two may be empty.
 """
 
 from __future__ import annotations
@@ -26,14 +26,38 @@ from typing import Any
 
 
 class TidelogError(Exception):
-    """The base class of all exceptions of tidelog."""
+    """The base class of all exceptions of tidelog: what was found, what was expected, and the fix.
+
+    Example:
+        >>> error = tl.ConfigError("expectile = 2", "a number between 0 and 1", "use 0.7")
+        >>> error.problem, error.fix
+        ('expectile = 2: expected a number between 0 and 1', 'use 0.7')
+        >>> str(error)
+        'expectile = 2: expected a number between 0 and 1. fix: use 0.7'
+    """
+
+    def __init__(self, found: str, expected: str = "", fix: str = "") -> None:
+        super().__init__(found, expected, fix)
+        self.found, self.expected, self.fix = found, expected, fix
+
+    @property
+    def problem(self) -> str:
+        """What was found and what was expected, without the fix."""
+        return f"{self.found}: expected {self.expected}" if self.expected else self.found
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __str__(self) -> str:
+        end = "" if self.problem.endswith(("?", ".")) else "."
+        return f"{self.problem}{end} fix: {self.fix}" if self.fix else self.problem
 
 
 class LogError(TidelogError):
     """The log is not usable; `report` (a `tidelog.data.Report`) lists every problem with its rows."""
 
-    def __init__(self, message: str, report: Any = None) -> None:
-        super().__init__(message)
+    def __init__(self, found: str, expected: str = "", fix: str = "", report: Any = None) -> None:
+        super().__init__(found, expected, fix)
         self.report = report
 
 
@@ -97,4 +121,4 @@ def import_extra(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError as error:
-        raise ConfigError(f"this needs the package {package} ({error}). fix: {install(extra)}") from None
+        raise ConfigError(f"this needs the package {package} ({error})", fix=install(extra)) from None

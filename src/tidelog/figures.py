@@ -19,7 +19,7 @@ def panels(titles: Sequence[str]) -> tuple[Figure, list[Any]]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError(f"figures need the package matplotlib ({error}). fix: {install('plot')}") from error
+        raise ConfigError(f"figures need the package matplotlib ({error})", fix=install("plot")) from error
     columns = min(COLUMNS, len(titles))
     rows = -(-len(titles) // columns)
     figure = Figure(figsize=(PANEL[0] * columns, PANEL[1] * rows), layout="constrained")

@@ -39,7 +39,7 @@ def parse(text: str) -> Address:
     match = re.fullmatch(rf"{SCHEME}({_REPOSITORY})(?:@([\w./-]+))?", text)
     if match is None or ".." in text:
         raise ConfigError(
-            f"{text!r} is not an address on the Hugging Face Hub. fix: write hf://USER/NAME or hf://USER/NAME@REVISION"
+            f"{text!r} is not an address on the Hugging Face Hub", fix="write hf://USER/NAME or hf://USER/NAME@REVISION"
         )
     return Address(match[1], match[2])
 
@@ -60,7 +60,7 @@ def upload(
     the extra `hub`.
     """
     if re.fullmatch(_REPOSITORY, repository) is None:
-        raise ConfigError(f"{repository!r} is not a repository on the Hub. fix: write USER/NAME, as in 'me/treatment'")
+        raise ConfigError(f"{repository!r} is not a repository on the Hub", fix="write USER/NAME, as in 'me/treatment'")
     package = import_extra("huggingface_hub", "hub")
     contents = {"README.md": card.encode()} | {
         name: (folder / name).read_bytes() for name in PARTS if (folder / name).is_file()
@@ -74,8 +74,8 @@ def upload(
         )
     except Exception as error:  # huggingface_hub documents no common base of its errors
         raise ConfigError(
-            f"{SCHEME}{repository} was not written: {_line(error)}. fix: check the name, the token (`hf auth login` "
-            "or HF_TOKEN) and the network"
+            f"{SCHEME}{repository} was not written: {_line(error)}",
+            fix="check the name, the token (`hf auth login` or HF_TOKEN) and the network",
         ) from error
     return str(Address(repository, commit.oid))
 
@@ -92,11 +92,14 @@ def download(text: str, token: str | None = None) -> Path:
         folder = Path(api.snapshot_download(address.repository, revision=address.revision, allow_patterns=[*PARTS]))
     except Exception as error:  # huggingface_hub documents no common base of its errors
         raise CheckpointError(
-            f"{text} cannot be fetched: {_line(error)}. fix: check the name and the revision, the token if it is "
-            "private (`hf auth login`, or HF_TOKEN), and the network"
+            f"{text} cannot be fetched: {_line(error)}",
+            fix=(
+                "check the name and the revision, the token if it is private (`hf auth login`, or HF_TOKEN), "
+                "and the network"
+            ),
         ) from error
     if not (folder / MANIFEST).is_file():
-        raise CheckpointError(f"{text} has no {MANIFEST}: it is not a policy of tidelog. fix: use another repository")
+        raise CheckpointError(f"{text} has no {MANIFEST}: it is not a policy of tidelog", fix="use another repository")
     return folder
 
 

@@ -39,7 +39,9 @@ def save_model(
     """
     pyfunc, models = import_extra("mlflow.pyfunc", "mlflow"), import_extra("mlflow.models", "mlflow")
     if isinstance(policy.spec.action, Catalogue) or policy.is_recurrent:
-        raise SpecError("an MLflow model answers row by row, and this policy reads histories. fix: use `tidelog serve`")
+        raise SpecError(
+            "an MLflow model answers row by row, and this policy reads histories", fix="use `tidelog serve`"
+        )
     examples = _examples(policy.spec)
     settings.setdefault("signature", models.infer_signature(examples, np.asarray(policy(examples))))
     settings.setdefault("input_example", examples if isinstance(examples, dict) else examples[:1])
@@ -108,7 +110,7 @@ def _load_pyfunc(path: str) -> PolicyModel:
         return PolicyModel(load_learnt_policy(path))
     policy = runtime.load(path)
     if not isinstance(policy, Acts):
-        raise SpecError("this policy ranks items, and an MLflow model of tidelog acts. fix: use `tidelog serve`")
+        raise SpecError("this policy ranks items, and an MLflow model of tidelog acts", fix="use `tidelog serve`")
     return PolicyModel(policy)
 
 

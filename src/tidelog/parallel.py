@@ -71,21 +71,22 @@ def pool_of(on: str | Pool, cpus: int = 1, workers: int | None = None, insecure:
     """
     for name, count in {"cpus": cpus, "workers": workers}.items():
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            raise ConfigError(f"{name} = {count}: expected a whole number of at least 1")
+            raise ConfigError(f"{name} = {count}", "a whole number of at least 1")
     if not isinstance(on, str):
         return on
     if on == "ray":
         return RayTasks(cpus, workers, insecure)
     if on.startswith("ray:"):
         raise ConfigError(
-            "on begins with 'ray:': expected 'ray'; the environment variable RAY_ADDRESS names the cluster, and a "
-            "client outside of it (ray://) loses its work with its connection. fix: run the command in the cluster: "
-            f"{JOBS}"
+            "on begins with 'ray:'",
+            "'ray'; the environment variable RAY_ADDRESS names the cluster, and a client outside of it "
+            "(ray://) loses its work with its connection",
+            f"run the command in the cluster: {JOBS}",
         )
     if on != "here":
-        raise ConfigError(f"on = {on!r}: expected 'here', this machine, or 'ray', a Ray cluster. fix: drop on")
+        raise ConfigError(f"on = {on!r}", "'here', this machine, or 'ray', a Ray cluster", "drop on")
     if insecure:
-        raise ConfigError("insecure is for clusters, and on = 'here' is this machine. fix: drop insecure")
+        raise ConfigError("insecure is for clusters, and on = 'here' is this machine", fix="drop insecure")
     return Processes(cpus, workers)
 
 
@@ -109,7 +110,7 @@ def _keep_to_own_cores(cpus: int) -> None:
     groups = [cores[first : first + cpus] for first in range(0, len(cores) - cpus + 1, cpus)]
     if not groups:
         host, most = socket.gethostname(), len(cores)
-        raise ConfigError(f"cpus = {cpus}: a process on node {host} may use {most} core(s). fix: use cpus={most}")
+        raise ConfigError(f"cpus = {cpus}: a process on node {host} may use {most} core(s)", fix=f"use cpus={most}")
     name = socket.socket(socket.AF_UNIX)
     _own_cores.append(name)
     for group in groups:
@@ -205,12 +206,12 @@ class Processes:
     def __init__(self, cpus: int = 1, workers: int | None = None) -> None:
         count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         if cpus > count:
-            raise ConfigError(f"cpus = {cpus}: this process may use {count} core(s). fix: use at most {count}")
+            raise ConfigError(f"cpus = {cpus}: this process may use {count} core(s)", fix=f"use at most {count}")
         most = count // cpus
         if workers is not None and workers > most:
             raise ConfigError(
-                f"workers = {workers}: {count} core(s) are enough for {most} job(s) of {cpus} core(s). fix: use at "
-                f"most {most}"
+                f"workers = {workers}: {count} core(s) are enough for {most} job(s) of {cpus} core(s)",
+                fix=f"use at most {most}",
             )
         self._cpus = cpus
         self._workers = [_Worker(cpus) for _ in range(workers or most)]
@@ -269,8 +270,11 @@ class RayTasks:
         if (workers is None or self._alone) and max(nodes, default=0) < cpus:
             self.close()
             raise ConfigError(
-                f"cpus = {cpus}: no node of the Ray cluster has as many processors. fix: use fewer cpus, or set "
-                "workers to the number of jobs at once, for which a cluster that grows by itself then starts nodes"
+                f"cpus = {cpus}: no node of the Ray cluster has as many processors",
+                fix=(
+                    "use fewer cpus, or set workers to the number of jobs at once, for which a cluster that "
+                    "grows by itself then starts nodes"
+                ),
             )
 
     def free(self) -> bool:
@@ -321,8 +325,9 @@ def _connect(alone: bool, insecure: bool) -> tuple[Any, bool]:
     if address.startswith(("ray://", "http://", "https://")):
         scheme = address.split("://")[0]
         raise ConfigError(
-            f"{ADDRESS} begins with {scheme}://: expected HOST:PORT of the head, in a process of the cluster; a client "
-            f"elsewhere loses its work with its connection. fix: {JOBS}"
+            f"{ADDRESS} begins with {scheme}://",
+            "HOST:PORT of the head, in a process of the cluster; a client elsewhere loses its work with its connection",
+            JOBS,
         )
     if alone and "ray" not in sys.modules:  # Ray reads it when it is imported
         os.environ[LOOPBACK_ONLY] = "0"
@@ -331,8 +336,8 @@ def _connect(alone: bool, insecure: bool) -> tuple[Any, bool]:
     if own := not ray.is_initialized():
         if alone and os.environ.get(LOOPBACK_ONLY) != "0":
             raise ConfigError(
-                "Ray was imported before, and would listen to the network. fix: import it later, or set "
-                f"{LOOPBACK_ONLY}=0 before Python starts"
+                "Ray was imported before, and would listen to the network",
+                fix=f"import it later, or set {LOOPBACK_ONLY}=0 before Python starts",
             )
         if not alone and address != "auto":
             _check_reachable(address)
@@ -342,9 +347,12 @@ def _connect(alone: bool, insecure: bool) -> tuple[Any, bool]:
         if own:
             ray.shutdown()
         raise ConfigError(
-            f"the Ray cluster at {head} is not shown to require a token, and whoever reaches its ports can run "
-            "programs there. fix: start all its nodes with RAY_AUTH_MODE=token and one token (`ray get-auth-token "
-            "--generate`), or pass insecure=True (--insecure) if nobody else reaches its network"
+            f"the Ray cluster at {head} is not shown to require a token, and whoever reaches its ports "
+            "can run programs there",
+            fix=(
+                "start all its nodes with RAY_AUTH_MODE=token and one token (`ray get-auth-token "
+                "--generate`), or pass insecure=True (--insecure) if nobody else reaches its network"
+            ),
         )
     return ray, own
 
@@ -363,8 +371,8 @@ def _init(ray: Any, address: str, alone: bool) -> None:
     except Exception as error:
         token = os.environ.get("RAY_AUTH_TOKEN") or "\0"
         raise ConfigError(
-            f"Ray cannot be used at {address}: {_last_line(error).replace(token, '...')}. fix: run this on a node of "
-            f"the cluster, with its token and its versions of Ray and Python: {JOBS}"
+            f"Ray cannot be used at {address}: {_last_line(error).replace(token, '...')}",
+            fix=f"run this on a node of the cluster, with its token and its versions of Ray and Python: {JOBS}",
         ) from None
 
 
@@ -377,8 +385,9 @@ def _check_reachable(address: str) -> None:
         shown = address if "@" not in address else "its address"
         why = f": {error}" if isinstance(error, OSError) else ""
         raise ConfigError(
-            f"{ADDRESS}: no head of a Ray cluster answers at {shown}{why}, expected HOST:PORT. fix: start the "
-            f"cluster, or drop {ADDRESS} to use this machine alone"
+            f"{ADDRESS}: no head of a Ray cluster answers at {shown}{why}",
+            "HOST:PORT",
+            f"start the cluster, or drop {ADDRESS} to use this machine alone",
         ) from None
 
 

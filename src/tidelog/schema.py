@@ -40,7 +40,7 @@ def decode_file(
     try:
         content = read_regular(path)
     except OSError as problem:
-        raise error(f"{path} cannot be read: {problem}. fix: {fix}") from problem
+        raise error(f"{path} cannot be read: {problem}", fix=fix) from problem
     return decode(content, kind, where or str(path), error, fix, nan=nan)
 
 
@@ -60,7 +60,7 @@ def decode(
     try:
         values = parse_saved(text, nan=nan)
     except ValueError as problem:
-        raise error(f"{where} cannot be read: {problem}. fix: {fix}") from problem
+        raise error(f"{where} cannot be read: {problem}", fix=fix) from problem
     return typed(values, kind, where, error, fix)
 
 
@@ -72,6 +72,7 @@ def typed(
         return msgspec.convert(values, kind, strict=True, str_keys=True)
     except (msgspec.ValidationError, TidelogError, ValueError, OverflowError, RecursionError) as problem:
         match = _PLACE.fullmatch(str(problem))
-        found = f"{match[3].lstrip('.') or 'it'}: {match[1]}" if match else str(problem)
-        found = re.sub(r"\. fix: .*", "", found, flags=re.DOTALL)
-        raise error(f"{where}: {found[:300]}. fix: {fix}") from problem
+        inner = problem.__cause__ if isinstance(problem.__cause__, TidelogError) else problem
+        text = inner.problem if isinstance(inner, TidelogError) else match[1] if match else str(problem)
+        found = f"{match[3].lstrip('.') or 'it'}: {text}" if match else text
+        raise error(f"{where}: {found[:300]}", fix=fix) from problem

@@ -112,7 +112,7 @@ def read_rows(path: Path, durable: int = 0) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             where = f"{path}, line {number} is damaged ({error})"
             if begin < durable:
-                raise CheckpointError(f"{where}. fix: restore the file, or remove that line") from error
+                raise CheckpointError(where, fix="restore the file, or remove that line") from error
             warnings.warn(f"{where}, after the last checkpoint: rows from there on are left out", stacklevel=2)
             break
         begin += len(line) + 1
@@ -125,8 +125,8 @@ def rows_at(folder: Path, metrics: Mapping[str, int]) -> list[dict[str, Any]]:
     content = path.read_bytes()[:durable] if durable and path.is_file() else b""
     if len(content) < durable or (content and not content.endswith(b"\n")):
         raise CheckpointError(
-            f"{path} differs from what it was at the checkpoint ({len(content):,} of {durable:,} bytes). fix: restore "
-            "the file"
+            f"{path} differs from what it was at the checkpoint ({len(content):,} of {durable:,} bytes)",
+            fix="restore the file",
         )
     return read_rows(path, durable)[: content.count(b"\n")]
 
@@ -218,8 +218,8 @@ class Tracker(ABC):
         except Exception as error:  # a tracker has exceptions of its own
             new = "" if before is None else f", remove {facts.folder}/{TRACKER_RUNS} for a new run there"
             raise ConfigError(
-                f"the sink {self._key} cannot be opened: {_first_line(error)}. fix: check its address and that its "
-                f"server runs{new}, or go on without it"
+                f"the sink {self._key} cannot be opened: {_first_line(error)}",
+                fix=f"check its address and that its server runs{new}, or go on without it",
             ) from error
         self._shown = TrackerRun(run) if before is None else before
         self._remember()

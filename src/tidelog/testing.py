@@ -48,13 +48,13 @@ def check_algorithm(algorithm: Any, *, log: Log | None = None, without_effect: I
         algorithm = algorithm()
     if not isinstance(algorithm, Algorithm) or learns_online(algorithm) or ranks(algorithm):
         raise ConfigError(
-            f"check_algorithm: {type(algorithm).__name__} is no offline algorithm. fix: register it with "
-            "@tl.register('name'), above @tl.hyperparameters"
+            f"check_algorithm: {type(algorithm).__name__} is no offline algorithm",
+            fix="register it with @tl.register('name'), above @tl.hyperparameters",
         )
     logs = {"given": log} if log is not None else _logs(algorithm.takes)
     if not logs:
         raise ConfigError(
-            f"check_algorithm: no random log has actions that {type(algorithm).__name__} takes. fix: pass log="
+            f"check_algorithm: no random log has actions that {type(algorithm).__name__} takes", fix="pass log="
         )
     passed: list[str] = []
     failed: list[str] = []

@@ -171,10 +171,10 @@ class Continuous:
 
     def __post_init__(self) -> None:
         if len(self.low) != len(self.high):
-            raise SpecError(f"low has {len(self.low)} bounds and high has {len(self.high)}: expected equal lengths")
+            raise SpecError(f"low has {len(self.low)} bounds and high has {len(self.high)}", "equal lengths")
         for low, high in zip(self.low, self.high, strict=True):
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-                raise SpecError(f"action bounds = [{low}, {high}]: expected finite numbers with low <= high")
+                raise SpecError(f"action bounds = [{low}, {high}]", "finite numbers with low <= high")
 
     @property
     def size(self) -> int:
@@ -281,15 +281,15 @@ class Spec:
             leaves = {name: _untagged(leaf) for name, leaf in data["observation"].items()}
             spec = cls(leaves, _untagged(data["action"]), data["rewards"], data["masked"])
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise SpecError(f"a spec is invalid: {error!r}. fix: write it again") from error
+            raise SpecError(f"a spec is invalid: {error!r}", fix="write it again") from error
         for name, part in {**spec.observation, "action": spec.action}.items():
             if not _is_sound(part):
-                raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}. fix: write it again")
+                raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}", fix="write it again")
         actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
         inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile | Users) for leaf in leaves.values())
         plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
         if not (actions and inputs and plain and leaves):
-            raise SpecError("a spec has invalid leaves, actions, rewards or masked. fix: write it again")
+            raise SpecError("a spec has invalid leaves, actions, rewards or masked", fix="write it again")
         return spec
 
 
@@ -304,9 +304,7 @@ def _untagged(data: Mapping[str, Any]) -> Any:
     fields = dict(data)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
-        raise SpecError(
-            f"kind = {kind!r} in a spec is unknown: expected one of {', '.join(_KINDS)}. fix: write it again"
-        )
+        raise SpecError(f"kind = {kind!r} in a spec is unknown", f"one of {', '.join(_KINDS)}", "write it again")
     parts = {name: _tuples(value) for name, value in fields.items()}
     if kind == "Catalogue" and isinstance(parts.get("profile"), Mapping):
         parts["profile"] = Profile(**{name: _tuples(value) for name, value in parts["profile"].items()})

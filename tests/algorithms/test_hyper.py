@@ -172,8 +172,8 @@ def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
     [
         ((1.0, float("nan")), 2, "expected finite numbers, at least one not 0"),
         ((0.0, 0.0), 2, "expected finite numbers, at least one not 0"),
-        ((1.0, 0.5, 2.0), 2, r"3 weights, expected 2\. fix: one per reward"),
-        ((1.0, 0.5), None, r"2 weights, expected 1\. fix: one per reward"),
+        ((1.0, 0.5, 2.0), 2, r"3 weights: expected 2\. fix: one per reward"),
+        ((1.0, 0.5), None, r"2 weights: expected 1\. fix: one per reward"),
     ],
 )
 def test_weights_of_rewards_that_do_not_fit_the_log_are_refused(weights, rewards, expected):

@@ -87,7 +87,7 @@ def test_a_run_is_judged_by_propensities_of_one_column_about_the_rows_of_its_tab
     pl.DataFrame({"propensity": log.propensity[1:]}).write_csv(file)
     refused = tidelog("judge", run, "--member", 0, "--sample", "--propensities", file, *QUICK)
     assert refused.code == 2
-    assert f"{log.steps - 1:,} rows, expected {log.steps:,}, one for each row of " in refused.said
+    assert f"{log.steps - 1:,} rows: expected {log.steps:,}, one for each row of " in refused.said
 
 
 def test_a_run_is_judged_by_propensities_from_a_file_about_its_whole_log(run, kept_log, tidelog, tmp_path):

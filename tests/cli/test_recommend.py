@@ -114,7 +114,7 @@ def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):
         assert set(lists.drop_nulls("because").select("u", "because").iter_rows()) <= history
     capsys.readouterr()
     wrong = {
-        "some": (["12", "few"] * 5, "row 2: 'stock' is 'few', expected true, false or a number. fix: correct the cell"),
+        "some": (["12", "few"] * 5, "row 2: 'stock' is 'few': expected true, false or a number. fix: correct the cell"),
         "none": (["0"] * 10, "no item has a true 'stock'"),
     }
     for name, (cells, message) in wrong.items():
@@ -151,9 +151,9 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     capsys.readouterr()
     broken = {
         "few": (people().head(3), "has no row for 13 users (u3, u4, u5, u6, u7, ...)"),
-        "twice": (pl.concat([people(), people().head(1)]), "has 17 rows for 16 users, expected one per user"),
+        "twice": (pl.concat([people(), people().head(1)]), "has 17 rows for 16 users: expected one per user"),
         "lacking": (people().drop("plan"), "has no column 'plan'"),
-        "text": (people().with_columns(age=pl.lit("old")), "row 1: 'age' is 'old', expected a number"),
+        "text": (people().with_columns(age=pl.lit("old")), "row 1: 'age' is 'old': expected a number"),
         "word": (people().with_columns(plan=pl.lit("gold")), "has 'gold', unknown in the log"),
     }
     for name, (frame, message) in broken.items():

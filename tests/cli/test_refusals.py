@@ -356,14 +356,14 @@ def test_a_damaged_run_is_refused(here, run, tidelog):
         assert done.code == 2
         assert "it was truncated or changed" in done.err
     assert not (here / "log").exists()
-    assert "fix: use the one before it, with checkpoint=0" in tidelog("resume", "copy").err
+    assert "or use the one before it, with checkpoint=0" in tidelog("resume", "copy").err
 
 
 def test_divergence_ends_with_code_4_and_can_be_resumed(here, tidelog):
     words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--steps", 42, "--out", "run"]
     done = tidelog(*words, "--learning-rate", "1e30", *SMALL)
     assert done.code == 4
-    assert "became NaN or infinite at update 1, expected finite numbers. fix:" in done.err
+    assert "became NaN or infinite at update 1: expected finite numbers. fix:" in done.err
     assert "The last good checkpoint, at update 0, is in run" in done.err
     assert json.loads((here / "run" / "run.json").read_text())["algorithm"] == "bc"
     assert tidelog("resume", "run").code == 4

@@ -59,7 +59,7 @@ def test_bad_words_are_refused_and_nothing_is_written(here, run, tidelog):
         ([], "name a run folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
         ([run, "--out", "taken.html"], "is not a report of tidelog"), ([run, "--out", "."], "is a folder"),
         ([run, "--out", "no/report.html"], "no is not a folder"), (["half"], "has no metrics yet"),
-        (["cut"], "has schema 1, expected 3"), ([run, "--columns", "columns.toml"], "name the table with --data"),
+        (["cut"], "has schema 1: expected 3"), ([run, "--columns", "columns.toml"], "name the table with --data"),
         ([run, "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     ):  # fmt: skip
         done = tidelog("report", *words)

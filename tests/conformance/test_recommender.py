@@ -302,7 +302,7 @@ def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():
     plain = dataclasses.replace(unshown(), item_features=None, feature_names=())
     with pytest.raises(SpecError, match=r"have none\. fix: item_features"):
         tl.fit(small(content=True), plain, steps=1)
-    with pytest.raises(ConfigError, match=r"item vectors are .*, expected finite \[10, 8\]"):
+    with pytest.raises(ConfigError, match=r"item vectors are .*: expected finite \[10, 8\]"):
         tl.fit(small(item_vectors=lambda log, size, seed: np.zeros((3, size))), described(), steps=1)
 
 

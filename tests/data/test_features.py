@@ -60,5 +60,5 @@ def test_a_picture_is_no_table():
     log = tl.Log.from_arrays(
         observation=np.zeros((3, 4, 4, 1), np.uint8), action=[0, 1, 0], reward=np.zeros(3), terminated=True
     )
-    with pytest.raises(tl.SpecError, match=r"'observation' is a picture, expected columns of a table. fix: pass an"):
+    with pytest.raises(tl.SpecError, match=r"'observation' is a picture: expected columns of a table. fix: pass an"):
         log.features()

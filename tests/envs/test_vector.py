@@ -225,7 +225,7 @@ def test_a_mode_may_be_told_by_its_word(how):
 def test_a_mode_that_is_not_told_is_not_guessed(told):
     source = Tickers(AutoresetMode.NEXT_STEP)
     source.metadata = {} if told is None else {"autoreset_mode": told}
-    with pytest.raises(ConfigError, match=r"autoreset_mode is .*, expected a known mode.*metadata"):
+    with pytest.raises(ConfigError, match=r"autoreset_mode is .*: expected a known mode.*metadata"):
         make(source, 4)
 
 

@@ -43,7 +43,7 @@ def test_the_gradient_of_all_scores_is_that_of_automatic_differentiation(states_
 
 
 def test_a_sample_that_holds_every_other_item_once_is_the_whole_sum():
-    # items 2 and 3 drawn once each, expected once each: -1 + log(e^1 + e^2 + e^3)
+    # items 2 and 3 drawn once each: expected once each: -1 + log(e^1 + e^2 + e^3)
     error = jax.jit(sampled_error)(
         numbers(1.0), numbers([2.0, 3.0]), numbers(0.0, 0.0), np.zeros((1, 2), bool), np.ones(1, int)
     )

@@ -236,7 +236,7 @@ def test_logs_that_trees_cannot_read_are_refused(log):
         observation=np.zeros((40, 8, 8, 3), np.uint8), action=np.arange(40) % 2, actions=2, reward=np.zeros(40),
         episode=np.arange(40),
     )  # fmt: skip
-    with pytest.raises(tl.SpecError, match="'observation' is a picture, expected columns of a table"):
+    with pytest.raises(tl.SpecError, match="'observation' is a picture: expected columns of a table"):
         propensities_of(pictures, episode_folds(pictures, 2, 0), "trees")
     choices = tl.Log.from_arrays(
         observation=np.zeros((40, 1)), action=np.ones((40, 2), int), reward=np.zeros(40), episode=np.arange(40),

@@ -56,7 +56,7 @@ def test_rows_of_other_episodes_are_counted(log, written):
 
 
 def test_a_file_without_rows_is_refused(log, written):
-    with pytest.raises(tl.SpecError, match="no row, expected one for each step of the log"):
+    with pytest.raises(tl.SpecError, match="no row: expected one for each step of the log"):
         read_propensities(written(lambda frame: frame.head(0)), log)
 
 
@@ -76,7 +76,7 @@ REFUSED = {
         lambda frame: pl.concat([frame, frame[:1]]),
         r"step 1 of episode '0' stands in several rows \(2 such rows\). fix: keep one",
     ),
-    "zero": (changed("propensity", 4, 0.0), r"the propensity of row 5 is 0.0 \(1 such row\(s\)\), expected a prob"),
+    "zero": (changed("propensity", 4, 0.0), r"the propensity of row 5 is 0.0 \(1 such row\(s\)\): expected a prob"),
     "above one": (changed("propensity", 4, 1.5), r"row 5 is 1.5 .*above 0 and at most 1. fix: correct the file"),
     "an empty cell": (changed("propensity", 4, None), r"the propensity of row 5 is empty \(1 such"),
     "a step without a number": (changed("step", 4, None), r"row 5 has no 'episode' or no number in 'step' \(1 such"),
@@ -111,7 +111,7 @@ def test_without_keys_the_rows_are_those_of_a_log_of_single_steps(tmp_path):
     pl.DataFrame({"propensity": chances}).write_csv(path)
     np.testing.assert_allclose(read_propensities(path, log).values, chances)
     pl.DataFrame({"propensity": chances[1:]}).write_csv(path)
-    with pytest.raises(tl.SpecError, match=r"39 rows, expected 40, one for each step of the judged log"):
+    with pytest.raises(tl.SpecError, match=r"39 rows: expected 40, one for each step of the judged log"):
         read_propensities(path, log)
 
 
@@ -149,7 +149,7 @@ def test_one_column_that_is_not_about_the_rows_of_the_source_is_refused(visits, 
     log, path = visits
     part = log.split(0.5, seed=3)[1]
     pl.read_csv(path)[1:].write_csv(path)
-    name = rf"{log.steps - 1:,} rows, expected {log.steps:,}, one for each row of .*visits.csv. fix: add the columns"
+    name = rf"{log.steps - 1:,} rows: expected {log.steps:,}, one for each row of .*visits.csv. fix: add the columns"
     with pytest.raises(tl.SpecError, match=name):
         read_propensities(path, part)
     rows = pl.read_csv(tmp_path / "visits.csv")
@@ -166,7 +166,7 @@ def test_the_numbers_of_rows_are_the_keys_of_single_steps_without_a_source(tmp_p
         observation=rows[:, None] * 1.0, action=rows % 2, reward=rows % 3, terminated=True, propensity=chances
     ).split(0.5, seed=1)[1]
     pl.DataFrame({"propensity": chances}).write_csv(path)
-    with pytest.raises(tl.SpecError, match=r"40 rows, expected 20, .*fix: add the column 'episode' .*from 0\)"):
+    with pytest.raises(tl.SpecError, match=r"40 rows: expected 20, .*fix: add the column 'episode' .*from 0\)"):
         read_propensities(path, part)
     pl.DataFrame({"episode": rows, "propensity": chances}).write_csv(path)  # as the message says
     np.testing.assert_array_equal(read_propensities(path, part).values.astype(np.float32), part.propensity)

@@ -103,7 +103,7 @@ def test_what_cannot_be_matched_is_refused(log):
     numeric, codes = log.spec.observation["numeric"], log.spec.observation["categorical"]
     for spec, message in (
         (replace(log.spec, observation={"numeric": numeric}), r"has the observations \['numeric'\], the policy"),
-        (leaf(log, numeric=Vector(3)), "'numeric' is Vector of width 3 in the ward, expected Vector"),
+        (leaf(log, numeric=Vector(3)), "'numeric' is Vector of width 3 in the ward: expected Vector"),
         (leaf(log, numeric=Codes((2,) * 4)), "'numeric' is Codes of width 4"),
         (leaf(log, numeric=Vector(4, (*numeric.names[:3], "day"))), "only the ward has day, hour"),
         (leaf(log, categorical=replace(codes, vocabularies=(("healthy", "failed"),))), "'kidneys' can.*`vocabularies`"),

@@ -78,7 +78,7 @@ MISFITS = {
     ),
     "misnamed": (lambda f: f.rename({"hour": "hours"}), "has no column 'hour' (1 missing): did you mean 'hours'?"),
     "missing": (lambda f: f.drop("hour", "kidneys"), "has no column 'hour' (2 missing)"),
-    "no rows": (lambda f: f.head(0), "has no rows, expected at least one"),
+    "no rows": (lambda f: f.head(0), "has no rows: expected at least one"),
 }
 
 
@@ -115,7 +115,7 @@ def test_a_mapping_says_where_the_allowed_actions_stand(policy, frame, log, tmp_
     with pytest.raises(SpecError, match="the table has no mask column 'may_5': did you mean 'my_5'"):
         act_on_table(policy, tmp_path / "odd.csv", mapping)
     mapping.write_text(text.replace(', "may_5"', ""))
-    with pytest.raises(SpecError, match=r"mask has shape .*, expected \[113, 6\]"):
+    with pytest.raises(SpecError, match=r"mask has shape .*: expected \[113, 6\]"):
         act_on_table(policy, tmp_path / "new.csv", mapping)
 
 
@@ -254,7 +254,7 @@ def test_lists_are_written_as_text_in_csv(policy, frame, tmp_path):
 def test_a_table_without_rows_is_refused(policy, frame, tmp_path):
     write_table(frame.head(0), tmp_path / "empty.csv")
     for act in (act_on_table, act_on_known):
-        with pytest.raises(SpecError, match=r"empty\.csv has no rows, expected at least one"):
+        with pytest.raises(SpecError, match=r"empty\.csv has no rows: expected at least one"):
             act(policy, tmp_path / "empty.csv")
 
 

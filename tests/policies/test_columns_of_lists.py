@@ -105,7 +105,7 @@ def test_python_numpy_and_onnx_read_lists(policy, expected, tmp_path):
             ({STATE: states[:, :2], "load": many["load"]}, r"expected \[3\] or \[B, 3\]"),
             ({STATE: [1.0, 2.0], "load": 0.0}, r"expected \[3\]"),
             ({STATE: 1.0, "load": 0.0}, r"expected \[3\]"),
-            (frame.with_columns(pl.Series(STATE, [[1.0]] * ROWS)), "a list of 1 in row 0, expected 3 numbers"),
+            (frame.with_columns(pl.Series(STATE, [[1.0]] * ROWS)), "a list of 1 in row 0: expected 3 numbers"),
             (frame.with_columns(pl.lit("[a, b, c]").alias(STATE)), "holds no numbers in row 0"),
         ):
             with pytest.raises(SpecError, match=said):
@@ -150,7 +150,7 @@ def test_lists_that_do_not_fit_are_named_or_left_out(policy, expected):
     acted, left = act_on_known(policy, holes)
     assert left["row"].to_list() == [1, 2]
     np.testing.assert_allclose(np.asarray(acted["policy_action"].to_list()), expected[2:], rtol=1e-5, atol=1e-6)
-    with pytest.raises(SpecError, match="has lists of 2, expected 3 numbers"):
+    with pytest.raises(SpecError, match="has lists of 2: expected 3 numbers"):
         act_on_table(policy, frame.with_columns(pl.Series(STATE, [cell[:2] for cell in cells])))
 
 

@@ -114,14 +114,14 @@ WRONG = {
     "a name": ({"severty": 1.0}, "unknown feature 'severty': did you mean 'severity'"),
     "too few": ({"severity": 1.0, "strain": 0.0}, "hour, kidneys: expected 5 features. fix: give every"),
     "a word": (ONE | {"kidneys": "helthy"}, "'kidneys' is 'helthy' in row 0, unknown in the log: did you"),
-    "text": (ONE | {"hour": "x"}, "'hour' has the type .*, expected numbers"),
+    "text": (ONE | {"hour": "x"}, "'hour' has the type .*: expected numbers"),
     "NaN": (ONE | {"severity": np.nan}, "'severity' is missing or infinite in row 0"),
-    "lengths": (ONE | {"hour": [1.0, 2.0]}, r"features have shapes .*'hour': \[2\].*, expected one value per row"),
+    "lengths": (ONE | {"hour": [1.0, 2.0]}, r"features have shapes .*'hour': \[2\].*: expected one value per row"),
     "an array": (np.zeros((2, 5)), "the observation needs numeric, categorical. fix: pass a mapping or a data frame"),
     "leaf rows": ({"numeric": np.zeros((2, 4)), "categorical": np.zeros((3, 1), int)}, "different numbers of rows"),
-    "leaf width": ({"numeric": np.zeros((2, 3)), "categorical": [[0], [0]]}, r"has shape \[2, 3\], expected \[4\]"),
+    "leaf width": ({"numeric": np.zeros((2, 3)), "categorical": [[0], [0]]}, r"has shape \[2, 3\]: expected \[4\]"),
     "leaf forms": ({"numeric": np.zeros(4), "categorical": [[0]]}, "one observation and some are batches"),
-    "a code": ({"numeric": np.zeros((2, 4)), "categorical": [[0], [2]]}, "is 2 in row 1, expected codes 0 to 1"),
+    "a code": ({"numeric": np.zeros((2, 4)), "categorical": [[0], [2]]}, "is 2 in row 1: expected codes 0 to 1"),
     "no rows": ({"numeric": np.zeros((0, 4)), "categorical": np.zeros((0, 1), int)}, "the batch has 0 rows"),
 }  # fmt: skip
 
@@ -145,7 +145,7 @@ def test_frames_that_do_not_fit_are_named(library, clinic, rows):
 
 
 @pytest.mark.parametrize(("observation", "message"), [
-    ([1.0, 2.0, 3.0], r"has shape \[3\], expected \[2\] or \[B, 2\]"), ([[1.0], [1.0, 2.0]], "different lengths"),
+    ([1.0, 2.0, 3.0], r"has shape \[3\]: expected \[2\] or \[B, 2\]"), ([[1.0], [1.0, 2.0]], "different lengths"),
     ([1e300, 0.0], "missing or infinite in row 0"), (["a", "b"], "expected numbers"), ("ab", r"has shape \[\]"),
     ({"observation": [0.0, float("inf")]}, "missing or infinite"), ({"seen": [0.0, 0.0]}, "unknown feature 'seen'"),
 ])  # fmt: skip
@@ -176,10 +176,10 @@ def test_forbidden_actions_are_never_chosen(clinic):
 def test_masks_that_do_not_fit_are_refused(clinic, steering):
     seen = some(2)
     for mask, message in (
-        (np.ones((2, 5)), r"mask has shape \[2, 5\], expected \[2, 6\] \(or \[6\] for one\)"),
+        (np.ones((2, 5)), r"mask has shape \[2, 5\]: expected \[2, 6\] \(or \[6\] for one\)"),
         (np.ones(6), r"mask has shape \[1, 6\]"),
         ([[1] * 6, [0] * 6], "the mask of row 1 allows no action"),
-        ([["yes"] * 6] * 2, "mask has the type .*, expected true and false"),
+        ([["yes"] * 6] * 2, "mask has the type .*: expected true and false"),
         ([[1], [1, 0]], "'mask' has rows of different lengths"),
     ):
         with pytest.raises(SpecError, match=message):
@@ -301,7 +301,7 @@ def flip(folder):
     (rewrite(shifted_scaler), "manifest.json was changed after it was written"),
     (rewrite(lambda content: content | {"schema": 4}), "has schema version 4, this tidelog reads 3. fix: "),
     (rewrite(lambda content: content | {"kind": "log"}), "is not the manifest of a tidelog policy: its kind is 'log'"),
-    (cut, "weights.safetensors has .* bytes, expected .*"), (flip, "weights.safetensors was changed"),
+    (cut, "weights.safetensors has .* bytes: expected .*"), (flip, "weights.safetensors was changed"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),
     (lambda folder: (folder / "manifest.json").unlink(), "is not a tidelog policy: it has no manifest.json"),
     (shutil.rmtree, "does not exist. fix: check the path of the policy"),
@@ -343,7 +343,7 @@ def test_modules_of_ones_own_need_their_algorithm_again(log, tmp_path):
         tl.load_policy(tmp_path / "own")
     again = tl.load_policy(tmp_path / "own", own)
     assert set(again(some(4), [[True] * 5 + [False]] * 4).codes) == {4}
-    with pytest.raises(CheckpointError, match=r"arrays, expected .* for this algorithm"):
+    with pytest.raises(CheckpointError, match=r"arrays: expected .* for this algorithm"):
         tl.load_policy(tmp_path / "own", bc())
 
 

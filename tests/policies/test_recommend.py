@@ -122,13 +122,13 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
     [
         ({"histories": [["i1", "j2"]]}, "history 0 has the unknown item 'j2'"),
         ({"histories": [["i1"]], "candidates": ["i77"]}, "candidates has the unknown item 'i77'"),
-        ({"histories": [["i1"]], "exclude": "i1"}, "exclude is .*, expected a list"),
+        ({"histories": [["i1"]], "exclude": "i1"}, "exclude is .*: expected a list"),
         ({"histories": [["i1"]], "exclude": ["i77"]}, "exclude has the unknown item 'i77'"),
         ({"histories": [["i1"]], "candidates": ["i2", "i2"], "k": 2}, "history 0 has only 1 candidates"),
         ({"histories": [["i1"]], "candidates": [], "k": 1}, "history 0 has only 0 candidates"),
-        ({"histories": []}, "no history, expected at least one"),
-        ({"histories": "i1"}, "histories has the type str, expected lists"),
-        ({"histories": ["i1"]}, "history 0 is 'i1', expected a list"),
+        ({"histories": []}, "no history: expected at least one"),
+        ({"histories": "i1"}, "histories has the type str: expected lists"),
+        ({"histories": ["i1"]}, "history 0 is 'i1': expected a list"),
         ({"histories": [["i1"]], "k": 0}, "at least 1"),
         ({"histories": [["i1"]], "k": 11}, "k = 11, but history 0 has only 9 candidates"),
         ({"histories": [["i1"]], "k": 2.5}, "expected a whole number"),
@@ -137,18 +137,18 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
         ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
         ({"histories": [["i1"]], "unknown": np.array(["skip", "error"])}, "expected 'error' or 'skip'"),
         ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True, False or None"),
-        ({"histories": [["i1"]], "events": 5}, "events has the type int, expected lists"),
-        ({"histories": [["i1"]], "events": [None]}, "events of history 0: None, expected a list"),
-        ({"histories": [["i1"]], "events": ["view"]}, "events of history 0: 'view', expected a list"),
-        ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events has the type dict, expected lists"),
-        ({"histories": np.array(3)}, "histories has the type ndarray, expected lists"),
-        ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude is .*, expected a list"),
+        ({"histories": [["i1"]], "events": 5}, "events has the type int: expected lists"),
+        ({"histories": [["i1"]], "events": [None]}, "events of history 0: None: expected a list"),
+        ({"histories": [["i1"]], "events": ["view"]}, "events of history 0: 'view': expected a list"),
+        ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events has the type dict: expected lists"),
+        ({"histories": np.array(3)}, "histories has the type ndarray: expected lists"),
+        ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude is .*: expected a list"),
         (
             {"histories": [["i1"]], "users": {"age": 3}},
-            "users has the type dict, expected a list. fix: pass one mapping per history",
+            "users has the type dict: expected a list. fix: pass one mapping per history",
         ),
         ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories with 2 users"),
-        ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] is 'u1', expected a mapping"),
+        ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] is 'u1': expected a mapping"),
         (
             {"histories": [["i1"]], "users": [{"ages": 3}]},
             r"\['ages'\] is an unknown column: did you mean 'age'",
@@ -168,7 +168,7 @@ def test_what_is_handed_in_wrong_is_named(recommender, call, said):
 
 
 def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
-    with pytest.raises(SpecError, match=r"events have 3, expected kinds 0 \(none\) to 2"):
+    with pytest.raises(SpecError, match=r"events have 3: expected kinds 0 \(none\) to 2"):
         recommender.ranker().rank(np.array([[1]]), np.array([[3]]), 2)
 
 

@@ -31,7 +31,7 @@ def test_pictures_of_one_shape_are_taken_as_they_are_and_others_refused():
     values = np.zeros((2, 4, 4, 1), np.uint8)
     assert translate(values) is values
     with pytest.raises(
-        SpecError, match=r"'scan' is Image of width \(4, 4, 3\) in the log, expected Image of width \(4, "
+        SpecError, match=r"'scan' is Image of width \(4, 4, 3\) in the log: expected Image of width \(4, "
     ):
         action_mapping._translation("scan", Image(4, 4, 1), Image(4, 4, 3), "the log")
 

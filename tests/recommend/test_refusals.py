@@ -115,7 +115,7 @@ REFUSED = {
     "no rows": (
         SpecError,
         lambda log: recommend_for_table(listing("lists, mean"), clicks().head(0), user="u", item="i"),
-        "has no rows, expected at least one user. fix: add rows",
+        "has no rows: expected at least one user. fix: add rows",
     ),
     "no user features": (
         SpecError,

@@ -77,7 +77,7 @@ def test_what_cannot_be_answered_is_refused():
         top_k(queries, table, 0)
     with pytest.raises(ConfigError, match="chunk"):
         top_k(queries, table, 1, chunk=0)
-    with pytest.raises(SpecError, match=r"allowed is float64 .*, expected bool"):
+    with pytest.raises(SpecError, match=r"allowed is float64 .*: expected bool"):
         top_k(queries, table, 1, np.ones(5))
     with pytest.raises(SpecError, match=r"queries \(2, 3\) and table \(5, 2\)"):
         top_k(queries, table[:, :2], 1)

@@ -247,7 +247,7 @@ def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp
     ("name", "ids", "said"),
     [
         ("lists, plain", ["u1"], r"does not know users by id\. fix: drop user_ids="),
-        ("lists, users", "u1", r"user_ids is 'u1', expected a list of ids"),
+        ("lists, users", "u1", r"user_ids is 'u1': expected a list of ids"),
         ("lists, users", ["u1", "u2"], r"1 histories with 2 user_ids"),
     ],
 )

@@ -134,7 +134,7 @@ def test_candidates_may_be_a_mask_for_all_histories_or_for_each(monkeypatch):
     assert each[0, list(policy.spec.action.ids).index("i4")]  # the caller's mask is as it was
     with pytest.raises(SpecError, match=r"history 1 has only 5 candidates"):
         policy.recommend(HISTORIES, 6, False, candidates=np.stack([np.ones(10, bool), even, even, even]))
-    with pytest.raises(SpecError, match=r"candidates is a mask \[3, 10\], expected \[10\] or \[4, 10\]"):
+    with pytest.raises(SpecError, match=r"candidates is a mask \[3, 10\]: expected \[10\] or \[4, 10\]"):
         policy.recommend(HISTORIES, 3, candidates=each[:3])
 
 
@@ -179,7 +179,7 @@ def test_an_item_that_a_user_takes_again_and_again_is_its_own_reason():
         ([["i1"], ["i1", "i2"]], "2 histories with lists of [1, 2] items"),
         ([[], []], "2 histories with lists of [0, 0] items"),
         ([["i1"], ["i99"]], "items[1] has the unknown item 'i99'"),
-        ("i1", "items is 'i1', expected a list of item ids"),
+        ("i1", "items is 'i1': expected a list of item ids"),
     ],
 )
 def test_lists_that_do_not_fit_the_histories_are_refused(items, words):

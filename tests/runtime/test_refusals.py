@@ -30,16 +30,16 @@ def histories(items=PAIR, events=PAIR, allowed=None):
 REFUSED = {
     "shapes": (
         lambda: histories(PAIR[0]),
-        "histories and events have shapes (2,) and (2, 2), expected [B, H]. fix: resh",
+        "histories and events have shapes (2,) and (2, 2): expected [B, H]. fix: resh",
     ),
-    "no history": (lambda: histories(PAIR[:0], PAIR[:0]), "no history, expected at least one. fix: pass a history"),
+    "no history": (lambda: histories(PAIR[:0], PAIR[:0]), "no history: expected at least one. fix: pass a history"),
     "an item too many": (
         lambda: histories(PAIR * 2),
-        "histories have 4, expected item indices 0 (none) to 3. fix: use these",
+        "histories have 4: expected item indices 0 (none) to 3. fix: use these",
     ),
     "an event too many": (
         lambda: histories(events=PAIR * 2),
-        "events have 4, expected kinds 0 (none) to 2. fix: use these",
+        "events have 4: expected kinds 0 (none) to 2. fix: use these",
     ),
     "padding": (
         lambda: histories(events=np.ones((2, 2), int)),
@@ -47,11 +47,11 @@ REFUSED = {
     ),
     "a mask": (
         lambda: histories(allowed=np.ones((2, 3), bool)),
-        "allowed has shape [2, 3], expected [2, 4]. fix: reshape it",
+        "allowed has shape [2, 3]: expected [2, 4]. fix: reshape it",
     ),
     "users": (
         lambda: user_array(np.ones((2, 1)), 2, 3),
-        "users have shape [2, 1], expected finite [2, 3]. fix: reshape the",
+        "users have shape [2, 1]: expected finite [2, 3]. fix: reshape the",
     ),
     "infinite users": (lambda: user_array(np.full((1, 1), np.inf), 1, 1), "expected finite [1, 1]. fix: reshape them"),
     "no items": (
@@ -68,7 +68,7 @@ REFUSED = {
     ),
     "text": (
         lambda: _as_numbers(np.asarray([1, "a"], object), "age"),
-        "'age' has text, expected numbers. fix: convert it",
+        "'age' has text: expected numbers. fix: convert it",
     ),
     "objects": (lambda: _as_numbers(np.asarray([1, {}], object), "age"), "'age': expected numbers ("),
     "codes": (

@@ -263,7 +263,7 @@ REFUSED = {
     "too many trials": (
         {"algorithms": [bc(batch_size=size) for size in range(1, 102)], "data_share": [n / 100 for n in range(1, 101)]},
         ConfigError,
-        "the sweep has 10,100 trials, expected at most 10,000",
+        "the sweep has 10,100 trials: expected at most 10,000",
     ),
     "an own function": ({"evaluate": {"mine": len}}, ConfigError, "evaluate: 'mine' is your own function"),
     "other actions": ({"algorithms": [bc(), tl.BCQ()]}, SpecError, "BCQ requires"),
@@ -296,7 +296,7 @@ def test_a_damaged_plan_is_refused(halved, tmp_path):
     text = (halved.folder / "sweep.json").read_text()
     for content, words in (
         (text.replace('"steps": 42', '"steps": 43'), "its checksum differs"),
-        (text.replace('"schema": 1', '"schema": 9'), "has schema 9, expected 1"),
+        (text.replace('"schema": 1', '"schema": 9'), "has schema 9: expected 1"),
         (text[:-5], "cannot be read"),
     ):
         (tmp_path / "sweep.json").write_text(content)

@@ -53,7 +53,7 @@ DAMAGE = {
     "a corrupt byte": (MEMBER, lambda p: flipped(p, -5), f"{MEMBER} was changed after it was written: its checksum"),
     "a corrupt header": (MEMBER, lambda p: flipped(p, 3), f"{MEMBER} was changed after it was written"),
     "a cut file": (MEMBER, lambda p: p.write_bytes(p.read_bytes()[:-1]), "expected .* it was truncated or changed"),
-    "an empty file": (MEMBER, lambda p: p.write_bytes(b""), "has 0 bytes, expected"),
+    "an empty file": (MEMBER, lambda p: p.write_bytes(b""), "has 0 bytes: expected"),
     "a missing file": (MEMBER, Path.unlink, f"{MEMBER} is missing"),
     "a cut manifest": (MANIFEST, lambda p: p.write_text(p.read_text()[:-9]), f"{MANIFEST} is incomplete"),
     "no text": (MANIFEST, lambda p: p.write_bytes(b"\xff\xfe"), f"{MANIFEST} is incomplete or cannot be read"),
@@ -72,7 +72,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(damage, run)
     with pytest.raises(CheckpointError, match=message) as raised:
         load(run)
     assert "0000000042" in str(raised.value)
-    assert str(raised.value).endswith(". fix: use the one before it, with checkpoint=35")
+    assert str(raised.value).endswith(", or use the one before it, with checkpoint=35")
     assert finish(load(run, checkpoint=35)).update == 42
 
 
@@ -80,7 +80,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(damage, run)
 def test_going_back_behind_a_damaged_checkpoint_ends_bit_equal(run, whole):
     flipped(run / "checkpoints" / "0000000042" / MEMBER, -1)
     flipped(run / "checkpoints" / "0000000035" / MEMBER, -1)
-    with pytest.raises(CheckpointError, match="fix: use the one before it, with checkpoint=28"):
+    with pytest.raises(CheckpointError, match="or use the one before it, with checkpoint=28"):
         load(run, checkpoint=35)
     assert all_of(finish(load(run, checkpoint=28))) == all_of(whole)
     assert load(run).update == 42
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_other_members_or_settings_is_refused(run, origin, tmp_p
     stop_at(two, 1)
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(two.folder / "checkpoints", run / "checkpoints")
-    with pytest.raises(CheckpointError, match="has the members of another run, expected 1"):
+    with pytest.raises(CheckpointError, match="has the members of another run: expected 1"):
         load(run)
 
 

@@ -227,7 +227,7 @@ def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monke
     assert "is complete at decision 20" in capsys.readouterr().out
     assert main(["evaluate", "tuned", "--env", env, "--episodes", "1"]) == 0
     assert main(["finetune", "tuned", "--env", env, "--steps", "20"]) == 2
-    assert "already, expected a run that learned from a log. fix: resume this run" in capsys.readouterr().err
+    assert "already: expected a run that learned from a log. fix: resume this run" in capsys.readouterr().err
 
 
 # What is refused.
@@ -235,7 +235,7 @@ def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monke
 
 SEEN, UNIT = {"x": Vector(2)}, Continuous((-1.0,), (1.0,))
 CHANGED = {
-    "a leaf": (Spec({"y": Vector(2)}, UNIT), r"here has the observations \['y'\], expected those of the log, \['x'\]"),
+    "a leaf": (Spec({"y": Vector(2)}, UNIT), r"here has the observations \['y'\]: expected those of the log, \['x'\]"),
     "its width": (
         Spec({"x": Vector(3)}, UNIT),
         r"observation 'x' of the log is Vector\(size=2.* but that of here is Vector\(size=3",

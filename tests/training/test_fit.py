@@ -240,8 +240,8 @@ WRONG = {
     "best is no key": ({"best": "update"}, "best = 'update': this run has no such metric"),
     "patience alone": ({"patience": 2}, "patience = 2: patience needs best= and must be at least 1"),
     "no patience": ({"patience": 0, "best": LOSS}, "patience = 0: patience needs best= and must be at least 1"),
-    "no algorithm": ({"algorithm": []}, "algorithm: found an empty list, expected at least one algorithm"),
-    "a class": ({"algorithm": tl.BC}, r"BC is a class, expected an instance\. fix: pass BC\(\)"),
+    "no algorithm": ({"algorithm": []}, "algorithm: found an empty list: expected at least one algorithm"),
+    "a class": ({"algorithm": tl.BC}, r"BC is a class: expected an instance\. fix: pass BC\(\)"),
     "a name": ({"algorithm": "bc"}, "algorithm = 'bc': expected an algorithm or a list of them"),
     "two kinds": ({"algorithm": [tl.BC(), tl.IQL()]}, "a population needs one algorithm, but it has BC and IQL"),
     "a path": ({"log": "visits.csv"}, r"log: expected a tl.Log, found str. fix: read it first, as in tl.read_log"),
@@ -299,7 +299,7 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
         finish(begin(algorithm, log, tmp_path / "run", seeds=[8]))
     said = str(raised.value)
     assert (
-        f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}, expected finite numbers. fix:"
+        f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}: expected finite numbers. fix:"
         in said
     )
     assert f"The last good checkpoint, at update 0, is in {tmp_path / 'run'}" in said
@@ -310,7 +310,7 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
 
 def test_a_member_that_diverges_stops_the_population(origin, tmp_path):
     rates = [bc(learning_rate=1e-3), bc(learning_rate=1e30)]
-    with pytest.raises(DivergenceError, match="a loss of BC with seed 5 became NaN or infinite at update 1, expected"):
+    with pytest.raises(DivergenceError, match="a loss of BC with seed 5 became NaN or infinite at update 1: expected"):
         finish(begin(rates, origin, tmp_path / "run", seeds=[5], held_out=0.3, best=LOSS))
     assert tl.load(tmp_path / "run").update == 0
 
@@ -396,7 +396,7 @@ def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path
     for part, source, algorithm, message in (
         ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_states, step, updates"),
         ("critic", values.folder, iql(hidden=(4, 4)), r"expected float32\["),
-        ("critic", values.folder, iql(critics=3), "has 14 arrays, expected the 21 of this algorithm"),
+        ("critic", values.folder, iql(critics=3), "has 14 arrays: expected the 21 of this algorithm"),
         ("critic", tmp_path, iql(), "has no complete checkpoint"),
     ):
         with pytest.raises(tl.CheckpointError, match=message):

@@ -115,7 +115,7 @@ def test_every_process_needs_a_part_of_each_batch(monkeypatch):
     assert devices_of_all({"batch": 4}) == {"batch": 4}
     assert devices_of_all(None) == {"members": 1, "batch": jax.device_count()}
     for wrong in (4, {"batch": 3}, {"members": 2}):
-        with pytest.raises(ConfigError, match=r"2 processes share each batch, expected a multiple of 2 as batch\. fix"):
+        with pytest.raises(ConfigError, match=r"2 processes share each batch: expected a multiple of 2 as batch\. fix"):
             devices_of_all(wrong)
 
 

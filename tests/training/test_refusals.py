@@ -89,7 +89,7 @@ REFUSED = {
     "equal rewards": (
         LogError,
         equal_rewards,
-        "every reward of this log is 3 and all returns are equal; expected rewards that differ. fix: check the mapping",
+        "every reward of this log is 3 and all returns are equal: expected rewards that differ. fix: check the mapping",
     ),
     "one action": (
         LogError,
@@ -117,11 +117,11 @@ REFUSED = {
         "evaluate['worth'] returned 'much': expected a number. fix: return a float",
     ),
     "many steps": (ConfigError, lambda: Options(**STEPS | {"steps": 10**12}), "steps = 1000000000000: expected at"),
-    "a seed": (ConfigError, lambda: as_seeds([1, -1]), "seeds: -1 is outside the range, expected 0 to "),
+    "a seed": (ConfigError, lambda: as_seeds([1, -1]), "seeds: -1 is outside the range: expected 0 to "),
     "one event": (
         LogError,
         lambda: time_split._stored(interactions().select(np.arange(1)), None, Scaler()),
-        "the log has 1 event(s), expected at least 2. fix: use a longer log",
+        "the log has 1 event(s): expected at least 2. fix: use a longer log",
     ),
     "no folder of the best": (
         CheckpointError,
@@ -236,7 +236,7 @@ def test_a_folder_without_locks_counts_as_free(tmp_path, monkeypatch):
 def test_the_folder_of_a_run_is_no_file(tmp_path):
     (tmp_path / "run").write_text("mine")
     with pytest.raises(
-        ConfigError, match=r"run is a file, expected a folder; nothing was written\. fix: choose another"
+        ConfigError, match=r"run is a file: expected a folder; nothing was written\. fix: choose another"
     ):
         record.check_free(tmp_path / "run")
 

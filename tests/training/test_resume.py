@@ -191,7 +191,7 @@ def test_own_networks_have_to_be_passed_again(origin, tmp_path):
     with pytest.raises(ConfigError, match=r"BC.actor_network is '<lambda>', your own function.* pass the algorithm"):
         load(tmp_path / "run")
     assert reopened(tmp_path / "run", algorithm=algorithm).update == 42
-    with pytest.raises(CheckpointError, match=r"arrays, expected .* for this algorithm"):
+    with pytest.raises(CheckpointError, match=r"arrays: expected .* for this algorithm"):
         load(tmp_path / "run", algorithm=iql())
 
 

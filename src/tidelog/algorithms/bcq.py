@@ -228,8 +228,8 @@ class BCQ:
             self.generator_network or self.perturbation_network or self.critic_network
         ):
             raise ConfigError(
-                f"BCQ.recurrent_size = {self.recurrent_size} does not support networks of your own. "
-                "fix: drop recurrent_size or your networks"
+                f"BCQ.recurrent_size = {self.recurrent_size} does not support networks of your own",
+                fix="drop recurrent_size or your networks",
             )
 
     def init(self, spec: Spec, key: jax.Array) -> State:

@@ -72,18 +72,18 @@ def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
     """Raise SpecError unless the weights are finite, not all zero, and one for each reward of the log."""
     if weights is not None and not (all(math.isfinite(w) for w in weights) and any(weights)):
         raise SpecError(
-            f"reward_weights = {weights}: expected finite numbers, at least one not 0. fix: reward_weights=(1.0, 0.5)"
+            f"reward_weights = {weights}", "finite numbers, at least one not 0", "reward_weights=(1.0, 0.5)"
         )
     if weights is not None and len(weights) != (spec.rewards or 1):
-        raise SpecError(f"reward_weights: {len(weights)} weights, expected {spec.rewards or 1}. fix: one per reward")
+        raise SpecError(f"reward_weights: {len(weights)} weights", f"{spec.rewards or 1}", "one per reward")
 
 
 def one_reward(owner: str, spec: Spec) -> None:
     """Raise SpecError where the log has several rewards."""
     if spec.rewards is not None:
         raise SpecError(
-            f"{owner} learns from one reward, but this log has {spec.rewards}. "
-            "fix: name one column as reward in the mapping, or use IQL with reward_weights"
+            f"{owner} learns from one reward, but this log has {spec.rewards}",
+            fix="name one column as reward in the mapping, or use IQL with reward_weights",
         )
 
 
@@ -120,7 +120,7 @@ class Phase:
 
     def __post_init__(self) -> None:
         if self.updates is not None and self.share is not None:
-            raise ConfigError(f"phase '{self.name}' has updates and a share. fix: set only one of them")
+            raise ConfigError(f"phase '{self.name}' has updates and a share", fix="set only one of them")
 
 
 @runtime_checkable

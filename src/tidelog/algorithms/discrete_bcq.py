@@ -180,13 +180,14 @@ class DiscreteBCQ:
         """Raise ConfigError where two fields contradict each other."""
         if self.target_rate is not None and self.copy_period is not None:
             raise ConfigError(
-                f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = {self.copy_period}: "
-                "only one of them can move the target critic. fix: make one of them None, or both"
+                f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = "
+                f"{self.copy_period}: only one of them can move the target critic",
+                fix="make one of them None, or both",
             )
         if self.recurrent_size is not None and (self.critic_network or self.imitator_network):
             raise ConfigError(
-                f"DiscreteBCQ.recurrent_size = {self.recurrent_size} does not support networks of your own. "
-                "fix: drop recurrent_size or your networks"
+                f"DiscreteBCQ.recurrent_size = {self.recurrent_size} does not support networks of your own",
+                fix="drop recurrent_size or your networks",
             )
 
     def init(self, spec: Spec, key: jax.Array) -> State:

@@ -42,18 +42,16 @@ class FinetuneConfig:
         for name in ("offline", "updates"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise ConfigError(f"{name} = {value!r}: expected a finite number. fix: use 0.5")
+                raise ConfigError(f"{name} = {value!r}", "a finite number", "use 0.5")
         if not 0.0 <= self.offline <= 1.0:
-            raise ConfigError(f"offline = {self.offline}: expected a share of a minibatch in [0, 1]. fix: use 0.5")
+            raise ConfigError(f"offline = {self.offline}", "a share of a minibatch in [0, 1]", "use 0.5")
         if self.updates <= 0.0:
-            raise ConfigError(f"updates = {self.updates}: expected more than 0 per decision. fix: use 1.0")
+            raise ConfigError(f"updates = {self.updates}", "more than 0 per decision", "use 1.0")
         whole = isinstance(self.collect_every, Integral) and not isinstance(self.collect_every, bool)
         if not whole or self.collect_every < 1:
-            raise ConfigError(
-                f"collect_every = {self.collect_every!r}: expected a whole number of at least 1. fix: use 10"
-            )
+            raise ConfigError(f"collect_every = {self.collect_every!r}", "a whole number of at least 1", "use 10")
         if not isinstance(self.restart_schedules, bool):
-            raise ConfigError(f"restart_schedules = {self.restart_schedules!r}: expected True or False. fix: use False")
+            raise ConfigError(f"restart_schedules = {self.restart_schedules!r}", "True or False", "use False")
 
     def sizes(self, batch_size: int) -> dict[str, int]:
         """Return the number of samples of a minibatch from each store; stores with none are left out."""
@@ -250,6 +248,7 @@ def check_tunable(algorithm: Any, spec: Spec) -> None:
             and isinstance(phase.samplers.unit, NStep)
         ):
             raise SpecError(
-                f"{name} with this configuration does not support fine-tuning: its phase '{phase.name}' does not read "
-                "single transitions of the log. fix: use iql, bcq or discrete-bcq without recurrent_size"
+                f"{name} with this configuration does not support fine-tuning: its phase '{phase.name}' does "
+                "not read single transitions of the log",
+                fix="use iql, bcq or discrete-bcq without recurrent_size",
             )

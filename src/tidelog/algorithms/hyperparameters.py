@@ -148,21 +148,24 @@ def _declare_fields(cls: type[Any]) -> None:
     try:
         hints = get_type_hints(cls)
     except NameError as error:
-        raise ConfigError(f"{cls.__name__}: an annotation is unknown: {error}. fix: import its type") from error
+        raise ConfigError(f"{cls.__name__}: an annotation is unknown: {error}", fix="import its type") from error
     for name in inspect.get_annotations(cls):
         hint = hints[name]
         if get_origin(hint) is ClassVar:
             continue
         default = cls.__dict__.get(name, dataclasses.MISSING)
         if default is dataclasses.MISSING:
-            raise ConfigError(f"{cls.__name__}.{name} has no default. fix: write {name}: {_written(hint)} = ...")
+            raise ConfigError(f"{cls.__name__}.{name} has no default", fix=f"write {name}: {_written(hint)} = ...")
         kind, optional = _kind_of(hint)
         declared = default if isinstance(default, dataclasses.Field) else None
         if declared is None:
             if kind not in STATIC_KINDS and kind is not float:
                 raise ConfigError(
-                    f"{cls.__name__}.{name} has the type {_written(hint)}, which has no text form. fix: use float, "
-                    "int, bool, str, a tuple of int or of float, or tl.static(default, choices={name: value})"
+                    f"{cls.__name__}.{name} has the type {_written(hint)}, which has no text form",
+                    fix=(
+                        "use float, int, bool, str, a tuple of int or of float, or tl.static(default, "
+                        "choices={name: value})"
+                    ),
                 )
             declared = number(default) if kind is float else static(default)
         metadata = {**declared.metadata, "type": kind, "optional": optional}
@@ -191,7 +194,7 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
 
     def checking(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
-            raise ConfigError(f"{cls.__name__} accepts keyword arguments only. fix: {cls.__name__}({names[0]}=...)")
+            raise ConfigError(f"{cls.__name__} accepts keyword arguments only", fix=f"{cls.__name__}({names[0]}=...)")
         for name in kwargs:
             if name not in names:
                 raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, names)}")
@@ -210,16 +213,14 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         return _checked_number(where, field, value)
     if field.metadata.get("own"):
         if not (value is None or callable(value)):
-            raise ConfigError(f"{where}: expected a function or None. fix: pass a function")
+            raise ConfigError(where, "a function or None", "pass a function")
         return value
     choices = field.metadata["choices"]
     if choices is not None:
         if isinstance(value, str) and value not in choices:
             raise ConfigError(f"{where}: {nearest(value, choices)}")
         if not isinstance(value, str) and not callable(value):
-            raise ConfigError(
-                f"{where}: expected a function or one of {', '.join(choices)}. fix: use a name from this list"
-            )
+            raise ConfigError(where, f"a function or one of {', '.join(choices)}", "use a name from this list")
         return choices[value] if isinstance(value, str) else value
     return _checked_static(where, field, value)
 
@@ -228,7 +229,7 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
     if value is None and field.metadata["optional"]:
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
+        raise ConfigError(where, "a number", "write it as in 0.5")
     try:
         number = float(value)
     except OverflowError:  # a whole number of more than 308 digits
@@ -237,7 +238,7 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
     inside = least < number < most if open_ends else least <= number <= most
     if not (inside and -LARGEST_NUMBER <= number <= LARGEST_NUMBER):
         left, right = "()" if open_ends else "[]"
-        raise ConfigError(f"{where}: expected a finite number in {left}{least:g}, {most:g}{right}")
+        raise ConfigError(where, f"a finite number in {left}{least:g}, {most:g}{right}")
     return number
 
 
@@ -246,14 +247,14 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
     if value is None and field.metadata["optional"]:
         return None
     if kind is bool and not isinstance(value, bool):
-        raise ConfigError(f"{where}: expected true or false")
+        raise ConfigError(where, "true or false")
     if kind is str and not isinstance(value, str):
-        raise ConfigError(f"{where}: expected text")
+        raise ConfigError(where, "text")
     if get_origin(kind) is tuple:
         return _checked_tuple(where, value, get_args(kind)[0], least == 0)
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if kind is int and whole and abs(value) > LARGEST_COUNT:
-        raise ConfigError(f"{where}: expected at most {LARGEST_COUNT:,}")
+        raise ConfigError(where, f"at most {LARGEST_COUNT:,}")
     if kind is int and not (whole and (least is None or value >= least)):
         raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
     return int(value) if kind is int else value
@@ -266,9 +267,9 @@ def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tu
     whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in listed]
     fit = whole if kind is int else [isinstance(v, Real) and not isinstance(v, bool) for v in listed]
     if any(ok and abs(v) > LARGEST_COUNT for ok, v in zip(fit, listed, strict=True)):
-        raise ConfigError(f"{where}: expected numbers of at most {LARGEST_COUNT:,}")
+        raise ConfigError(where, f"numbers of at most {LARGEST_COUNT:,}")
     if not listed or not all(fit):
-        raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
+        raise ConfigError(where, f"a list of {'positive whole ' if kind is int else ''}numbers")
     return tuple(kind(v) for v in listed)
 
 
@@ -305,13 +306,14 @@ def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
     for name, value in values.items():
         if name not in known:
             raise ConfigError(
-                f"the saved settings have {cls.__name__}.{name} = {value!r}, but {cls.__name__} has no hyper-parameter "
-                f"'{name}' in this version. fix: use the version that wrote them, or train again"
+                f"the saved settings have {cls.__name__}.{name} = {value!r}, but {cls.__name__} has no "
+                f"hyper-parameter '{name}' in this version",
+                fix="use the version that wrote them, or train again",
             )
         if isinstance(value, Mapping) and "own" in value:
             raise ConfigError(
-                f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions. "
-                f"fix: pass the algorithm again: resume(..., algorithm={cls.__name__}({name}=...))"
+                f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions",
+                fix=f"pass the algorithm again: resume(..., algorithm={cls.__name__}({name}=...))",
             )
     return cls(**values)
 
@@ -322,16 +324,17 @@ def same_program(algorithms: list[Any]) -> None:
     for other in algorithms[1:]:
         if type(other) is not type(first):
             raise ConfigError(
-                f"a population needs one algorithm, but it has {type(first).__name__} and {type(other).__name__}. "
-                "fix: train them as separate runs"
+                f"a population needs one algorithm, but it has {type(first).__name__} and {type(other).__name__}",
+                fix="train them as separate runs",
             )
         for field in dataclasses.fields(first):
             one, two = getattr(first, field.name), getattr(other, field.name)
             differs = (one is None) != (two is None) if field.metadata["leaf"] else one != two
             if differs:
                 raise ConfigError(
-                    f"members of a population can differ in numbers only, but {type(first).__name__}.{field.name} is "
-                    f"{one!r} in one and {two!r} in another. fix: train them as separate runs"
+                    f"members of a population can differ in numbers only, but {type(first).__name__}.{field.name} "
+                    f"is {one!r} in one and {two!r} in another",
+                    fix="train them as separate runs",
                 )
 
 

@@ -65,12 +65,12 @@ def as_algorithms(algorithm: Any) -> list[Any]:
     """Return one or several algorithms as a list; ConfigError for anything else."""
     algorithms = list(algorithm) if isinstance(algorithm, list | tuple) else [algorithm]
     if not algorithms:
-        raise ConfigError("algorithm: found an empty list, expected at least one algorithm. fix: pass tl.IQL()")
+        raise ConfigError("algorithm: found an empty list", "at least one algorithm", "pass tl.IQL()")
     for one in algorithms:
         if isinstance(one, type):
-            raise ConfigError(f"algorithm: {one.__name__} is a class, expected an instance. fix: pass {one.__name__}()")
+            raise ConfigError(f"algorithm: {one.__name__} is a class", "an instance", f"pass {one.__name__}()")
         if not isinstance(one, Algorithm):
-            raise ConfigError(f"algorithm = {one!r}: expected an algorithm or a list of them. fix: pass tl.IQL()")
+            raise ConfigError(f"algorithm = {one!r}", "an algorithm or a list of them", "pass tl.IQL()")
     return algorithms
 
 
@@ -98,8 +98,8 @@ def algorithm_class(name: str) -> type[Any]:
         load_installed()
     if name not in ALGORITHMS:
         raise ConfigError(
-            f"no algorithm '{name}': {nearest(name, ALGORITHMS)} fix: for an algorithm of your own, import its module "
-            "first; on the command line, add --plugin MODULE"
+            f"no algorithm '{name}': {nearest(name, ALGORITHMS)}",
+            fix="for an algorithm of your own, import its module first; on the command line, add --plugin MODULE",
         )
     return ALGORITHMS[name]
 
@@ -135,8 +135,8 @@ def load_plugin(module: str, source: str = "--plugin") -> None:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError(
-            f"{source}: importing {module} failed: {type(error).__name__}: {error}. fix: correct the module, or run "
-            "where Python finds it"
+            f"{source}: importing {module} failed: {type(error).__name__}: {error}",
+            fix="correct the module, or run where Python finds it",
         ) from error
 
 
@@ -158,7 +158,7 @@ def check_source(algorithm: Any, online: bool) -> None:
     name = getattr(algorithm, "__name__", type(algorithm).__name__)
     known = names("an environment") if online else [*names("a log"), *names("interactions")]
     raise SpecError(
-        f"{name} learns {ways[not online]}. fix: use an algorithm that learns {ways[online]}: {', '.join(known)}"
+        f"{name} learns {ways[not online]}", fix=f"use an algorithm that learns {ways[online]}: {', '.join(known)}"
     )
 
 

@@ -365,8 +365,8 @@ class PPG:
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
         if self.recurrent_size is not None and self.network is not None:
             raise ConfigError(
-                f"PPG.recurrent_size = {self.recurrent_size} and network=... exclude each other. "
-                "fix: set only one of them"
+                f"PPG.recurrent_size = {self.recurrent_size} and network=... exclude each other",
+                fix="set only one of them",
             )
         if self.auxiliary_epochs:
             capacity = self.environments * self.policy_iterations

@@ -100,8 +100,8 @@ def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | N
     network = phasic.create(config.architecture, generator, spec, shape) if own is None else copied(own(spec, key))
     if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
         raise ConfigError(
-            f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported. "
-            "fix: use PPG(recurrent_size=64)"
+            f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported",
+            fix="use PPG(recurrent_size=64)",
         )
     return network
 

@@ -233,8 +233,8 @@ def check_divides(what: str, part: int, whole: str, count: int) -> None:
     """Raise ConfigError unless `part` divides `count`."""
     if count % part:
         raise ConfigError(
-            f"{what} = {part} does not divide {whole} = {count}, but every epoch uses every step once. "
-            f"fix: choose a divisor of {count}"
+            f"{what} = {part} does not divide {whole} = {count}, but every epoch uses every step once",
+            fix=f"choose a divisor of {count}",
         )
 
 
@@ -247,20 +247,22 @@ def check_lives(config: Any, store: str, updates: int) -> None:
     capacity, most, oldest = (getattr(config, f"{store}_{name}") for name in ("capacity", "max_use", "max_staleness"))
     if capacity < config.environments:
         raise ConfigError(
-            f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}; "
-            "a collection adds one segment per environment. "
-            f"fix: use at least {config.environments}"
+            f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}; a "
+            "collection adds one segment per environment",
+            fix=f"use at least {config.environments}",
         )
     each = -(-config.minibatch // config.environments)
     if most <= updates * each:
         raise ConfigError(
-            f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: a minibatch has "
-            f"{config.minibatch} segments and draws each of {config.environments} new segments up to "
-            f"{each} times per update; the {store} store could be empty before the next collection. "
-            f"fix: allow at least {updates * each + 1} uses"
+            f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: a "
+            f"minibatch has {config.minibatch} segments and draws each of {config.environments} new "
+            f"segments up to {each} times per update; the {store} store could be empty before the next "
+            "collection",
+            fix=f"allow at least {updates * each + 1} uses",
         )
     if oldest is not None and oldest < updates:
         raise ConfigError(
-            f"{owner}.{store}_max_staleness = {oldest} and update_per_collect = {config.update_per_collect}: the "
-            f"{store} store would be empty before the next collection. fix: allow at least {updates} updates"
+            f"{owner}.{store}_max_staleness = {oldest} and update_per_collect = "
+            f"{config.update_per_collect}: the {store} store would be empty before the next collection",
+            fix=f"allow at least {updates} updates",
         )

@@ -95,11 +95,12 @@ def complete(name: str, cls: type[Any]) -> type[Any]:
     lacks += [name for name in ("stores", "policy_params") if "phases" in has and not hasattr(cls, name)]
     lacks += ["act (or distribution)"] * ("phases" in has and not has & {"act", "distribution"})
     if lacks:
-        raise ConfigError(f"register: {cls.__name__} has no {' and no '.join(lacks)}. fix: write these methods")
+        raise ConfigError(f"register: {cls.__name__} has no {' and no '.join(lacks)}", fix="write these methods")
     if not isinstance(takes, tuple) or not takes or not all(isinstance(one, type) for one in takes):
         raise ConfigError(
-            f"register: {cls.__name__}.takes = {takes!r}: expected the supported kinds of action space. "
-            "fix: takes = (tl.Continuous,)"
+            f"register: {cls.__name__}.takes = {takes!r}",
+            "the supported kinds of action space",
+            "takes = (tl.Continuous,)",
         )
     if "phases" not in has:
         _complete_learning(name, cls, by_actor=not has & {"act", "distribution"})
@@ -200,8 +201,8 @@ def named_losses(config: Any, state: Any, batch: Batch, key: jax.Array) -> tuple
         for field in (name,) if isinstance(name, str) else name:
             if field not in state.opt_states:
                 raise ConfigError(
-                    f"{type(config).__name__}.loss returns '{field}', but the state has no network of this name. fix: "
-                    f"name losses after the networks they train: {', '.join(state.opt_states)}"
+                    f"{type(config).__name__}.loss returns '{field}', but the state has no network of this name",
+                    fix=f"name losses after the networks they train: {', '.join(state.opt_states)}",
                 )
         if jnp.shape(loss) != ():
             raise TypeError(
@@ -286,14 +287,14 @@ def _complete_learning(name: str, cls: type[Any], by_actor: bool) -> None:
         """Return the algorithm's networks with new optimiser states."""
         if spec.masked and not masks_known:
             raise SpecError(
-                f"{cls.__name__} does not read masks, but this log has a mask of allowed actions. "
-                f"fix: give {cls.__name__}.act an argument `mask`, [B, A] bool"
+                f"{cls.__name__} does not read masks, but this log has a mask of allowed actions",
+                fix=f"give {cls.__name__}.act an argument `mask`, [B, A] bool",
             )
         networks = initial(self, spec, key)
         if by_actor and not callable(getattr(networks, "actor", None)):
             raise ConfigError(
-                f"{cls.__name__} has no act (or distribution), and its state has no network 'actor'. fix: write one of "
-                "these methods"
+                f"{cls.__name__} has no act (or distribution), and its state has no network 'actor'",
+                fix="write one of these methods",
             )
         return _with_optimisers(self, networks, fold_in(key, TRAINING_KEY), updates)
 
@@ -319,8 +320,9 @@ def _with_optimisers(config: Any, networks: Any, key: jax.Array, updates: int) -
     fields = getattr(networks, "_fields", ())
     if not fields or set(fields) & set(ADDED):
         raise ConfigError(
-            f"{owner}.init returned {type(networks).__name__} {fields}: expected a NamedTuple of networks without "
-            f"{', '.join(ADDED)}, which are added. fix: class State(NamedTuple): actor: Any"
+            f"{owner}.init returned {type(networks).__name__} {fields}",
+            f"a NamedTuple of networks without {', '.join(ADDED)}, which are added",
+            "class State(NamedTuple): actor: Any",
         )
     lost = [name for name in fields if name.startswith(TARGET) and name.removeprefix(TARGET) not in fields]
     if lost:
@@ -467,18 +469,18 @@ def register(name: str) -> Callable[[C], C]:
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(
-            f"register: the name '{name}' is invalid. fix: use lower-case words joined by -, such as td3-bc"
+            f"register: the name '{name}' is invalid", fix="use lower-case words joined by -, such as td3-bc"
         )
 
     def add(cls: C) -> C:
         fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
         if not dataclasses.is_dataclass(cls) or any("leaf" not in field.metadata for field in fields):
-            raise ConfigError(f"register: {cls.__name__} has no hyper-parameters. fix: put @hyperparameters below it")
+            raise ConfigError(f"register: {cls.__name__} has no hyper-parameters", fix="put @hyperparameters below it")
         other = CONFIGURATIONS[name][0] if name in CONFIGURATIONS else ALGORITHMS.get(name)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
-                f"register: the name '{name}' already belongs to {other.__module__}.{other.__qualname__}. "
-                "fix: choose another"
+                f"register: the name '{name}' already belongs to {other.__module__}.{other.__qualname__}",
+                fix="choose another",
             )
         ALGORITHMS[name] = complete(name, cls)
         return cls

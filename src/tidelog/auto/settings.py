@@ -154,7 +154,7 @@ def suggest(
         stopped = early_stopping() if held_out > 0 else {}
         return Suggestion(cls(**settings), updates.value, {"steps": updates, **stopped})
     if not isinstance(log, Log):
-        raise SpecError(f"{cls.__name__} does not learn from interactions. fix: use tl.RecommenderBCQ")
+        raise SpecError(f"{cls.__name__} does not learn from interactions", fix="use tl.RecommenderBCQ")
     changed: dict[str, Setting] = {}
     if held_out is None:
         changed["held_out"] = held_out_share(log)
@@ -194,7 +194,7 @@ def _for_environment(cls: type[Any], source: Any, settings: Mapping[str, Any]) -
 def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
     """The facts of the training episodes; with `held_out` 0 all episodes are training episodes."""
     if not 0.0 <= held_out < 1.0:
-        raise ConfigError(f"held_out = {held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
+        raise ConfigError(f"held_out = {held_out}", "a share of the episodes in [0, 1)", "use 0.2")
     if held_out > 0:
         train, held_out_episodes = log.split_ordinals(1.0 - held_out, split_seed)
     else:

@@ -97,8 +97,7 @@ def _act(options: Act) -> dict[str, Any]:
     if kind in FILES_OF_ARRAYS and kind != ARRAYS and not is_table_file(str(source)):
         convert = shlex.join(["tidelog", "data", "convert", "--data", str(source), "--out", "rows.npz"])
         raise ConfigError(
-            f"--data {source}: expected a table or an .npz file. fix: `{convert}`, then --data rows.npz --out "
-            "actions.npz"
+            f"--data {source}", "a table or an .npz file", f"`{convert}`, then --data rows.npz --out actions.npz"
         )
     if ARRAYS in (target.suffix, *(Path(one).suffix for one in ([source] if isinstance(source, str) else source))):
         return _on_arrays(options, source, target)
@@ -132,7 +131,8 @@ def _write_rows(
         if known is None:
             raise SpecError(
                 f"all {count_of(skipped, 'row')} have a value that the policy cannot read, such as "
-                f"{left_out['unknown'][0]}. fix: correct the cells"
+                f"{left_out['unknown'][0]}",
+                fix="correct the cells",
             )
         acted = known
         if skipped_file is not None:
@@ -168,12 +168,10 @@ def _columns(options: Act, source: str | list[str]) -> Columns | None:
 def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str, Any]:
     """Write actions for the arrays of one npz file."""
     if not isinstance(source, str):
-        raise ConfigError("--data names several files: expected one .npz file. fix: call tidelog act for each file")
+        raise ConfigError("--data names several files", "one .npz file", "call tidelog act for each file")
     if not (Path(source).suffix == target.suffix == ARRAYS):
         fix = f"--out {target.with_suffix(ARRAYS)}" if Path(source).suffix == ARRAYS else "name a table with --out"
-        raise ConfigError(
-            f"--data {source} and --out {target}: expected both to end in {ARRAYS}, or neither. fix: {fix}"
-        )
+        raise ConfigError(f"--data {source} and --out {target}", f"both to end in {ARRAYS}, or neither", fix)
     flags = {
         "--unseen": None if options.unseen == "other" else options.unseen,
         "--columns": options.columns,
@@ -182,7 +180,7 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
     }
     unused = [flag for flag, value in flags.items() if value is not None]
     if unused:
-        raise ConfigError(f"{unused[0]} has no effect on arrays. fix: drop {unused[0]}")
+        raise ConfigError(f"{unused[0]} has no effect on arrays", fix=f"drop {unused[0]}")
     policy = _policy(options)
     check_targets(target, overwrite=options.overwrite)
     arrays, objects = act_on_arrays(policy, source, options.seed, probabilities=options.probabilities)
@@ -202,12 +200,12 @@ def _policy(options: Act) -> Acts:
     """Return the policy in the chosen way of acting; ConfigError for a seed without chance, and flags that exclude."""
     if options.probabilities and (options.skip_unknown is not None or options.unseen == "skip"):
         flag = "--skip-unknown" if options.skip_unknown is not None else "--unseen skip"
-        raise ConfigError(f"--probabilities and {flag} are both set. fix: set only one of them")
+        raise ConfigError(f"--probabilities and {flag} are both set", fix="set only one of them")
     if options.unseen == "fail" and options.skip_unknown is not None:
-        raise ConfigError("--unseen fail and --skip-unknown are both set. fix: set only one of them")
+        raise ConfigError("--unseen fail and --skip-unknown are both set", fix="set only one of them")
     policy = in_chosen_way(_opened(options), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
-        raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
+        raise ConfigError("--seed: the policy takes its most likely actions, which are not random", fix="drop --seed")
     return policy
 
 
@@ -215,9 +213,9 @@ def _opened(options: Act) -> Acts:
     """Return the policy; SpecError for one that ranks items."""
     if options.rule is not None:
         if options.member is not None or options.sample:
-            raise ConfigError("--rule has no members and no chance. fix: drop --member and --sample")
+            raise ConfigError("--rule has no members and no chance", fix="drop --member and --sample")
         return open_simple_rule(options.policy, options.rule)
     policy = open_for_use(options.policy, options.member)
     if isinstance(policy, Acts) and not isinstance(policy.spec.action, Catalogue):
         return policy
-    raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
+    raise SpecError("this policy ranks items of a catalogue", fix="use tidelog recommend")

@@ -139,7 +139,7 @@ def run(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         raise ConfigError(f"no command 'data {words[0]}': {nearest(words[0], COMMANDS)}")
     if words[1:] and not words[1].startswith("-"):
-        raise ConfigError(f"'{words[1]}' has no flag before it. fix: write --data {words[1]}")
+        raise ConfigError(f"'{words[1]}' has no flag before it", fix=f"write --data {words[1]}")
     return {"inspect": _inspect, "validate": _validate, "convert": _convert}[words[0]](words[1:])
 
 
@@ -167,14 +167,14 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
-        raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
+        raise ConfigError(options.write, "a path that ends in .toml", "change the suffix")
     if options.columns is None and is_table(source):
         return _describe(options, source, roles)
     if options.write is not None:
         if options.columns is None:
             read_any(source)  # what cannot be read has its own error
         unwanted = "--write" if options.columns is None else "--columns or --write"
-        raise ConfigError(f"--write needs a table without a mapping. fix: drop {unwanted}")
+        raise ConfigError("--write needs a table without a mapping", fix=f"drop {unwanted}")
     log = read_any(source, mapping)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
@@ -195,17 +195,18 @@ def _declared_roles(options: Inspect, source: Source) -> dict[str, Any]:
     if any(getattr(flags, name) != value for name, value in vars(others).items() if name not in _BOTH):
         if roles:
             raise ConfigError(
-                f"--{next(iter(roles))} is a role of a mapping, and other flags are of interactions. fix: use one kind"
+                f"--{next(iter(roles))} is a role of a mapping, and other flags are of interactions", fix="use one kind"
             )
         return {}
     if options.columns is not None or not is_table(source):
         if roles:
-            raise ConfigError(f"--{next(iter(roles))} is for a table without a mapping. fix: drop it or --columns")
+            raise ConfigError(f"--{next(iter(roles))} is for a table without a mapping", fix="drop it or --columns")
         return {}
     if any("=" in word for word in flags.reward):
         raise ConfigError(
-            f"--reward {' '.join(flags.reward)}: expected names; KIND=NUMBER is for interactions. fix: name columns, "
-            "and add `reward_values` to the mapping"
+            f"--reward {' '.join(flags.reward)}",
+            "names; KIND=NUMBER is for interactions",
+            "name columns, and add `reward_values` to the mapping",
         )
     chances = declared_value(flags.propensity, options.randomised)
     shared = {"reward": list(flags.reward), "time": flags.time, "propensity": chances, "reward_unit": flags.reward_unit}
@@ -235,7 +236,7 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
     """Show the contents of interactions."""
     if options.columns is not None or options.write is not None:
         raise ConfigError(
-            "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write"
+            "--columns and --write are not for interactions (--user, --item)", fix="drop --columns and --write"
         )
     log = read_from_flags(source, options.interactions)
     written = _page(options, log.report)
@@ -282,14 +283,14 @@ def _validate_source(options: Validate, source: Source) -> int:
     mapping = _mapping(options)
     roles = roles_of(options.interactions)
     if options.keep is not None and options.quarantine is None:
-        raise ConfigError("--keep writes what --quarantine leaves of a table. fix: add --quarantine FILE")
+        raise ConfigError("--keep writes what --quarantine leaves of a table", fix="add --quarantine FILE")
     if roles is not None:
         if options.columns is not None:
-            raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
+            raise ConfigError("--columns is not for interactions (--user, --item)", fix="drop --columns")
         report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     elif options.quarantine is not None:
         if mapping is None:
-            raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
+            raise ConfigError("--quarantine writes rows of a table", fix="add --columns, or --user and --item")
         report = quarantine(source, mapping, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     else:
         report = _report(source, mapping)

@@ -31,7 +31,7 @@ class DeclaredFlags(RandomisedFlag):
 def declared_value(propensity: str | None, randomised: bool) -> Any:
     """What `--propensity` or `--randomised` declare, None without them; ConfigError for both."""
     if randomised and propensity is not None:
-        raise ConfigError("--propensity and --randomised are both set. fix: set only one of them")
+        raise ConfigError("--propensity and --randomised are both set", fix="set only one of them")
     if randomised:
         return SHARES
     if propensity is None:
@@ -48,7 +48,7 @@ def with_declared(columns: str | None, value: Any) -> str | Columns | None:
         return columns
     if columns is None:
         raise ConfigError(
-            "--propensity and --randomised are for tables with a mapping. fix: add --columns FILE, or judge the log "
-            "with `tidelog judge --randomised`"
+            "--propensity and --randomised are for tables with a mapping",
+            fix="add --columns FILE, or judge the log with `tidelog judge --randomised`",
         )
     return replace(Columns.from_file(columns), propensity=value)

@@ -70,7 +70,7 @@ def run(words: list[str]) -> int:
     """Run the demo."""
     options = parse(Demo, words, "demo")
     if min(options.patients, options.episodes, 2 if options.steps is None else options.steps) < 2 or options.seeds < 1:
-        raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
+        raise ConfigError("a number is too small", "patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
     quietly = contextlib.redirect_stdout(io.StringIO()) if options.quiet else json_only(options.json)
     with quietly:
@@ -114,7 +114,7 @@ def _run(options: Demo, folder: Path) -> tuple[list[_Judged], str]:
 def _free_folder(out: str | None) -> Path:
     if out is not None:
         if Path(out).exists():
-            raise ConfigError(f"{out} exists, nothing was written. fix: choose another folder")
+            raise ConfigError(f"{out} exists, nothing was written", fix="choose another folder")
         return Path(out)
     folder, number = Path("tidelog-demo"), 1
     while folder.exists():

@@ -75,17 +75,18 @@ def run(words: list[str]) -> int:
     """Evaluate runs."""
     options = parse(Evaluate, words, "evaluate")
     if (options.env is None) == (not options.data):
-        raise ConfigError("expected exactly one of --env NAME (play) and --data LOG (compare). fix: set one of them")
+        raise ConfigError("expected exactly one of --env NAME (play) and --data LOG (compare)", fix="set one of them")
     runs = {Path(name): Record.read(Path(name)) for name in options.runs}
     if not runs or len({folder.resolve() for folder in runs}) < len(options.runs):
-        raise ConfigError("expected one run folder, or several different ones. fix: name each of them once")
+        raise ConfigError("expected one run folder, or several different ones", fix="name each of them once")
     if options.data and (options.sample or options.mode):
         raise ConfigError(
-            "--sample and --mode change nothing with --data: a comparison with a log reads the most likely actions "
-            "and the probabilities of the logged ones. fix: drop the flag"
+            "--sample and --mode change nothing with --data: a comparison with a log reads the most "
+            "likely actions and the probabilities of the logged ones",
+            fix="drop the flag",
         )
     if len(runs) > 1 and options.env is not None and options.episodes < 2:
-        raise ConfigError("--episodes 1: a comparison of runs needs at least 2. fix: use --episodes 50")
+        raise ConfigError("--episodes 1: a comparison of runs needs at least 2", fix="use --episodes 50")
     for folder, record in runs.items():
         refuse_lists(folder, record, "evaluate")
     if len(runs) > 1 and options.env is not None and not (options.sample or options.mode):
@@ -120,8 +121,8 @@ def _refuse_several_ways(runs: dict[Path, Record]) -> None:
     if len(set(ways.values())) > 1:
         each = ", ".join(f"{folder} {DOES[way]}" for folder, way in ways.items())
         raise ConfigError(
-            f"the runs act in different ways ({each}), so their difference would be that of the ways. fix: add --mode "
-            "or --sample, for all of them"
+            f"the runs act in different ways ({each}), so their difference would be that of the ways",
+            fix="add --mode or --sample, for all of them",
         )
 
 
@@ -133,7 +134,7 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
     _print_order(record.spec, str(options.env))
     if len({policy.acting for policy in policies}) > 1:
         raise ConfigError(
-            f"the members of {folder} were declared to act in different ways. fix: add --sample or --mode"
+            f"the members of {folder} were declared to act in different ways", fix="add --sample or --mode"
         )
     sampled = policies[0].acting == "sample"
     copies = min(options.episodes, MOST_COPIES) if paired else None  # first episodes begin alike under every policy

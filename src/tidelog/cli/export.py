@@ -88,7 +88,7 @@ def _written(options: Export) -> Path | None:
     """Export a policy and return its path; None for a check, which writes nothing."""
     folder = Path(options.policy)
     if not folder.exists():
-        raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
+        raise ConfigError(f"{folder} does not exist", "a run folder or a saved policy")
     record = Record.read(folder) if (folder / "run.json").exists() else None
     if options.check:
         _check(options, folder, record)
@@ -101,7 +101,7 @@ def _written(options: Export) -> Path | None:
     if options.sign is not None:
         check_signing(options.sign, options.to)
     if target.exists() and not options.overwrite:
-        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
+        raise ConfigError(f"{target} exists, nothing was written", fix="choose another name, or add --overwrite")
     policy = open_policy(options.policy, options.member)
     if not isinstance(policy.spec.action, Catalogue):
         policy = in_chosen_way(policy, options.sample, options.mode)
@@ -140,12 +140,12 @@ def _rule(options: Export, folder: Path) -> Path:
     flags |= {f"--to {options.to}": options.to != "folder"}
     unused = [flag for flag, is_set in flags.items() if is_set]
     if unused:
-        raise ConfigError(f"{unused[0]} has no effect on a rule, which is one JSON file. fix: drop {unused[0]}")
+        raise ConfigError(f"{unused[0]} has no effect on a rule, which is one JSON file", fix=f"drop {unused[0]}")
     if options.rule is None and options.out is None:
-        raise ConfigError(f"{folder} is a saved rule: --out is required. fix: name the output with --out")
+        raise ConfigError(f"{folder} is a saved rule: --out is required", fix="name the output with --out")
     target = Path(options.out) if options.out is not None else folder / "rule.json"
     if target.suffix != ".json":
-        raise ConfigError(f"--out {target}: expected a path that ends in .json. fix: change the suffix")
+        raise ConfigError(f"--out {target}", "a path that ends in .json", "change the suffix")
     rule = load_rule(folder) if options.rule is None else open_simple_rule(options.policy, options.rule)
     rule = rule.with_acting("mode")
     rule.save(target, overwrite=options.overwrite)
@@ -175,7 +175,7 @@ def _onnx_lines(target: Path) -> list[str]:
 def check_signing(key: str, to: str) -> None:
     """Raise ConfigError for a key that cannot sign, before anything is computed."""
     if to == "onnx":
-        raise ConfigError("--sign needs a manifest, and an .onnx file has none. fix: use --to folder or --to zip")
+        raise ConfigError("--sign needs a manifest, and an .onnx file has none", fix="use --to folder or --to zip")
     sign(b"", Path(key))
 
 
@@ -194,13 +194,13 @@ def _check(options: Export, folder: Path, record: Record | None) -> None:
 
 def _target(options: Export, folder: Path, record: Record | None) -> Path:
     if options.out is None and record is None:
-        raise ConfigError(f"{folder} is a saved policy: --out is required. fix: name the output with --out")
+        raise ConfigError(f"{folder} is a saved policy: --out is required", fix="name the output with --out")
     target = Path(options.out) if options.out is not None else folder / f"policy{SUFFIX[options.to]}"
     suffix = SUFFIX[options.to]
     if target.suffix != suffix if suffix else target.suffix in SUFFIX.values() and target.suffix:
-        raise ConfigError(f"--out {target}: expected a path that ends in {suffix or 'no suffix'} for --to {options.to}")
+        raise ConfigError(f"--out {target}", f"a path that ends in {suffix or 'no suffix'} for --to {options.to}")
     if target.exists() and target.samefile(folder):
-        raise ConfigError(f"--out {target} is the exported policy itself. fix: choose another path")
+        raise ConfigError(f"--out {target} is the exported policy itself", fix="choose another path")
     return target
 
 

@@ -53,7 +53,7 @@ def run(words: list[str]) -> int:
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     arguments = options_in(options, "finetune")
     if folder.exists() and folder.samefile(options.run):
-        raise ConfigError(f"--out {folder} is the run that is continued. fix: choose another folder")
+        raise ConfigError(f"--out {folder} is the run that is continued", fix="choose another folder")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink]
     training = finetune(

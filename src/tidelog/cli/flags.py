@@ -77,7 +77,7 @@ def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[st
     for word in (word.split("=")[0] for word in words):
         new = RENAMED.get(word)
         if new is not None and new[2:] in known:
-            raise ConfigError(f"{word} has another name. fix: write {new}")
+            raise ConfigError(f"{word} has another name", fix=f"write {new}")
     shown = _shown(cls, defaults or {})
     with _plain_help():
         parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
@@ -202,7 +202,7 @@ def source_of(named: Sources | Repeated, flag: str) -> str | list[str]:
     """The one source, or the list of several, that a flag or arguments name; ConfigError for none."""
     sources = [one for value in named for one in ([value] if isinstance(value, str) else value)]
     if not sources or "" in sources:
-        raise ConfigError(f"{flag} names no file. fix: name a file, a folder of tables or a glob")
+        raise ConfigError(f"{flag} names no file", fix="name a file, a folder of tables or a glob")
     return sources[0] if len(sources) == 1 else sources
 
 
@@ -266,7 +266,7 @@ def episodes_of(values: tuple[str, ...]) -> dict[str, int]:
     counts = pairs(values, expected)
     for name, count in counts.items():
         if not count.isdigit():
-            raise ConfigError(f"'{name}={count}': expected {expected}")
+            raise ConfigError(f"'{name}={count}'", expected)
     return {name: int(count) for name, count in counts.items()}
 
 
@@ -278,7 +278,7 @@ def devices_of(values: tuple[str, ...]) -> int | dict[str, int] | None:
     numbers = pairs(values, expected)
     for axis, number in numbers.items():
         if not number.isdigit():
-            raise ConfigError(f"'{axis}={number}': expected {expected}")
+            raise ConfigError(f"'{axis}={number}'", expected)
     return {axis: int(number) for axis, number in numbers.items()} or None
 
 
@@ -350,7 +350,7 @@ def pairs(values: Sequence[str], what: str) -> dict[str, str]:
     for value in values:
         name, separator, right = value.rpartition("=")
         if not separator or not name or not right:
-            raise ConfigError(f"'{value}': expected {what}")
+            raise ConfigError(f"'{value}'", what)
         parsed[name] = right
     return parsed
 
@@ -431,7 +431,7 @@ def roles_of(options: InteractionFlags) -> Roles | None:
         return None
     missing = [f"--{name}" for name in ("user", "item", "time") if name not in roles]
     if missing:
-        raise ConfigError(f"an interaction table needs --user, --item and --time. fix: add {' and '.join(missing)}")
+        raise ConfigError("an interaction table needs --user, --item and --time", fix=f"add {' and '.join(missing)}")
     return Roles(**roles)
 
 
@@ -445,7 +445,7 @@ def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
     try:
         return {kind: float(worth) for kind, worth in rewards.items()}
     except ValueError as error:
-        raise ConfigError(f"--reward {' '.join(words)}: expected {expected}") from error
+        raise ConfigError(f"--reward {' '.join(words)}", expected) from error
 
 
 def is_saved_interactions(source: Source) -> bool:
@@ -462,8 +462,8 @@ def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
     shown = " ".join(paths)
     if is_table(source):
         raise ConfigError(
-            f"{shown} is a table without flags for its columns. fix: add --user U --item I --time T "
-            f"(`tidelog data inspect --data {shlex.join(paths)}` proposes them)"
+            f"{shown} is a table without flags for its columns",
+            fix=(f"add --user U --item I --time T (`tidelog data inspect --data {shlex.join(paths)}` proposes them)"),
         )
     return open_interactions(shown)
 
@@ -562,17 +562,18 @@ def check_targets(
     """
     for target in (Path(target) for target in targets if target is not None):
         if target.exists() and not overwrite:
-            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
+            raise ConfigError(f"{target} exists, nothing was written", fix="choose another name, or add --overwrite")
         if target.exists() and not replaceable(target):
             raise ConfigError(
-                f"{target} is not of the kind that this command writes, it is not replaced. fix: choose another name"
+                f"{target} is not of the kind that this command writes, it is not replaced", fix="choose another name"
             )
         if replaceable is Path.is_file and not target.parent.is_dir():
             raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
         old = replaced_copy(target)
         if old is not None:
             raise ConfigError(
-                f"{old} is what {target} was before a command that was killed. fix: rename it to {target}, or delete it"
+                f"{old} is what {target} was before a command that was killed",
+                fix=f"rename it to {target}, or delete it",
             )
 
 
@@ -583,10 +584,13 @@ def check_tables(*targets: Path | None) -> None:
             continue
         expected = f"{target}: expected a path that ends in {' or '.join(TABLES)}"
         if target.suffix and not target.is_dir():
-            raise ConfigError(f"{expected}. fix: change the suffix")
+            raise ConfigError(expected, fix="change the suffix")
         raise ConfigError(
-            f"{expected}, as all rows are written to one file. fix: name one output file, such as "
-            f"{target.with_name((target.stem or 'table') + '.parquet') if target.name else 'table.parquet'}"
+            f"{expected}, as all rows are written to one file",
+            fix=(
+                "name one output file, such as "
+                f"{target.with_name((target.stem or 'table') + '.parquet') if target.name else 'table.parquet'}"
+            ),
         )
 
 

@@ -184,9 +184,9 @@ def judge_and_show(options: Judge) -> JudgeResult:
     if log.reward is None:
         found = "; ".join(f"{one.name} {imitation_of(one.policy, log).sentence}" for one in named_policies)
         raise SpecError(
-            "the log has no rewards, so no policy can be judged better or worse than its decisions; expected one "
-            f"reward column. All that can be said: on {which}, {found}. fix: name the reward in the mapping, and train "
-            "again"
+            "the log has no rewards, so no policy can be judged better or worse than its decisions",
+            f"one reward column. All that can be said: on {which}, {found}",
+            "name the reward in the mapping, and train again",
         )
     if not (options.sample or options.mode):
         named_policies = _all_ways(options, sources, named_policies, log)
@@ -253,7 +253,7 @@ def _rules(sources: Sequence[_Source], log: Log) -> Iterator[_NamedPolicy]:
         try:
             rules = rules_of_run(path, record)
         except (ConfigError, LogError) as error:
-            print_line(f"note: no simple rules stand beside {path}: {str(error).partition('. fix: ')[0]}")
+            print_line(f"note: no simple rules stand beside {path}: {error.problem}")
             continue
         for rule in rules.values():
             shown = f"{name}: {rule.name}" if len(parts) > 1 else rule.name
@@ -354,7 +354,7 @@ def _of_sweep(name: str, options: Judge) -> list[tuple[str, str]]:
     complete = {trial: str(sweep.run_folder(trial)) for trial in sweep.complete()}
     if not complete:
         again = f"tidelog resume {shlex.quote(name)}"
-        raise ConfigError(f"{name} has no complete trial to judge. fix: continue it with `{again}`")
+        raise ConfigError(f"{name} has no complete trial to judge", fix=f"continue it with `{again}`")
     alone = len(options.policies) == 1
     return [(run, f"trial {trial}" if alone else run) for trial, run in complete.items()]
 
@@ -362,7 +362,7 @@ def _of_sweep(name: str, options: Judge) -> list[tuple[str, str]]:
 def _source(name: str, short: str) -> _Source:
     path = Path(name)
     if not path.exists():
-        raise ConfigError(f"{name} does not exist: expected a run folder or a saved policy")
+        raise ConfigError(f"{name} does not exist", "a run folder or a saved policy")
     record = Record.read(path) if (path / "run.json").exists() else None
     if record is not None:
         refuse_lists(path, record, "judge")
@@ -371,32 +371,32 @@ def _source(name: str, short: str) -> _Source:
 
 def _check(options: Judge, sources: list[_Source]) -> None:
     if not sources:
-        raise ConfigError("there is no policy to judge. fix: name a run folder or a saved policy")
+        raise ConfigError("there is no policy to judge", fix="name a run folder or a saved policy")
     if len({source.path.resolve() for source in sources}) < len(sources):
-        raise ConfigError("a policy appears twice. fix: name each run folder or saved policy once")
+        raise ConfigError("a policy appears twice", fix="name each run folder or saved policy once")
     declared = declared_value(options.propensity, options.randomised)
     if declared is not None and options.propensities is not None:
-        raise ConfigError("--propensities and a declaration are both set. fix: set only one of them")
+        raise ConfigError("--propensities and a declaration are both set", fix="set only one of them")
     if declared is not None and not is_declaration(declared):
         raise ConfigError(
-            f"--propensity {options.propensity}: a column of the judged log is named in its mapping. fix: name it "
-            "there, or declare how decisions were drawn, such as --propensity 0.5"
+            f"--propensity {options.propensity}: a column of the judged log is named in its mapping",
+            fix="name it there, or declare how decisions were drawn, such as --propensity 0.5",
         )
     if options.columns is not None and not options.data:
-        raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
+        raise ConfigError("--columns is set without --data: it describes a table", fix="name the table with --data")
     saved = [source.path for source in sources if source.record is None]
     if saved and (options.member is not None or options.all_members):
-        raise ConfigError(f"{saved[0]} is a saved policy, which has no members. fix: drop --member and --all-members")
+        raise ConfigError(f"{saved[0]} is a saved policy, which has no members", fix="drop --member and --all-members")
     if saved and not options.data:
-        raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes. fix: name a log with --data")
+        raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes", fix="name a log with --data")
     if saved and options.sink:
-        raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs. fix: name its run folder, or drop --sink")
+        raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs", fix="name its run folder, or drop --sink")
     if not 0.0 <= options.cvar_tolerance < float("inf"):
-        raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
+        raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}", "a finite return of at least 0")
     if options.cvar_tolerance and (options.gate is None or options.cvar is None):
-        raise ConfigError("--cvar-tolerance needs --gate and --cvar. fix: add them, or drop it")
+        raise ConfigError("--cvar-tolerance needs --gate and --cvar", fix="add them, or drop it")
     if options.member is not None and options.all_members:
-        raise ConfigError("--member and --all-members are both set. fix: set only one of them")
+        raise ConfigError("--member and --all-members are both set", fix="set only one of them")
 
 
 def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
@@ -410,8 +410,8 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
         parts[part[0].fingerprint()] = part
     if len(parts) > 1:
         raise ConfigError(
-            "these runs held out different episodes, but policies are judged at once on the same episodes. fix: name a "
-            "log that none of them learnt from with --data, or judge one run after another"
+            "these runs held out different episodes, but policies are judged at once on the same episodes",
+            fix="name a log that none of them learnt from with --data, or judge one run after another",
         )
     if parts or log is None:  # without a log every policy is one of a run, and its run held out a part
         return next(iter(parts.values()))

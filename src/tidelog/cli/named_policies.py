@@ -74,8 +74,8 @@ def open_simple_rule(path: str, word: str) -> Rule:
     folder = Path(path)
     if not (folder / "run.json").exists():
         raise ConfigError(
-            f"--rule {word}: {folder} is not a run folder, and simple rules are of a run. fix: name the run folder, or "
-            "the JSON file of a rule without --rule"
+            f"--rule {word}: {folder} is not a run folder, and simple rules are of a run",
+            fix="name the run folder, or the JSON file of a rule without --rule",
         )
     return rule_of_run(folder, word)
 
@@ -90,14 +90,14 @@ def open_rule(path: str, rule: str) -> RuleLists:
     folder = Path(path)
     if not (folder / "run.json").exists():
         raise ConfigError(
-            f"--rule {rule}: {folder} is not a run folder, and a rule counts the events of a run's log. fix: name the "
-            "run folder"
+            f"--rule {rule}: {folder} is not a run folder, and a rule counts the events of a run's log",
+            fix="name the run folder",
         )
     origin = Record.read(folder).data.origin
     log = None if origin is None else reopen_any(origin)
     if not isinstance(log, Interactions):
         why = "was in memory only" if origin is None else "is no interactions"
-        raise ConfigError(f"--rule {rule}: the log of {folder} {why}. fix: name a run that learnt from interactions")
+        raise ConfigError(f"--rule {rule}: the log of {folder} {why}", fix="name a run that learnt from interactions")
     return RuleLists(log, rule)
 
 
@@ -109,7 +109,7 @@ def _of_run(path: str, member: int | None) -> Policy | None:
 
         return policy_of_run(folder, member)
     if not folder.exists():
-        raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
+        raise ConfigError(f"{folder} does not exist", "a run folder or a saved policy")
     if member is not None:
-        raise ConfigError(f"{folder} is a saved policy, which has no members. fix: drop --member")
+        raise ConfigError(f"{folder} is a saved policy, which has no members", fix="drop --member")
     return None

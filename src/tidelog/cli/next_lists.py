@@ -87,8 +87,11 @@ def refuse_lists(folder: Path, record: Record, command: str) -> None:
     if isinstance(record.spec.action, Catalogue):
         quoted = shlex.quote(str(folder))
         raise ConfigError(
-            f"{folder} ranks items of a catalogue, `tidelog {command}` needs a policy that chooses one action. fix: "
-            f"`tidelog report {quoted}` compares its lists with baselines; `tidelog recommend {quoted}` writes lists"
+            f"{folder} ranks items of a catalogue, `tidelog {command}` needs a policy that chooses one action",
+            fix=(
+                f"`tidelog report {quoted}` compares its lists with baselines; `tidelog recommend {quoted}` "
+                "writes lists"
+            ),
         )
 
 

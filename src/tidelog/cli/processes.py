@@ -37,12 +37,14 @@ def connect(options: Any) -> Processes:
         return connected()
     if options.coordinator != AUTO and None in named:
         raise ConfigError(
-            f"--coordinator {options.coordinator}, --processes {options.processes}, --rank {options.rank}: expected "
-            "all three, or --coordinator auto. fix: start each process with the address of rank 0, their number and "
-            "its rank"
+            f"--coordinator {options.coordinator}, --processes {options.processes}, --rank {options.rank}",
+            "all three, or --coordinator auto",
+            "start each process with the address of rank 0, their number and its rank",
         )
     if getattr(options, "out", "") is None:
-        raise ConfigError("several processes write one run folder, which all must know. fix: name it with --out FOLDER")
+        raise ConfigError(
+            "several processes write one run folder, which all must know", fix="name it with --out FOLDER"
+        )
     if options.coordinator == AUTO:
         named = (None, None, None)
     group = connect_processes(*named, seconds=options.connect_seconds)

@@ -116,8 +116,8 @@ def _fill_columns(options: Recommend, source: str | list[str]) -> Recommend:
     missing = [f"--{role}" for role in ("user", "item") if (columns | left_out)[role] is None]
     if missing:
         raise ConfigError(
-            f"{options.policy} does not say which columns are users and items. fix: add {' and '.join(missing)}, the "
-            "names of these columns"
+            f"{options.policy} does not say which columns are users and items",
+            fix=f"add {' and '.join(missing)}, the names of these columns",
         )
     if left_out:
         print_details("columns of the run's log: " + ", ".join(f"--{role} {name}" for role, name in left_out.items()))
@@ -171,7 +171,7 @@ def _opened(options: Recommend) -> Recommends:
     """Return the policy; SpecError for one that does not rank items."""
     if options.rule is not None:
         if options.new_items is not None or options.member is not None:
-            raise ConfigError("--rule counts the log, without a policy. fix: drop --new-items and --member")
+            raise ConfigError("--rule counts the log, without a policy", fix="drop --new-items and --member")
         return cast("Recommends", open_rule(options.policy, options.rule))
     if options.new_items is not None:
         described = new_items(open_policy(options.policy, options.member), options.new_items, str(options.item))
@@ -209,7 +209,7 @@ def _now(policy: Recommends, text: str | None) -> Any:
     try:
         return float(text)
     except ValueError:
-        raise ConfigError(f"--now {text}: expected a number, as the log's times. fix: --now 1700000000") from None
+        raise ConfigError(f"--now {text}", "a number, as the log's times", "--now 1700000000") from None
 
 
 def _candidates(options: Recommend) -> list[str] | None:
@@ -217,7 +217,7 @@ def _candidates(options: Recommend) -> list[str] | None:
     if options.available is None:
         return _lines(options.candidates)
     if options.candidates is None:
-        raise ConfigError("--available has no table. fix: add --candidates TABLE, or drop --available")
+        raise ConfigError("--available has no table", fix="add --candidates TABLE, or drop --available")
     return available_items(Path(options.candidates), str(options.item), options.available)
 
 

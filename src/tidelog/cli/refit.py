@@ -61,8 +61,8 @@ def run(words: list[str]) -> int:
     if options.data:
         if record.data.origin is None:
             raise ConfigError(
-                "--data: the run's log was created in memory, so that its columns are unknown. fix: use "
-                "tl.refit(run, out, log=log) in Python"
+                "--data: the run's log was created in memory, so that its columns are unknown",
+                fix="use tl.refit(run, out, log=log) in Python",
             )
         log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
     sinks = [open_sink(word, folder) for word in options.sink]

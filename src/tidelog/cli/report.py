@@ -58,10 +58,10 @@ def run(words: list[str]) -> int:
 def _report(options: Report) -> dict[str, Any]:
     """Write the page, and return its path and size."""
     if options.columns is not None and not options.data:
-        raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
+        raise ConfigError("--columns is set without --data: it describes a table", fix="name the table with --data")
     if any((Path(run) / PLAN).is_file() for run in options.runs):
         if len(options.runs) > 1 or options.data or options.rule is not None:
-            raise ConfigError("a sweep has a page of its own. fix: name its folder alone, without --data and --rule")
+            raise ConfigError("a sweep has a page of its own", fix="name its folder alone, without --data and --rule")
         path = write_page(Sweep(options.runs[0]), options.out)
     else:
         path = _page_of_runs(options)

@@ -56,7 +56,7 @@ def run(words: list[str]) -> int:
         return _resume_sweep(options)
     of_sweeps = options.workers is not None or options.on != "here" or options.insecure
     if of_sweeps and (Path(options.run) / RUN).is_file():
-        raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run. fix: drop them")
+        raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run", fix="drop them")
     group = connect(options)
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [open_sink(word, Path(options.run)) for word in options.sink if group.rank == 0]
@@ -84,7 +84,7 @@ def run(words: list[str]) -> int:
 
 def _resume_sweep(options: Resume) -> int:
     if options.env or options.checkpoint is not None or options.sink:
-        raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep. fix: drop them")
+        raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep", fix="drop them")
     folder = Path(options.run)
     plan = Plan.read(folder)
     pool = pool_of(options.on, plan.cpus, options.workers, options.insecure)
@@ -97,8 +97,8 @@ def _import_environments(record: Record, options: Resume) -> None:
         if name not in record.environments():
             named = ", ".join(record.environments()) or "none"
             raise ConfigError(
-                f"--env {name} is not an environment of {options.run} (it has: {named}). fix: "
-                f"`{record.resume_command(Path(options.run))}`"
+                f"--env {name} is not an environment of {options.run} (it has: {named})",
+                fix=f"`{record.resume_command(Path(options.run))}`",
             )
         module = module_of(name)
         if module is not None:

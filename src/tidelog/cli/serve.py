@@ -71,13 +71,13 @@ def run(words: list[str]) -> int:
         or not 0 < options.seconds < 1e6
     ):
         raise ConfigError(
-            "a limit is out of range: expected --rows, --body, --k, --scores, --connections above 0, --seconds "
-            "between 0 and 1,000,000"
+            "a limit is out of range",
+            "--rows, --body, --k, --scores, --connections above 0, --seconds between 0 and 1,000,000",
         )
     app = _app()
     source = local(options.policy)
     if not Path(source).exists():
-        raise ConfigError(f"{source} does not exist: expected a policy written by `tidelog export`")
+        raise ConfigError(f"{source} does not exist", "a policy written by `tidelog export`")
     policy: Any
     if options.rule is None:
         policy = load(source)
@@ -126,7 +126,7 @@ def _hosts(options: Serve) -> set[str] | None:
     """The names of the server, or None for any."""
     for name in options.allow_host:
         if "*" in name.removeprefix("*."):
-            raise ConfigError(f"--allow-host {name}: a * stands for the first part of a name. fix: use *.example.org")
+            raise ConfigError(f"--allow-host {name}: a * stands for the first part of a name", fix="use *.example.org")
     if options.host not in {"localhost", "127.0.0.1", "::1"} and not options.allow_host:
         return None
     own = {"localhost", "127.0.0.1", "[::1]"}
@@ -137,7 +137,7 @@ def _app() -> Any:
     try:
         from tidelog.serving import app
     except ModuleNotFoundError as error:
-        raise ExportError(f"serving needs an extra ({error}). fix: {install('serve')}") from error
+        raise ExportError(f"serving needs an extra ({error})", fix=install("serve")) from error
     return app
 
 

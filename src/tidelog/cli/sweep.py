@@ -116,13 +116,13 @@ def run(words: list[str]) -> int:
     for cls, _ in known:
         check_source(cls, False)
         if ranks(cls):
-            raise ConfigError(f"{cls.__name__} learns from interactions. fix: use tl.sweep in Python")
+            raise ConfigError(f"{cls.__name__} learns from interactions", fix="use tl.sweep in Python")
     flags = flags_of(known[0][0] if len(known) == 1 else None)
     arguments = [*words[:1], *read_config(peek(words, "--config"), flags, words), *words[1:]]
     defaults = known[0][1] if len(known) == 1 else {}
     options = parse(flags, arguments, "sweep", defaults)
     if options.preset not in (AUTO, NONE):
-        raise ConfigError(f"--preset {options.preset}: expected auto or none")
+        raise ConfigError(f"--preset {options.preset}", "auto or none")
     shares, halving = _numbers(options.data_share, "--data-share", float), None
     if options.halving is not None:
         halving = tuple(_numbers(options.halving, "--halving", int))
@@ -218,11 +218,11 @@ def _algorithms(cls: type[Any], settings: dict[str, Any], options: Any, alone: b
         if name not in fields:
             raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, fields)}")
         if name in axes and name in ranges:
-            raise ConfigError(f"'{name}' is in --grid and in --draw: expected it in one of them")
+            raise ConfigError(f"'{name}' is in --grid and in --draw", "it in one of them")
     if ranges and options.trials is None:
-        raise ConfigError("--draw needs the number of draws. fix: add --trials 20")
+        raise ConfigError("--draw needs the number of draws", fix="add --trials 20")
     if options.trials is not None and not ranges:
-        raise ConfigError("--trials is the number of draws, and there is no --draw. fix: drop --trials, or add --draw")
+        raise ConfigError("--trials is the number of draws, and there is no --draw", fix="drop --trials, or add --draw")
     values = {name: [_value(fields[name], one) for one in text.split(",")] for name, text in axes.items()}
     points = grid(cls(**own), **values)
     if not ranges:
@@ -238,9 +238,9 @@ def _axes(words: tuple[tuple[str, ...], ...], flag: str) -> dict[str, str]:
         name, _, values = word.partition("=")
         name = name.replace("-", "_")
         if not name or not values:
-            raise ConfigError(f"{flag} {word}: expected NAME=VALUES, such as temperature=1,3,10")
+            raise ConfigError(f"{flag} {word}", "NAME=VALUES, such as temperature=1,3,10")
         if name in axes:
-            raise ConfigError(f"{flag}: '{name}' appears twice. fix: write all its values after one {name}=")
+            raise ConfigError(f"{flag}: '{name}' appears twice", fix=f"write all its values after one {name}=")
         axes[name] = values
     return axes
 
@@ -272,7 +272,7 @@ def _value(field: dataclasses.Field[Any], text: str) -> Any:
             return tuple(get_args(kind)[0](one) for one in text.split("x"))
         return kind(text)
     except (ValueError, KeyError):
-        raise ConfigError(f"{field.name} = {text}: expected {expected}") from None
+        raise ConfigError(f"{field.name} = {text}", expected) from None
 
 
 def _numbers(text: str, flag: str, kind: type[Any]) -> list[Any]:
@@ -280,4 +280,4 @@ def _numbers(text: str, flag: str, kind: type[Any]) -> list[Any]:
         return [kind(one.replace("_", "")) for one in text.split(",")]
     except ValueError:
         expected = "FACTOR,STEPS, such as 3,10000" if kind is int else "shares, such as 0.1,0.3,1"
-        raise ConfigError(f"{flag} {text}: expected {expected}") from None
+        raise ConfigError(f"{flag} {text}", expected) from None

@@ -151,7 +151,7 @@ def run(words: list[str]) -> int:
         if not words or words[0] in ("-h", "--help"):
             print(_help())  # noqa: T201
             return 0 if words else 2
-        raise ConfigError(f"the name of the algorithm is missing. fix: {usage}")
+        raise ConfigError("the name of the algorithm is missing", fix=usage)
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online, flags = learns_online(cls), flags_of(cls)
@@ -200,7 +200,7 @@ def _suited(
         algorithm_of(cls, suited)
     except ConfigError as error:
         algorithm_of(cls, options)
-        suited, why = options, str(error).partition(". fix: ")[0]
+        suited, why = options, error.problem
         said = f"note: the paper's settings are used: the flags do not fit the {next(iter(reasons))} ({why})"
     if not options.quiet:
         with json_only(options.json):
@@ -239,9 +239,11 @@ def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> No
     flags = {word.split("=")[0] for word in words}
     if online and "--data" in flags and "--env" not in flags:
         raise ConfigError(
-            f"{name} learns in an environment (--env NAME), not from a log (--data). fix: learn from the log with "
-            "another algorithm, such as `tidelog train iql --data LOG`; then, in an environment, start from it, as in "
-            f"`tidelog train {name} --env NAME --start runs/iql`"
+            f"{name} learns in an environment (--env NAME), not from a log (--data)",
+            fix=(
+                "learn from the log with another algorithm, such as `tidelog train iql --data LOG`; then, in "
+                f"an environment, start from it, as in `tidelog train {name} --env NAME --start runs/iql`"
+            ),
         )
     if not online and "--env" in flags and "--data" not in flags:
         fix = (
@@ -250,7 +252,7 @@ def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> No
             else "collect a log, as in `tidelog collect --env NAME --episodes 100 --out LOG`, and learn from it with "
             f"`tidelog train {name} --data LOG`"
         )
-        raise ConfigError(f"{name} learns from a log (--data LOG), not in an environment (--env). fix: {fix}")
+        raise ConfigError(f"{name} learns from a log (--data LOG), not in an environment (--env)", fix=fix)
 
 
 def _usage() -> tuple[str, str]:
@@ -321,7 +323,7 @@ def log_of(options: Any) -> Log | Interactions:
         declared = declared_value(options.propensity, options.randomised)
         return read_any(source, with_declared(options.columns, declared), memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
-        raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
+        raise ConfigError("interactions use --user, --item and --time", fix="drop --columns and --memory-map")
     return read_from_flags(source, options.interactions)
 
 
@@ -330,5 +332,5 @@ def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
         return {}
     presets = getattr(cls, "presets", {})
     if not presets:
-        raise ConfigError(f"{cls.__name__} has no presets. fix: drop --preset")
+        raise ConfigError(f"{cls.__name__} has no presets", fix="drop --preset")
     return chosen_preset(cls.__name__, presets, name)

@@ -33,7 +33,7 @@ def run(words: list[str]) -> int:
     """Check a policy, and print what was checked."""
     options = parse(Verify, words, "verify")
     if options.run is not None and not options.chain:
-        raise ConfigError("--run is set without --chain. fix: add --chain, or drop --run")
+        raise ConfigError("--run is set without --chain", fix="add --chain, or drop --run")
     return present(options, lambda: _check(options))
 
 
@@ -77,14 +77,14 @@ def _check_chain(options: Verify, saved: Saved) -> dict[str, str]:
 
     provenance = saved.manifest.get("provenance")
     if provenance is None:
-        raise CheckpointError(f"{saved.path} carries no provenance. fix: export it from its run again")
+        raise CheckpointError(f"{saved.path} carries no provenance", fix="export it from its run again")
     folder = None if options.run is None else Path(options.run)
     links = broken_links(provenance, load_learnt_policy(saved.path), folder)
     print_details(*(f"{name}: {sentence}" for name, sentence, _ in links))
     broken = [name for name, _, holds in links if not holds]
     if broken:
         raise CheckpointError(
-            f"{saved.path}: the chain is broken at {', '.join(broken)}. fix: export the policy again from a run that "
-            "you trust"
+            f"{saved.path}: the chain is broken at {', '.join(broken)}",
+            fix="export the policy again from a run that you trust",
         )
     return {name: sentence for name, sentence, _ in links}

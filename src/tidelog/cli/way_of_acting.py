@@ -12,7 +12,7 @@ from tidelog.runtime.way_of_acting import DOES, Acting, Acts, P, in_way, verdict
 def chosen_way(sample: bool, mode: bool) -> Acting | None:
     """The way of acting of the flags --sample and --mode; None, the policy's declared way, without either."""
     if sample and mode:
-        raise ConfigError("--sample and --mode: expected one of them. fix: drop one")
+        raise ConfigError("--sample and --mode", "one of them", "drop one")
     return "sample" if sample else "mode" if mode else None
 
 

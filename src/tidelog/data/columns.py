@@ -44,6 +44,10 @@ _LARGEST_FILE = 1 << 26  # bytes of a mapping
 _LARGEST_CODE = 2**31 - 1
 
 
+class UnknownKeyError(ConfigError):
+    """A mapping holds a key that no mapping has."""
+
+
 class TextForm(NamedTuple):
     """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it.
 
@@ -152,7 +156,7 @@ class Columns:
     def __post_init__(self) -> None:
         for name in ("observation", "action"):
             if getattr(self, name) is None:
-                raise ConfigError(f"{name} is not set. fix: name a column of the log")
+                raise ConfigError(f"{name} is not set", fix="name a column of the log")
         for field in fields(self):
             value = frozen(getattr(self, field.name))
             if field.name != "propensity" or declaration_of(value) is None:
@@ -169,11 +173,11 @@ class Columns:
         _refuse_unused("vocabularies", self.vocabulary_of, [*observed, *names(self.action)])
         for name, words in self.vocabulary_of.items():
             if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
-                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}: expected different texts, at least one")
+                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}", "different texts, at least one")
         _refuse_unused("image", names(self.image), observed)
         for name in names(self.image):
             if name in LEAVES:
-                raise ConfigError(f"image column '{name}': this name is reserved for a leaf. fix: rename the column")
+                raise ConfigError(f"image column '{name}': this name is reserved for a leaf", fix="rename the column")
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
@@ -182,16 +186,17 @@ class Columns:
         self._check_rewards()
         if self.reward_unit is not None and self.reward is None:
             raise ConfigError(
-                f"reward_unit = {self.reward_unit!r} is set without reward. fix: name the column of rewards, or leave "
-                "the unit out"
+                f"reward_unit = {self.reward_unit!r} is set without reward",
+                fix="name the column of rewards, or leave the unit out",
             )
         if self.next_action_mask is not None and self.action_mask is None:
-            raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
+            raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
         following = names(self.next_observation)
         if following and len(following) != len(observed):
             raise ConfigError(
-                f"next_observation names {len(following)} columns, observation {len(observed)}: "
-                "expected equally many. fix: name the next column of each observation column, in the same order"
+                f"next_observation names {len(following)} columns, observation {len(observed)}",
+                "equally many",
+                "name the next column of each observation column, in the same order",
             )
 
     def _check_other(self, observed: list[str]) -> None:
@@ -199,14 +204,15 @@ class Columns:
         named = self.other if isinstance(self.other, tuple) else (("", self.other),)
         if not all(isinstance(pair, tuple) and len(pair) == 2 and _is_count(pair[1]) for pair in named):
             raise ConfigError(
-                f"other = {self.other!r}: expected a whole number of rows, or columns mapped to numbers of rows. fix: "
-                'write other = 10, or other = { "ward" = 10 }'
+                f"other = {self.other!r}",
+                "a whole number of rows, or columns mapped to numbers of rows",
+                'write other = 10, or other = { "ward" = 10 }',
             )
         if isinstance(self.other, tuple):
             _refuse_unused("other", [str(name) for name, _ in named], observed)
             both = [name for name, _ in named if name in dict(self.vocabularies)]
             if both:
-                raise ConfigError(f"other and vocabularies both name '{both[0]}'. fix: name it in one of them")
+                raise ConfigError(f"other and vocabularies both name '{both[0]}'", fix="name it in one of them")
 
     def rows_of_a_label(self, name: str) -> int:
         """The number of rows below which a label of a column becomes `other`; 0 for none."""
@@ -231,31 +237,31 @@ class Columns:
 
     def _check_reading(self) -> None:
         if not isinstance(self.header, bool):
-            raise ConfigError(f"header = {self.header!r}: expected true or false")
+            raise ConfigError(f"header = {self.header!r}", "true or false")
         one = self.separator
         if one is not None and not (isinstance(one, str) and len(one) == 1 and one.isascii() and one not in '"\r\n'):
-            raise ConfigError(f'separator = {one!r}: expected one character, such as ";". fix: write it as in the file')
+            raise ConfigError(f"separator = {one!r}", 'one character, such as ";"', "write it as in the file")
         _one_of("decimal", self.decimal, (".", ","))
         if self.explode is not None and not (isinstance(self.explode, str) and self.explode):
-            raise ConfigError(f"explode = {self.explode!r}: expected the name of one key of the JSON lines")
+            raise ConfigError(f"explode = {self.explode!r}", "the name of one key of the JSON lines")
         if isinstance(self.na_values, str):
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
-            raise ConfigError(f'na_values = {self.na_values!r}: expected texts. fix: write them as in ["?", "-999"]')
+            raise ConfigError(f"na_values = {self.na_values!r}", "texts", 'write them as in ["?", "-999"]')
         if self.episode_gap is not None:
             if not _is_number(self.episode_gap) or self.episode_gap <= 0:
-                raise ConfigError(f"episode_gap = {self.episode_gap!r}: expected a number above 0")
+                raise ConfigError(f"episode_gap = {self.episode_gap!r}", "a number above 0")
             if self.episode is None or self.time is None:
-                raise ConfigError("episode_gap is set without episode and time. fix: name both columns, or drop it")
+                raise ConfigError("episode_gap is set without episode and time", fix="name both columns, or drop it")
         if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
-            raise ConfigError(f'date_format = {self.date_format!r}: expected a format such as "%d.%m.%Y %H:%M"')
+            raise ConfigError(f"date_format = {self.date_format!r}", 'a format such as "%d.%m.%Y %H:%M"')
 
     def _check_rewards(self) -> None:
         """ConfigError for values, weights or limits of rewards that are no finite numbers, or that fit no column."""
         for field in ("reward_values", "reward_weights", "reward_clip"):
             value = getattr(self, field)
             if value not in (None, ()) and self.reward is None:
-                raise ConfigError(f"{field} is set without reward. fix: name the column of rewards, or drop {field}")
+                raise ConfigError(f"{field} is set without reward", fix=f"name the column of rewards, or drop {field}")
         if isinstance(self.reward_values, tuple) and all(isinstance(one, tuple) for one in self.reward_values):
             numbers = [one[1] for one in self.reward_values if len(one) == 2]
         else:
@@ -264,14 +270,14 @@ class Columns:
         limits = (0.0, 0.0) if self.reward_clip is None else self.reward_clip
         for field, several in (("reward_values", numbers), ("reward_weights", weights), ("reward_clip", limits)):
             if not isinstance(several, Sequence) or not all(_is_number(one) for one in several):
-                raise ConfigError(f"{field} = {getattr(self, field)!r}: expected finite numbers")
+                raise ConfigError(f"{field} = {getattr(self, field)!r}", "finite numbers")
         if self.reward_weights is not None and len(weights) != len(names(self.reward)):
             raise ConfigError(
-                f"reward_weights has {len(weights)} numbers, reward {len(names(self.reward))} columns: expected one "
-                "weight for each column"
+                f"reward_weights has {len(weights)} numbers, reward {len(names(self.reward))} columns",
+                "one weight for each column",
             )
         if len(limits) != 2 or not limits[0] <= limits[1]:
-            raise ConfigError(f"reward_clip = {self.reward_clip!r}: expected (low, high) with low <= high")
+            raise ConfigError(f"reward_clip = {self.reward_clip!r}", "(low, high) with low <= high")
 
     @property
     def rules(self) -> dict[str, str]:
@@ -307,12 +313,12 @@ class Columns:
             data = parse_json(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(
-                f"there is no mapping {path}. fix: `tidelog data inspect --data LOG --write {path}` proposes one"
+                f"there is no mapping {path}", fix=f"`tidelog data inspect --data LOG --write {path}` proposes one"
             ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
         if not isinstance(data, dict):
-            raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
+            raise ConfigError(f"{path} holds a {type(data).__name__}", "keys and values")
         return cls.from_mapping(data, str(path))
 
     @classmethod
@@ -321,7 +327,7 @@ class Columns:
         _refuse_unknown(data, [field.name for field in fields(cls)], source)
         missing = [key for key in ("observation", "action") if key not in data]
         if missing:
-            raise ConfigError(f"{source}: {' and '.join(missing)} is not set. fix: name a column of the log")
+            raise ConfigError(f"{source}: {' and '.join(missing)} is not set", fix="name a column of the log")
         return cls(**{"reward": None, **data})
 
     def used(self) -> dict[str, list[str]]:
@@ -356,29 +362,29 @@ def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None,
     """Check the declared `actions` and `bounds`; return the sizes, and (low, high) of equal length."""
     if actions is not None and bounds is not None:
         raise ConfigError(
-            "actions and bounds are both set: actions counts discrete choices, bounds limit continuous actions. "
-            "fix: set only one of them"
+            "actions and bounds are both set: actions counts discrete choices, bounds limit continuous actions",
+            fix="set only one of them",
         )
     sizes = None
     if actions is not None:
         listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
         if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
-            raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
+            raise ConfigError(f"actions = {actions!r}", "a whole number of at least 1, or a list of them")
         sizes = tuple(listed)
         if max(sizes) > _LARGEST_CODE:
-            raise ConfigError(f"actions = {actions!r}: expected at most {_LARGEST_CODE:,}. fix: count the actions")
+            raise ConfigError(f"actions = {actions!r}", f"at most {_LARGEST_CODE:,}", "count the actions")
     if bounds is None:
         return sizes, None
     try:
         plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # arrays, as in a Box
         low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"bounds = {bounds!r}: expected (low, high), each a number or one per dimension") from error
+        raise ConfigError(f"bounds = {bounds!r}", "(low, high), each a number or one per dimension") from error
     size = max(len(low), len(high))
     low, high = (end * size if len(end) == 1 else end for end in (low, high))
     ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
     if len(low) != len(high) or not ordered:
-        raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
+        raise ConfigError(f"bounds = {bounds!r}", "finite 32-bit low <= high, of equal length")
     return sizes, (low, high)
 
 
@@ -387,7 +393,7 @@ def declared_atoms(atoms: Any) -> tuple[float, ...]:
     plain = atoms.tolist() if hasattr(atoms, "tolist") else atoms
     listed = (plain,) if _is_number(plain) else tuple(plain) if isinstance(plain, Sequence) else (None,)
     if isinstance(plain, str) or not all(_is_number(one) for one in listed):
-        raise ConfigError(f"atoms = {atoms!r}: expected finite numbers. fix: write them as in [0.0]")
+        raise ConfigError(f"atoms = {atoms!r}", "finite numbers", "write them as in [0.0]")
     return tuple(sorted({float(one) for one in listed if one is not None}))
 
 
@@ -397,8 +403,9 @@ def declared_unit(unit: Any) -> str | None:
         return None
     if not isinstance(unit, str) or not unit.strip() or len(unit) > _LONGEST_UNIT or not unit.isprintable():
         raise ConfigError(
-            f"reward_unit = {unit!r}: expected a text of 1 to {_LONGEST_UNIT} characters on one line. fix: write a "
-            'short unit, such as "EUR", or leave it out'
+            f"reward_unit = {unit!r}",
+            f"a text of 1 to {_LONGEST_UNIT} characters on one line",
+            'write a short unit, such as "EUR", or leave it out',
         )
     return unit.strip()
 
@@ -407,7 +414,7 @@ def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -
     unknown = [str(key) for key in options if key not in known]
     if unknown:
         message = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
-        raise ConfigError(f"{source}: {message}")
+        raise UnknownKeyError(f"{source}: {message}")
 
 
 def frozen(value: Any) -> Any:
@@ -423,7 +430,7 @@ def _pairs(field: str, value: Any, kind: type) -> None:
         for pair in value
     )
     if not fits:
-        raise ConfigError(f"{field} = {value!r}: expected columns mapped to {'lists' if kind is tuple else 'rules'}")
+        raise ConfigError(f"{field} = {value!r}", f"columns mapped to {'lists' if kind is tuple else 'rules'}")
 
 
 def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None:
@@ -441,11 +448,11 @@ def _check_names(field: str, value: Any) -> None:
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
     if not (several or field in ("categorical", "image", "extra", "drop_rows_without") or isinstance(value, str)):
-        raise ConfigError(f"{field} = {value!r}: expected the name of one column")
+        raise ConfigError(f"{field} = {value!r}", "the name of one column")
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
-        raise ConfigError(f"{field} = {value!r}: expected a column or a list of columns")
+        raise ConfigError(f"{field} = {value!r}", "a column or a list of columns")
     if several and not listed:
-        raise ConfigError(f"{field} = {value!r}: expected at least one column")
+        raise ConfigError(f"{field} = {value!r}", "at least one column")
 
 
 def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:

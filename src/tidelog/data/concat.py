@@ -79,14 +79,14 @@ def concat(logs: Sequence[Log]) -> Log:
         400
     """
     if isinstance(logs, Log):
-        raise LogError("concat needs a list of logs. fix: write concat([log, other])")
+        raise LogError("concat needs a list of logs", fix="write concat([log, other])")
     logs = list(logs)
     if not logs:
-        raise LogError("there are no logs to join. fix: pass at least one log")
+        raise LogError("there are no logs to join", fix="pass at least one log")
     for place, log in enumerate(logs):
         if not isinstance(log, Log):
             kind = type(log).__name__
-            raise LogError(f"log {place} is of the type {kind}: expected a Log. fix: read the files together")
+            raise LogError(f"log {place} is of the type {kind}", "a Log", "read the files together")
     check_alike(logs)
     first = logs[0]
     if len(logs) == 1:
@@ -121,8 +121,9 @@ def check_alike(logs: Sequence[Log]) -> None:
         if difference is not None:
             name, one, other = difference
             raise LogError(
-                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source}): "
-                f"expected the same. fix: {_fix(name)}"
+                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source})",
+                "the same",
+                _fix(name),
             )
 
 

@@ -48,12 +48,13 @@ def declare(log: Log, value: Any) -> Log:
     """
     declaration, space = declaration_of(frozen(value)), log.spec.action
     if declaration is None:
-        raise ConfigError(f"propensities = {value!r}: expected a declaration. fix: write 'shares', or probabilities")
+        raise ConfigError(f"propensities = {value!r}", "a declaration", "write 'shares', or probabilities")
     if not isinstance(space, Discrete) or log.action_mask is not None:
         found = "a mask of actions" if isinstance(space, Discrete) else f"{type(space).__name__} actions"
         raise SpecError(
-            f"propensities = {value!r}: expected one discrete action without a mask, found {found}. fix: record the "
-            "probability of each decision"
+            f"propensities = {value!r}",
+            f"one discrete action without a mask, found {found}",
+            "record the probability of each decision",
         )
     try:
         chances, _ = probabilities_of(declaration, labels_of(space))
@@ -63,8 +64,8 @@ def declare(log: Log, value: Any) -> Log:
             unknown = [name for name in by if name not in columns]
             if unknown:
                 raise ConfigError(
-                    f"propensities = {value!r}: no column '{unknown[0]}' among observations and extra columns. fix: "
-                    f"{nearest(unknown[0], list(columns))}, or declare it in the mapping"
+                    f"propensities = {value!r}: no column '{unknown[0]}' among observations and extra columns",
+                    fix=f"{nearest(unknown[0], list(columns))}, or declare it in the mapping",
                 )
             stratum = strata_of([np.asarray(columns[name]) for name in by])
             check_strata(stratum, by)

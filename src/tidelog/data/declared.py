@@ -78,20 +78,22 @@ def declaration_of(value: Any) -> Declaration | None:
         return Declaration(every=float(value))
     pairs = tuple(value.items()) if isinstance(value, Mapping) else value
     if not isinstance(pairs, tuple) or not pairs or not all(isinstance(one, tuple) and len(one) == 2 for one in pairs):
-        raise ConfigError(f"propensity = {value!r}: expected {_FORMS}. fix: write one of these")
+        raise ConfigError(f"propensity = {value!r}", _FORMS, "write one of these")
     if len(pairs) == 1 and pairs[0][0] == SHARES_BY and not isinstance(pairs[0][1], int | float):
         by = (pairs[0][1],) if isinstance(pairs[0][1], str) else tuple(pairs[0][1])
         if not all(isinstance(name, str) for name in by):
             raise ConfigError(
-                f"propensity = {{ {SHARES_BY} = {list(by)!r} }}: expected names of columns. fix: write them as in "
-                f'{{ {SHARES_BY} = ["village"] }}'
+                f"propensity = {{ {SHARES_BY} = {list(by)!r} }}",
+                "names of columns",
+                f'write them as in {{ {SHARES_BY} = ["village"] }}',
             )
         return Declaration(by=by)
     for action, probability in pairs:
         if not _is_probability(probability):
             raise ConfigError(
-                f"propensity of action '{action}' = {probability!r}: expected a probability above 0 and at most 1. fix:"
-                " write the probability with which it was drawn"
+                f"propensity of action '{action}' = {probability!r}",
+                "a probability above 0 and at most 1",
+                "write the probability with which it was drawn",
             )
     return Declaration(each=tuple((str(action), float(one)) for action, one in pairs))
 

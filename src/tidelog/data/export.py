@@ -59,11 +59,11 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
     arrays = to_arrays(log)
     if "extra" in arrays:
         raise LogError(
-            f"an npz file does not support extra columns ({', '.join(log.extra)}). fix: save the log as a folder"
+            f"an npz file does not support extra columns ({', '.join(log.extra)})", fix="save the log as a folder"
         )
     if log.declared is not None:
         raise LogError(
-            "an npz file does not support declared propensities. fix: save the log as a folder, or write it to Parquet"
+            "an npz file does not support declared propensities", fix="save the log as a folder, or write it to Parquet"
         )
     flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
     for role in ("observation", "next_observation"):
@@ -85,7 +85,7 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
     if pictures:
         raise LogError(
-            f"a table does not support images ('{pictures[0]}'). fix: save the log as a folder, or write it to Minari"
+            f"a table does not support images ('{pictures[0]}')", fix="save the log as a folder, or write it to Minari"
         )
     path = _free(path, overwrite)
     mapping_path = _free(path.with_suffix(".toml"), overwrite)
@@ -289,7 +289,7 @@ def toml_text(value: Any) -> str:
 def _free(path: str | Path, overwrite: bool) -> Path:
     path = Path(path)
     if path.exists() and not overwrite:
-        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True (--overwrite) to replace it")
+        raise LogError(f"{path} exists", fix="choose another path, or overwrite=True (--overwrite) to replace it")
     if not path.parent.is_dir():
         raise LogError(f"{path} cannot be written: the folder {path.parent} does not exist")
     return path
@@ -305,20 +305,21 @@ def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None
     import minari
 
     if log.reward is None:
-        raise LogError("the log has no rewards: Minari needs them. fix: write the log to Parquet", log.report)
+        raise LogError("the log has no rewards: Minari needs them", fix="write the log to Parquet", report=log.report)
     last = log.starts[1:] - 1
     unknown = ~log.terminated[last] & (log.next_position[last] == log.position[last])
     if unknown.any():
         raise LogError(
-            f"no final observation is known of {count_of(int(unknown.sum()), 'truncated episode')}: Minari needs one "
-            "more observation than steps. fix: write the log to Parquet, or add next observations",
-            log.report,
+            f"no final observation is known of {count_of(int(unknown.sum()), 'truncated episode')}: "
+            "Minari needs one more observation than steps",
+            fix="write the log to Parquet, or add next observations",
+            report=log.report,
         )
     try:
         if dataset_id in minari.list_local_datasets():
             if not overwrite:
                 raise LogError(
-                    f"the Minari data set {dataset_id} exists. fix: choose another id, or overwrite=True (--overwrite)"
+                    f"the Minari data set {dataset_id} exists", fix="choose another id, or overwrite=True (--overwrite)"
                 )
             minari.delete_dataset(dataset_id)
         try:
@@ -436,8 +437,9 @@ def feature_table(spec: Spec, leaves: Mapping[str, Values]) -> pl.DataFrame:
     for name, leaf in spec.observation.items():
         if isinstance(leaf, Image):
             raise SpecError(
-                f"observation '{name}' is a picture, expected columns of a table. fix: pass an object with "
-                "probabilities(observation, mask), which is given the picture as an array"
+                f"observation '{name}' is a picture",
+                "columns of a table",
+                "pass an object with probabilities(observation, mask), which is given the picture as an array",
             )
         for label, values in _columns(name, leaf, np.asarray(leaves[name])):
             while label in columns:

@@ -362,10 +362,10 @@ def _check_roles(roles: Mapping[str, Any], known: Sequence[str]) -> None:
     columns = [(name, role) for role, names in named.items() if role in roles for name in names]
     for place, (name, role) in enumerate(columns):
         if name not in known:
-            raise ConfigError(f"--{role} {name}: there is no such column. fix: {nearest(name, known)}")
+            raise ConfigError(f"--{role} {name}: there is no such column", fix=nearest(name, known))
         twice = [other for before, other in columns[:place] if before == name]
         if twice:
-            raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}. fix: name each column once")
+            raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}", fix="name each column once")
 
 
 def _leave_out_leaks(table: Table, proposal: Proposal) -> None:

@@ -67,7 +67,7 @@ class Log(LogColumns):
         """Validate a raw log and build a log from it; LogError with the whole report if there is any error."""
         report = examine(raw)
         if not report.ok:
-            raise LogError(report.text(), report)
+            raise LogError(report.text(), report=report)
         return cls(**assemble(raw, report))
 
     @classmethod
@@ -281,7 +281,7 @@ def _labels(columns: tuple[Column, ...]) -> tuple[str, ...]:
 def _action_space(raw: RawLog) -> ActionSpace:
     action = raw.action
     if action is None:
-        raise LogError("the log has no action. fix: name the action column or array")
+        raise LogError("the log has no action", fix="name the action column or array")
     if action.kind == "discrete":
         return Discrete(action_count(raw), action.columns[0].vocabulary or ())
     values = _action(raw)
@@ -293,7 +293,7 @@ def _action_space(raw: RawLog) -> ActionSpace:
 
 def _action(raw: RawLog) -> Values:
     if raw.action is None:
-        raise LogError("the log has no action. fix: name the action column or array")
+        raise LogError("the log has no action", fix="name the action column or array")
     kind = np.float32 if raw.action.kind == "continuous" else np.int32
     values = _own(raw, raw.action.values, kind)
     return values[:, 0] if raw.action.kind == "discrete" else values

@@ -319,7 +319,7 @@ class LogColumns:
         if about.split is not None:
             return self.split(*about.split)[about.part]
         if max(about.episodes, default=0) >= len(self.episode_ids):
-            raise LogError(f"the origin of the log: episodes has {max(about.episodes)}. fix: restore the file")
+            raise LogError(f"the origin of the log: episodes has {max(about.episodes)}", fix="restore the file")
         return self.take_episodes(about.episodes)
 
     def split_ordinals(
@@ -329,9 +329,9 @@ class LogColumns:
         among = np.arange(len(self.episode_ids)) if among is None else np.sort(among)
         count = len(among)
         if count < 2:
-            raise LogError(f"the log has {count} episode: expected at least 2 for a split by episode", self.report)
+            raise LogError(f"the log has {count} episode", "at least 2 for a split by episode", report=self.report)
         if not 0.0 < fraction < 1.0:
-            raise LogError(f"fraction = {fraction}: expected a number between 0 and 1. fix: use 0.8", self.report)
+            raise LogError(f"fraction = {fraction}", "a number between 0 and 1", "use 0.8", report=self.report)
         size = min(max(round(fraction * count), 1), count - 1)
         if self.cluster is not None:
             chosen = self._split_clusters(np.unique(self.clusters[among], return_inverse=True)[1], size, seed)
@@ -348,9 +348,10 @@ class LogColumns:
         sizes = np.bincount(clusters)
         if len(sizes) < 2:
             raise LogError(
-                f"the log has 1 cluster ({len(clusters):,} episodes): expected at least 2 for a split by cluster. "
-                "fix: add episodes of other clusters, or drop the cluster column if the episodes are independent",
-                self.report,
+                f"the log has 1 cluster ({len(clusters):,} episodes)",
+                "at least 2 for a split by cluster",
+                "add episodes of other clusters, or drop the cluster column if the episodes are independent",
+                report=self.report,
             )
         shuffled = np.random.default_rng(seed).permutation(len(sizes))
         fitting = int(np.searchsorted(np.cumsum(sizes[shuffled]), size, side="right"))
@@ -380,7 +381,7 @@ class LogColumns:
         chosen = np.asarray(ordinals, np.int64)
         if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
             raise LogError(
-                f"episode ordinals are empty or out of range: expected 0 to {len(self.episode_ids) - 1}", self.report
+                "episode ordinals are empty or out of range", f"0 to {len(self.episode_ids) - 1}", report=self.report
             )
         first, after = self.starts[chosen], self.starts[chosen + 1]
         rows, lengths = ranges(first, after), after - first

@@ -163,7 +163,7 @@ def from_arrays(
 ) -> RawLog:
     """Parse the arrays; a misfit is a finding, not an exception."""
     if next_action_mask is not None and action_mask is None:
-        raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
+        raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
     arrays = _ArrayFindings(action)
     always = single.get("terminated") is True
     fields = single | {"terminated": None} if always else single

@@ -101,7 +101,7 @@ def _faulty_rows(table: Table, rows: Values, reasons: list[str], csv_safe: bool)
     marks |= {PROBLEMS: reasons}
     used = [name for name in marks if name in table.frame.columns]
     if used:
-        raise ConfigError(f"the source already has a column '{used[0]}'. fix: rename it")
+        raise ConfigError(f"the source already has a column '{used[0]}'", fix="rename it")
     faulty = table.frame[rows]
     nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
     faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
@@ -117,9 +117,9 @@ def csv_path(path: str | Path, overwrite: bool) -> Path:
     """The path of a CSV file that does not exist yet, or may be overwritten; ConfigError otherwise."""
     target = Path(path)
     if target.suffix.lower() != ".csv":
-        raise ConfigError(f"{target}: the name must end in .csv. fix: use a name such as rows.csv")
+        raise ConfigError(f"{target}: the name must end in .csv", fix="use a name such as rows.csv")
     if target.exists() and not overwrite:
-        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name")
+        raise ConfigError(f"{target} exists, nothing was written", fix="choose another name")
     return target
 
 

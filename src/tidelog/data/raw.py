@@ -538,7 +538,7 @@ def unreadable(
     """Build the LogError of a source that cannot be read; `rows` are the first of `count` faulty rows, from 1."""
     problem = Problem(CHECKS[name].level, name, None, tuple(rows), count, found, expected, fix, tuple(lines))
     report = Report(str(source), 0, (problem,))
-    return LogError(report.text(), report)
+    return LogError(report.text(), report=report)
 
 
 def conversion_note(found: str, expected: str, fix: str, column: str | None = None) -> tuple[str, Finding]:

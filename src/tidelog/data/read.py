@@ -12,7 +12,7 @@ import numpy as np
 
 from tidelog._files import MANIFEST
 from tidelog._text import count_of
-from tidelog.data.columns import Columns
+from tidelog.data.columns import Columns, UnknownKeyError
 from tidelog.data.export import save_npz, to_minari, to_parquet
 from tidelog.data.formats import raw_d4rl, raw_npz, raw_ogbench, raw_reagent, raw_robomimic
 from tidelog.data.log import Log
@@ -186,8 +186,8 @@ def rows_in_source(log: Log) -> tuple[Values, int] | None:
         part = part.part_again(one)
     if replace(part, extra=log.extra).fingerprint() != log.fingerprint():
         raise LogError(
-            f"{source_text(log.origin)} has changed since the log was read, which needs its order of rows. fix: read "
-            "the log again"
+            f"{source_text(log.origin)} has changed since the log was read, which needs its order of rows",
+            fix="read the log again",
         )
     return part.extra["row"], whole.steps + left_out
 
@@ -209,30 +209,37 @@ def read_any(
     if memory_map:
         if not isinstance(source, str | Path) or not (Path(source) / MANIFEST).exists():
             raise ConfigError(
-                f"{_shown(source)} is not a saved log: only saved logs can stay on disk. fix: save it with "
-                f"`tidelog data convert --data {_quoted(source)} --out NAME.tidelog`, and --columns FILE for a table"
+                f"{_shown(source)} is not a saved log: only saved logs can stay on disk",
+                fix=(
+                    f"save it with `tidelog data convert --data {_quoted(source)} --out NAME.tidelog`, and "
+                    "--columns FILE for a table"
+                ),
             )
         return open_log(source, memory_map=True)
     if is_table(source):
         if columns is None:
             raise ConfigError(
-                f"{_shown(source)} is a table without a mapping of its columns. fix: `tidelog data inspect --data "
-                f"{_quoted(source)}` proposes a mapping; write it to a file and pass --columns FILE"
+                f"{_shown(source)} is a table without a mapping of its columns",
+                fix=(
+                    f"`tidelog data inspect --data {_quoted(source)}` proposes a mapping; write it to a file and "
+                    "pass --columns FILE"
+                ),
             )
         return read_log(source, columns)
     if not isinstance(source, str | Path):
-        raise ConfigError(f"{source!r}: expected a path, or a list of paths. fix: name files")
+        raise ConfigError(f"{source!r}", "a path, or a list of paths", "name files")
     path = Path(source)
     if columns is not None:
-        raise ConfigError(f"{source} is not a table: only tables use a mapping. fix: drop the mapping")
+        raise ConfigError(f"{source} is not a table: only tables use a mapping", fix="drop the mapping")
     elif (path / MANIFEST).exists():
         log = open_log(path)
     elif ending_of(path, ARRAYS) is not None:
         log = read_file(path)
     elif path.exists() and not path.is_dir():
         raise LogError(
-            f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}. fix: give a table of text the ending "
-            ".csv, or set `separator` in a mapping"
+            f"{source} has the unknown ending '{path.suffix}'",
+            ADVICE,
+            "give a table of text the ending .csv, or set `separator` in a mapping",
         )
     else:
         log = read_minari(str(source))
@@ -270,14 +277,13 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
     try:
         raw = _raw_file(source) if columns is None else _raw(source, Columns.of(columns))
     except ConfigError as error:
-        unknown = "unknown key" in str(error)
-        name = "unknown mapping key" if unknown else "bad mapping"
+        name = "unknown mapping key" if isinstance(error, UnknownKeyError) else "bad mapping"
         return refusal(
             _shown(source) if columns is None else str(columns),
             name,
-            str(error),
-            "a mapping from the log's columns",
-            "correct the mapping",
+            error.found,
+            error.expected or "a mapping from the log's columns",
+            error.fix or "correct the mapping",
         )
     except LogError as error:
         report: Report = error.report
@@ -316,13 +322,13 @@ def convert(
     kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
     if kind not in TARGETS:
         raise ConfigError(
-            f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}. fix: name one output, such as "
-            f"{Path(target).name or 'log'}.parquet"
+            f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}",
+            fix=f"name one output, such as {Path(target).name or 'log'}.parquet",
         )
     if shards is None:
         return TARGETS[kind](read_any(source, columns), str(target), overwrite)
     if kind != SHARDED_TARGET:
-        raise ConfigError(f"target '{target}' has no shards. fix: name a {SHARDED_TARGET} folder, or drop shards")
+        raise ConfigError(f"target '{target}' has no shards", fix=f"name a {SHARDED_TARGET} folder, or drop shards")
     read_any(source, columns).save(target, overwrite, shards)
     return f"{target} with {count_of(shards, 'shard')}"
 

@@ -107,7 +107,7 @@ def by_return_range(rewards: LoggedRewards) -> RewardScale:
     returns = rewards.returns
     if rewards.reward.ndim > 1 or returns.max() <= returns.min():
         raise ConfigError(
-            "by_return_range needs one reward and different episode returns. fix: use unscaled or minus_one"
+            "by_return_range needs one reward and different episode returns", fix="use unscaled or minus_one"
         )
     return RewardScale(1000.0 / float(returns.max() - returns.min()))
 
@@ -250,13 +250,13 @@ class Scaler:
             usable = np.isfinite(mean[name]).all() and np.isfinite(std[name]).all() and (std[name] > 0).all()
             if len(mean[name]) != len(std[name]) or not usable:
                 raise CheckpointError(
-                    f"the scaler of '{name}' is invalid: expected finite numbers, std above 0. fix: write it again"
+                    f"the scaler of '{name}' is invalid", "finite numbers, std above 0", "write it again"
                 )
         shift = tuple(file.reward_shift) if isinstance(file.reward_shift, list) else file.reward_shift
         finite = bool(np.isfinite(file.reward_scale) and np.isfinite(shift).all())
         if not finite or file.reward_scale <= 0 or (file.reward_steps is not None and file.reward_steps < 0):
             raise CheckpointError(
-                "the scaler of rewards is invalid: expected finite numbers, a scale above 0. fix: write it again"
+                "the scaler of rewards is invalid", "finite numbers, a scale above 0", "write it again"
             )
         whole = {name: leaf.whole for name, leaf in file.observation.items()}
         return cls(mean, std, file.reward_scale, shift, file.reward_steps, file.starts_at_mean, whole)

@@ -393,7 +393,7 @@ def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, for
             ]
     if problems:
         whole = Report(source, 0, tuple(problems))
-        raise LogError(whole.text(), whole)
+        raise LogError(whole.text(), report=whole)
     return tables
 
 

@@ -323,13 +323,13 @@ class Sketch:
             smallest = np.frombuffer(bytes.fromhex(file.smallest), ">u8").astype(np.uint64)
         except ValueError as error:
             raise CheckpointError(
-                f"the sketch of the training episodes is malformed: {error}. fix: restore the file"
+                f"the sketch of the training episodes is malformed: {error}", fix="restore the file"
             ) from error
         fits = len(smallest) <= min(file.episodes, SIZE) and bool(file.episodes) == bool(len(smallest))
         if not fits or not (smallest[1:] > smallest[:-1]).all():
             raise CheckpointError(
-                "the sketch of the training episodes is malformed: its fingerprints are not sorted. "
-                "fix: restore the file"
+                "the sketch of the training episodes is malformed: its fingerprints are not sorted",
+                fix="restore the file",
             )
         return cls(file.episodes, smallest, file.rewards)
 

@@ -133,7 +133,7 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
 def expect_array(name: str, values: Values, kinds: str, shape: tuple[int, ...]) -> None:
     """Raise LogError unless an array has one of these kinds of types, and this shape."""
     if values.dtype.kind not in kinds or values.shape != shape:
-        raise LogError(f"'{name}' holds {values.dtype} {list(values.shape)}: expected {list(shape)} of kind '{kinds}'")
+        raise LogError(f"'{name}' holds {values.dtype} {list(values.shape)}", f"{list(shape)} of kind '{kinds}'")
 
 
 def _expect(holds: bool, found: str) -> None:
@@ -197,11 +197,12 @@ def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | Non
         if verify:
             check_contents(spec, observation, plain)
     except (KeyError, ConfigError) as error:
-        raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
+        malformed = error.problem if isinstance(error, ConfigError) else error
+        raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({malformed})", _FOLDER, _FIX) from error
     except (LogError, SpecError) as error:
         if getattr(error, "report", None) is not None:  # it has a fix of its own
             raise
-        raise unreadable(folder, str(error).partition(". fix: ")[0], _FOLDER, _FIX) from error
+        raise unreadable(folder, error.problem, _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
     return {**known, **plain, "reward_unit": unit, "atoms": atoms, "declared": about.declared}
@@ -238,10 +239,13 @@ def refuse_target(path: Path, overwrite: bool, *kinds: Kind) -> None:
         return
     if not overwrite:
         raise LogError(
-            f"{path} exists. fix: choose another, or overwrite=True (--overwrite) if it is a {kinds[0].name} to replace"
+            f"{path} exists",
+            fix=f"choose another, or overwrite=True (--overwrite) if it is a {kinds[0].name} to replace",
         )
     if not any(kind.is_at(path) for kind in kinds):
-        raise LogError(f"{path} exists and is not a tidelog {kinds[0].name}: not overwritten. fix: choose another path")
+        raise LogError(
+            f"{path} exists and is not a tidelog {kinds[0].name}: not overwritten", fix="choose another path"
+        )
 
 
 def write_array(values: Values, path: Path) -> None:
@@ -288,7 +292,7 @@ def _read_column(
     except (ValueError, OSError, EOFError, OverflowError) as error:
         raise LogError(f"{file}: not a readable array ({error})") from error
     if values.dtype.str != entry.dtype or list(values.shape) != entry.shape:
-        raise LogError(f"{file} holds {values.dtype} {values.shape}: expected {entry.dtype} {entry.shape}")
+        raise LogError(f"{file} holds {values.dtype} {values.shape}", f"{entry.dtype} {entry.shape}")
     return values
 
 
@@ -335,9 +339,7 @@ def save_shards(log: LogColumns, path: Path, shards: int, overwrite: bool = Fals
     """
     episodes = len(log.episode_ids)
     if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= episodes:
-        raise ConfigError(
-            f"shards = {shards!r}: expected 1 to {episodes:,}, as episodes are not divided. fix: use fewer shards"
-        )
+        raise ConfigError(f"shards = {shards!r}", f"1 to {episodes:,}, as episodes are not divided", "use fewer shards")
     refuse_target(path, overwrite, LOG, SHARDED)
     even = np.searchsorted(log.starts, np.linspace(0, log.steps, shards + 1))
     least = np.arange(shards + 1)  # each shard has an episode

@@ -141,7 +141,7 @@ class Hosted:
         try:
             hash(functional)
         except TypeError as error:
-            raise ConfigError(f"{self.name}: the environment is not hashable. fix: use a frozen dataclass") from error
+            raise ConfigError(f"{self.name}: the environment is not hashable", fix="use a frozen dataclass") from error
         self._world: World = None
         self._key: Array | None = None
         self._mask: NDArray[np.bool_] | None = None
@@ -161,7 +161,7 @@ class Hosted:
         wrong = np.flatnonzero(~self._mask[np.arange(self.count), action]) if self._mask is not None else np.zeros(0)
         if wrong.size:
             where = f"{self.name}: action {action[wrong[0]]} is forbidden in copy {wrong[0]}"
-            raise SpecError(f"{where}. fix: use the action mask")
+            raise SpecError(where, fix="use the action mask")
         self._key, self._world, advanced = _advance(self.functional, self._world, action, key)
         self._steps += 1
         moved = jax.device_get(advanced)
@@ -197,7 +197,7 @@ class Hosted:
 
     def _started(self) -> Array:
         if self._key is None:
-            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
         return self._key
 
     def _batch(self) -> Batch:
@@ -222,7 +222,7 @@ class Hosted:
         masked = jax.eval_shape(self.functional.mask, world) is not None
         if masked != self.spec.masked or (masked and not isinstance(self.spec.action, Discrete)):
             expected = "True if there is a mask of discrete actions, else False"
-            raise SpecError(f"{self.name}: spec.masked = {self.spec.masked}: expected {expected}")
+            raise SpecError(f"{self.name}: spec.masked = {self.spec.masked}", expected)
 
 
 def _is_key(leaf: Any) -> bool:

@@ -91,8 +91,9 @@ def action_space(space: Any) -> ActionSpace:
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return bounds(space.low, space.high, space)
     raise SpecError(
-        f"the action space is {space}: expected a Discrete, a one-dimensional MultiDiscrete, or a one-dimensional Box. "
-        "fix: wrap the environment with gymnasium.wrappers.TransformAction"
+        f"the action space is {space}",
+        "a Discrete, a one-dimensional MultiDiscrete, or a one-dimensional Box",
+        "wrap the environment with gymnasium.wrappers.TransformAction",
     )
 
 
@@ -105,8 +106,9 @@ def bounds(low: NDArray[Any], high: NDArray[Any], source: Any) -> Continuous:
     """Actions between bounds `[A]`; SpecError, naming the source space, unless the bounds are finite."""
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise SpecError(
-            f"the action space is {source}: expected finite bounds. fix: use "
-            "gymnasium.wrappers.RescaleAction or TransformAction, or a Box with finite low and high"
+            f"the action space is {source}",
+            "finite bounds",
+            "use gymnasium.wrappers.RescaleAction or TransformAction, or a Box with finite low and high",
         )
     return Continuous(tuple(low.tolist()), tuple(high.tolist()))
 
@@ -123,9 +125,7 @@ def _reader(space: Any, what: str, key: str | None) -> Reader:
         return _codes_reader(np.asarray([space.n]), np.asarray([space.start]), key)
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return _codes_reader(space.nvec, action_start(space), key)
-    raise SpecError(
-        f"{what} is {space}: expected {_SUPPORTED}. fix: wrap it with gymnasium.wrappers.FlattenObservation"
-    )
+    raise SpecError(f"{what} is {space}", _SUPPORTED, "wrap it with gymnasium.wrappers.FlattenObservation")
 
 
 def _image_reader(space: Any, what: str, key: str | None) -> Reader:
@@ -142,7 +142,7 @@ def _image_reader(space: Any, what: str, key: str | None) -> Reader:
     wrapped = "gymnasium.wrappers.TransformObservation"
     if space.dtype != np.uint8:
         wrapped += " (or FlattenObservation, if it is not an image)"
-    raise SpecError(f"{what} is {space}, {found}: expected {_SUPPORTED}. fix: for an image apply {fix} with {wrapped}")
+    raise SpecError(f"{what} is {space}, {found}", _SUPPORTED, f"for an image apply {fix} with {wrapped}")
 
 
 def _bytes(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -186,7 +186,7 @@ class Gymnasium:
         self._copies = [factory() for _ in range(count)]
         first = self._copies[0]
         if not hasattr(first, "observation_space"):
-            raise ConfigError(f"the factory made a {type(first).__name__}: expected a gymnasium environment")
+            raise ConfigError(f"the factory made a {type(first).__name__}", "a gymnasium environment")
         registered = getattr(first, "spec", None)
         self.name = name or (registered.id if registered is not None else type(first).__name__)
         self._readers = readers(first.observation_space)
@@ -200,7 +200,7 @@ class Gymnasium:
         self._read(0, raw, info)
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
-            raise SpecError(f"{self.name} has an action mask for {first.action_space}: expected discrete actions")
+            raise SpecError(f"{self.name} has an action mask for {first.action_space}", "discrete actions")
         leaves = {name: reader.leaf for name, reader in self._readers.items()}
         self.spec = Spec(leaves, action, masked=self._masked)
 
@@ -214,7 +214,7 @@ class Gymnasium:
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
         if not self._started:
-            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
         action = check_action(self.spec, action, self.count)
         if isinstance(self.spec.action, Continuous):
             orders: list[Any] = list(action.astype(self._copies[0].action_space.dtype))
@@ -307,7 +307,7 @@ class ResumableGymnasium(Gymnasium):
     def save_state(self) -> Saved:
         """The worlds, ages, random generators, and current observations of all copies."""
         if not self._started:
-            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
         worlds = [_world(copy) for copy in self._copies]
         saved = {f"world.{key}": np.stack([world[key] for world in worlds]) for key in worlds[0]}
         saved |= {f"shown.{name}": leaf.copy() for name, leaf in self._shown.observation.items()}
@@ -420,7 +420,7 @@ class VectorGymnasium:
         _, info = self._reset_source(0)
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
-            raise SpecError(f"{self.name} has an action mask for {action}: expected discrete actions")
+            raise SpecError(f"{self.name} has an action mask for {action}", "discrete actions")
         self.spec = Spec({key: column.leaf for key, column in self._columns.items()}, action, masked=self._masked)
 
     def reset(self, seed: int) -> BatchObservation:
@@ -432,7 +432,7 @@ class VectorGymnasium:
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
         if self._waiting is None:
-            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
         action = check_action(self.spec, action, self.count)
         shifted = action if isinstance(self.spec.action, Continuous) else action + self._start
         orders = shifted.astype(self._source.single_action_space.dtype)
@@ -465,7 +465,7 @@ class VectorGymnasium:
         for mode in AutoresetMode:
             if mode_name is mode or mode_name == mode.value:
                 return mode.name
-        raise ConfigError(f"{self.name}: autoreset_mode is {mode_name!r}, expected a known mode. fix: {_FIX}")
+        raise ConfigError(f"{self.name}: autoreset_mode is {mode_name!r}", "a known mode", _FIX)
 
     def _next_step(
         self,
@@ -599,7 +599,7 @@ class VectorCartPole(VectorGymnasium):
 
     def _started(self) -> Any:
         if self._waiting is None:
-            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
         return self._source
 
 

@@ -38,7 +38,7 @@ def atari(name: str, count: int) -> Atari:
     try:
         import ale_py
     except ImportError as error:
-        raise ConfigError(f"{name} needs the Arcade Learning Environment: {error}. fix: {install('atari')}") from error
+        raise ConfigError(f"{name} needs the Arcade Learning Environment: {error}", fix=install("atari")) from error
     import gymnasium
 
     gymnasium.register_envs(ale_py)
@@ -75,7 +75,7 @@ def pool(name: str, count: int) -> Pool:
     try:
         import envpool
     except ImportError as error:
-        raise ConfigError(f"envpool cannot be imported: {error}. fix: {install('envpool')}") from error
+        raise ConfigError(f"envpool cannot be imported: {error}", fix=install("envpool")) from error
     known = envpool.list_all_envs()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

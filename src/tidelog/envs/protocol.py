@@ -111,24 +111,24 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
     else:
         shape, kind, sizes = (count, len(space.sizes)), "a multi-discrete action", space.sizes
     if action.shape != shape:
-        raise SpecError(f"the action has shape {action.shape}: expected {shape}")
+        raise SpecError(f"the action has shape {action.shape}", f"{shape}")
     if isinstance(space, Continuous):
         if not np.isfinite(action).all():
-            raise SpecError(f"the action holds {action[~np.isfinite(action)][0]}: expected finite numbers")
+            raise SpecError(f"the action holds {action[~np.isfinite(action)][0]}", "finite numbers")
         return action.astype(np.float32)
     if not np.issubdtype(action.dtype, np.integer):
-        raise SpecError(f"{kind} has type {action.dtype}: expected whole numbers")
+        raise SpecError(f"{kind} has type {action.dtype}", "whole numbers")
     columns = action.reshape(count, len(sizes))
     if (columns < 0).any() or (columns >= np.asarray(sizes)).any():
         found = f"values from {columns.min()} to {columns.max()}"
-        raise SpecError(f"{kind} has {found}: expected 0 to {'/'.join(str(n - 1) for n in sizes)}")
+        raise SpecError(f"{kind} has {found}", f"0 to {'/'.join(str(n - 1) for n in sizes)}")
     return action.astype(np.int32)
 
 
 def positive(what: str, number: int) -> int:
     """Return a whole number above zero; ConfigError names it otherwise."""
     if number < 1:
-        raise ConfigError(f"{what} = {number}: expected at least 1")
+        raise ConfigError(f"{what} = {number}", "at least 1")
     return number
 
 
@@ -217,7 +217,7 @@ def generators_from_array(array: NDArray[np.uint8], count: int, what: str) -> li
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
         raise ConfigError(f"{what}: the saved random generators cannot be read: {error}") from error
     if len(generators) != count:
-        raise ConfigError(f"{what}: the saved state has {len(generators)} random generators: expected {count}")
+        raise ConfigError(f"{what}: the saved state has {len(generators)} random generators", f"{count}")
     return generators
 
 
@@ -232,14 +232,14 @@ def _bit_generator(name: Any) -> np.random.BitGenerator:
 def require_reset(generator: np.random.Generator | None, name: str) -> np.random.Generator:
     """Return the generator; EnvironmentFailure before the first reset, which creates it."""
     if generator is None:
-        raise EnvironmentFailure(f"{name} was not reset. fix: call reset(seed) before the first step")
+        raise EnvironmentFailure(f"{name} was not reset", fix="call reset(seed) before the first step")
     return generator
 
 
 def check_saved(saved: Mapping[str, NDArray[Any]], expected: Expected, name: str) -> Saved:
     """The saved arrays, if names, shapes and types are as expected; None allows any number of bytes."""
     if set(saved) != set(expected):
-        raise ConfigError(f"{name}: the saved state holds {sorted(saved)}: expected {sorted(expected)}")
+        raise ConfigError(f"{name}: the saved state holds {sorted(saved)}", f"{sorted(expected)}")
     arrays = {key: np.asarray(saved[key]) for key in expected}
     for key, like in expected.items():
         array = arrays[key]
@@ -308,10 +308,10 @@ def play(
         (20,)
     """
     if (episodes is None) == (steps is None):
-        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected exactly one. fix: set only one")
+        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}", "exactly one", "set only one")
     target = episodes if steps is None else steps
     if target is None or target < 1:
-        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected at least 1")
+        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}", "at least 1")
     generator = np.random.default_rng([seed, 1])
     tally = _Tally(environment.count)
     rows: list[_Row] = []

@@ -56,7 +56,7 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
         return TabularEnvironment(name_or_env, count)
     if isinstance(name_or_env, Environment):
         if name_or_env.count != count:
-            raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies: expected {count}")
+            raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies", f"{count}")
         return name_or_env
     if hasattr(name_or_env, "single_observation_space"):
         return _from_vector(name_or_env, count)
@@ -64,7 +64,7 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
         return _hosted(name_or_env, count)
     if hasattr(name_or_env, "observation_space") or callable(name_or_env):
         return _from_gymnasium(name_or_env, count)
-    raise ConfigError(f"found a {type(name_or_env).__name__}: expected an environment or the name of one")
+    raise ConfigError(f"found a {type(name_or_env).__name__}", "an environment or the name of one")
 
 
 def is_one_object(env: Any) -> bool:
@@ -90,8 +90,9 @@ def check_imported(names: Iterable[str], command: str) -> None:
         module = module_of(name)
         if module is not None and module not in sys.modules:
             raise ConfigError(
-                f"the run's environment {name!r} is of the module '{module}', which a run folder does not import by "
-                f"itself. fix: `{command}`; in Python, `import {module}` first"
+                f"the run's environment {name!r} is of the module '{module}', which a run folder does not "
+                "import by itself",
+                fix=f"`{command}`; in Python, `import {module}` first",
             )
 
 
@@ -174,7 +175,7 @@ def import_module(module: str, source: str) -> None:
         if isinstance(error, ModuleNotFoundError):
             problem, fix = f"the package '{name}' is not installed", f"install {name}, or correct the module"
         raise ConfigError(
-            f"the module '{module}' of the environment {source!r} fails in line {line} of {file}: {problem}. fix: {fix}"
+            f"the module '{module}' of the environment {source!r} fails in line {line} of {file}: {problem}", fix=fix
         ) from error
 
 
@@ -216,11 +217,11 @@ def _from_vector(source: Any, count: int) -> Environment:
     from tidelog.envs.gym import VectorGymnasium, freezes_copies
 
     if source.num_envs != count:
-        raise ConfigError(f"{source} has {source.num_envs} copies: expected {count}")
+        raise ConfigError(f"{source} has {source.num_envs} copies", f"{count}")
     if freezes_copies(source):
         raise ConfigError(
-            f"{source} freezes all other copies in steps that restart one copy, but these steps have rewards. "
-            "fix: pass the environment's id; its copies are then stepped one by one"
+            f"{source} freezes all other copies in steps that restart one copy, but these steps have rewards",
+            fix="pass the environment's id; its copies are then stepped one by one",
         )
     return VectorGymnasium(source)
 
@@ -236,7 +237,7 @@ def _maker(source: Any, count: int) -> Callable[[], Any]:
         return lambda: gymnasium.make(source.spec)
     if count == 1:
         return lambda: source
-    raise ConfigError(f"one {type(source).__name__} cannot be copied {count} times. fix: pass a factory function")
+    raise ConfigError(f"one {type(source).__name__} cannot be copied {count} times", fix="pass a factory function")
 
 
 def _unknown(name: str, registered: list[str], reason: str) -> str:

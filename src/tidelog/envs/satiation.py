@@ -180,7 +180,7 @@ def simulate_visits(act: Act, users: int, seed: int = 0, length: int = 50, limit
 def _probabilities(offered: NDArray[Any], rows: int) -> Floats:
     offered = np.asarray(offered, np.float64)
     if offered.shape != (rows, len(ITEMS)):
-        raise ConfigError(f"the policy returned shape {list(offered.shape)}: expected [{rows}, {len(ITEMS)}]")
+        raise ConfigError(f"the policy returned shape {list(offered.shape)}", f"[{rows}, {len(ITEMS)}]")
     if (offered < 0).any() or not np.allclose(offered.sum(1), 1.0, rtol=0.0, atol=1e-5):
         raise ConfigError("the policy's probabilities are negative or do not sum to 1 for every user")
     return offered

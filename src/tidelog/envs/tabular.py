@@ -154,7 +154,7 @@ class Tabular:
             values = action_values.max(1)
             if np.abs(values - before).max() < 1e-12:
                 return float(self.initial @ values), _greedy(action_values)
-        raise ConfigError(f"{self.name}: no convergence after {_SWEEPS} sweeps. fix: use a discount below 1")
+        raise ConfigError(f"{self.name}: no convergence after {_SWEEPS} sweeps", fix="use a discount below 1")
 
     def _backup(self, values: Floats, discount: float) -> Floats:
         values_by_action = self.expected_reward + discount * (self.transition @ values)
@@ -168,7 +168,9 @@ class Tabular:
         try:
             values[live] = np.linalg.solve(np.eye(int(live.sum())) - discount * moves, earned)
         except np.linalg.LinAlgError as error:
-            raise ConfigError(f"{self.name}: this policy never ends. fix: use a horizon or discount below 1") from error
+            raise ConfigError(
+                f"{self.name}: this policy never ends", fix="use a horizon or discount below 1"
+            ) from error
         return values
 
     def _choices(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
@@ -191,7 +193,7 @@ class Tabular:
             policy = np.eye(self.actions)[policy]
         layered = (self.horizon or 0, self.states, self.actions)
         if policy.shape not in {layered, layered[1:]}:
-            raise ConfigError(f"{self.name}: the policy has shape {policy.shape}: expected [S, A] = {layered[1:]}")
+            raise ConfigError(f"{self.name}: the policy has shape {policy.shape}", f"[S, A] = {layered[1:]}")
         live = policy[..., ~self.final, :]
         if (live < 0).any() or not np.allclose(live.sum(-1), 1.0, rtol=0.0, atol=1e-5):
             raise ConfigError(f"{self.name}: the policy's probabilities are negative or do not sum to 1 in some state")
@@ -215,7 +217,7 @@ def _greedy(values: Floats) -> Floats:
 def _check(problem: Tabular) -> None:
     shape = problem.transition.shape
     if len(shape) != 3 or shape[0] != shape[2]:
-        raise ConfigError(f"{problem.name}: transition has shape {shape}: expected [S, A, S]")
+        raise ConfigError(f"{problem.name}: transition has shape {shape}", "[S, A, S]")
     expected = {
         "reward": (problem.reward, (shape, shape[:2])),
         "initial": (problem.initial, (shape[:1],)),
@@ -224,21 +226,19 @@ def _check(problem: Tabular) -> None:
     }
     for what, (array, shapes) in expected.items():
         if array.shape not in shapes:
-            raise ConfigError(
-                f"{problem.name}: {what} has shape {array.shape}: expected {' or '.join(map(str, shapes))}"
-            )
+            raise ConfigError(f"{problem.name}: {what} has shape {array.shape}", " or ".join(map(str, shapes)))
     for name, view in problem.views.items():
         if len(view.table) != shape[0]:
-            raise ConfigError(f"{problem.name}: view {name} has {len(view.table)} rows: expected {shape[0]}")
+            raise ConfigError(f"{problem.name}: view {name} has {len(view.table)} rows", shape[0])
     sums = problem.transition.sum(2)[~problem.final]
     if (problem.transition < 0).any() or not np.allclose(sums, 1.0, rtol=0.0, atol=1e-8):
         raise ConfigError(f"{problem.name}: a row of transition is negative or does not sum to 1")
     if (problem.initial < 0).any() or not np.isclose(problem.initial.sum(), 1.0, rtol=0.0, atol=1e-8):
         raise ConfigError(f"{problem.name}: initial is negative or does not sum to 1")
     if problem.initial[problem.final].any():
-        raise ConfigError(f"{problem.name}: initial has mass on a final state: expected only live states")
+        raise ConfigError(f"{problem.name}: initial has mass on a final state", "only live states")
     if problem.horizon is not None and problem.horizon < 1:
-        raise ConfigError(f"{problem.name}: horizon = {problem.horizon}: expected at least 1")
+        raise ConfigError(f"{problem.name}: horizon = {problem.horizon}", "at least 1")
 
 
 def pack_probabilities(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -310,7 +310,7 @@ class TabularEnvironment:
             wrong = np.flatnonzero(~problem.allowed[self._state, action])
             if wrong.size:
                 where = f"{self.name}, state {self._state[wrong[0]]}"
-                raise SpecError(f"{where}: action {action[wrong[0]]} is forbidden. fix: use the action mask")
+                raise SpecError(f"{where}: action {action[wrong[0]]} is forbidden", fix="use the action mask")
         following = self._moves.draw(self._state * problem.actions + action, generator)
         entered = (following,) if problem.reward.ndim == 3 else ()
         reward = np.asarray(problem.reward[(self._state, action, *entered)], np.float32)
@@ -336,7 +336,7 @@ class TabularEnvironment:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         arrays = check_saved(saved, {"state": self._state, "age": self._age, "generator": None}, self.name)
         if (arrays["state"] < 0).any() or (arrays["state"] >= self.problem.states).any():
-            raise ConfigError(f"{self.name}: a saved state is out of range: expected 0 to {self.problem.states - 1}")
+            raise ConfigError(f"{self.name}: a saved state is out of range", f"0 to {self.problem.states - 1}")
         (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
         self._state, self._age = arrays["state"].copy(), arrays["age"].copy()
         return self._observed(self._state)

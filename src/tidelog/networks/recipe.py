@@ -26,8 +26,8 @@ Node = dict[str, Any]
 def foreign(part: Any) -> ExportError:
     """Return the error for a module without a node."""
     return ExportError(
-        f"{type(part).__name__} is a custom module; only the JAX runtime can run it, export does not support it. "
-        "fix: use the networks of tidelog"
+        f"{type(part).__name__} is a custom module; only the JAX runtime can run it, export does not support it",
+        fix="use the networks of tidelog",
     )
 
 
@@ -181,6 +181,6 @@ def _named(node: Any, names: Mapping[int, str]) -> Any:
         return [_named(item, names) for item in node]
     if isinstance(node, jax.Array | np.ndarray):
         if id(node) not in names:
-            raise ExportError("a recipe uses an array outside policy_params. fix: add it to policy_params()")
+            raise ExportError("a recipe uses an array outside policy_params", fix="add it to policy_params()")
         return {"array": names[id(node)]}
     return node

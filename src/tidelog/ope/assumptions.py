@@ -629,7 +629,7 @@ ROUNDS = 100
 def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -> tuple[Floats, Floats]:
     """Smallest and largest factor of each episode's weights, [E] and [E]."""
     if not (np.isfinite(odds) and odds >= 1.0):
-        raise ConfigError(f"odds = {odds}: expected a finite number of at least 1 (1: no unrecorded cause)")
+        raise ConfigError(f"odds = {odds}", "a finite number of at least 1 (1: no unrecorded cause)")
     if densities:
         return np.full(evidence.episodes, 1.0 / odds), np.full(evidence.episodes, float(odds))
     behaviour = np.minimum(np.asarray(evidence.behaviour, np.float64), 1.0)
@@ -649,7 +649,7 @@ def worst_factors(
     low, high = factor_bounds(evidence, odds, densities=densities)
     fixed, plain = estimator(with_weight_factors(evidence, np.zeros(len(low)))), estimator(evidence)
     if len(plain) != evidence.episodes:
-        raise SpecError(f"found {len(plain)} groups: expected one row per episode. fix: judge fewer episodes")
+        raise SpecError(f"found {len(plain)} groups", "one row per episode", "judge fewer episodes")
     numerators, denominators = plain.numerators - fixed.numerators, plain.denominators - fixed.denominators
     weighted = numerators.any(0) | denominators.any(0)  # the other ratios do not change
     numerators, denominators = numerators[:, weighted], denominators[:, weighted]

@@ -234,7 +234,7 @@ def check_names(names: Sequence[str] | None) -> list[str] | None:
         if name not in ESTIMATORS:
             raise ConfigError(f"unknown estimator '{name}': {nearest(str(name), ESTIMATORS)}")
     if not names:
-        raise ConfigError(f"no estimator was named: expected one or more of {', '.join(ESTIMATORS)}")
+        raise ConfigError("no estimator was named", f"one or more of {', '.join(ESTIMATORS)}")
     return list(dict.fromkeys(names))
 
 

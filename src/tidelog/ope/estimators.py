@@ -40,9 +40,9 @@ class Ratios:
     def __post_init__(self) -> None:
         if np.ndim(self.numerators) != 2 or np.shape(self.numerators) != np.shape(self.denominators):
             shapes = f"{np.shape(self.numerators)} and {np.shape(self.denominators)}"
-            raise SpecError(f"numerators and denominators have shapes {shapes}: expected equal shapes [rows, ratios]")
+            raise SpecError(f"numerators and denominators have shapes {shapes}", "equal shapes [rows, ratios]")
         if not len(self.numerators):
-            raise SpecError("found 0 episodes: expected at least one")
+            raise SpecError("found 0 episodes", "at least one")
         object.__setattr__(self, "episodes", self.episodes or len(self.numerators))
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Ratios:
     def grouped(self, most: int = 10_000) -> Ratios:
         """The same estimate over at most `most` groups of neighbouring rows, nearly equal in size."""
         if most < 1:
-            raise ConfigError(f"groups = {most}: expected at least 1. fix: use 10000")
+            raise ConfigError(f"groups = {most}", "at least 1", "use 10000")
         if len(self) <= most:
             return self
         first = group_starts(len(self), most)
@@ -122,7 +122,7 @@ def group_sums(values: Floats, first: NDArray[np.int64]) -> Floats:
 def cluster_sums(values: Floats, clusters: NDArray[np.int64]) -> Floats:
     """Sums over clusters, [C, ...], of values [E, ...]."""
     if len(values) != len(clusters):
-        raise SpecError(f"found {len(clusters):,} clusters: expected one per episode ({len(values):,})")
+        raise SpecError(f"found {len(clusters):,} clusters", f"one per episode ({len(values):,})")
     sums = np.zeros((int(clusters.max()) + 1, *values.shape[1:]))
     np.add.at(sums, clusters, values)
     return sums
@@ -132,7 +132,7 @@ def required_part(evidence: Evidence, name: str) -> NDArray[np.float64]:
     """A required part of the evidence, as float64; SpecError if it is missing."""
     values = getattr(evidence, name)
     if values is None:
-        raise SpecError(f"this estimator reads `{name}`, but the evidence has none. fix: gather it first")
+        raise SpecError(f"this estimator reads `{name}`, but the evidence has none", fix="gather it first")
     return np.asarray(values, np.float64)
 
 
@@ -143,11 +143,11 @@ def weights_of_steps(evidence: Evidence) -> Floats:
 
 def _with_equal_rows(one: Ratios, two: Ratios) -> tuple[Ratios, Ratios]:
     if one.episodes != two.episodes:
-        raise SpecError(f"found {one.episodes} and {two.episodes} episodes: expected estimates on the same episodes")
+        raise SpecError(f"found {one.episodes} and {two.episodes} episodes", "estimates on the same episodes")
     one, two = one.clustered(two.row_of), two.clustered(one.row_of)
     most = min(len(one), len(two))
     if any(len(part) not in (most, part.episodes) for part in (one, two)):
-        raise SpecError(f"found {len(one)} and {len(two)} groups: expected the same grouping in both estimates")
+        raise SpecError(f"found {len(one)} and {len(two)} groups", "the same grouping in both estimates")
     return one.grouped(most), two.grouped(most)
 
 
@@ -229,8 +229,8 @@ BANDIT: dict[str, Callable[[Evidence], Ratios]] = {
 def _weights(evidence: Evidence) -> Floats:
     if evidence.horizon > 1:
         raise SpecError(
-            f"bandit estimators support episodes of one step; the longest here has {evidence.horizon}. "
-            "fix: use a sequential estimator, such as 'weighted_dr'"
+            f"bandit estimators support episodes of one step; the longest here has {evidence.horizon}",
+            fix="use a sequential estimator, such as 'weighted_dr'",
         )
     return weights_of_steps(evidence)
 
@@ -241,7 +241,7 @@ def _residuals(evidence: Evidence) -> Floats:
 
 def _at_least_0(name: str, value: float) -> float:
     if not value >= 0:
-        raise ConfigError(f"{name} = {value}: expected at least 0")
+        raise ConfigError(f"{name} = {value}", "at least 0")
     return value
 
 
@@ -580,7 +580,7 @@ def support_of(
         values = np.asarray(weights, np.float64)
         logs = np.log(values, out=np.full(len(values), -np.inf), where=values > 0)
     if len(logs) != evidence.episodes:
-        raise SpecError(f"found {len(logs)} weights: expected one per episode ({evidence.episodes})")
+        raise SpecError(f"found {len(logs)} weights", f"one per episode ({evidence.episodes})")
     most = float(logs.max())
     relative = np.exp(logs - most) if np.isfinite(most) else np.zeros(len(logs))
     plain = np.exp(np.minimum(logs, LARGEST_LOG))
@@ -702,6 +702,6 @@ def unsupported_mass(evidence: Evidence, allowed: NDArray[Any] | None = None) ->
 def _scaled(weights: NDArray[Any]) -> Floats:
     weights = np.asarray(weights, np.float64)
     if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not np.isfinite(weights).all():
-        raise SpecError("invalid weights: expected a vector of finite numbers, none below 0")
+        raise SpecError("invalid weights", "a vector of finite numbers, none below 0")
     largest = float(weights.max())
     return np.asarray(weights / largest) if largest > 0 else weights

@@ -29,29 +29,32 @@ Ordinals = NDArray[np.int64]
 def check_kind(log: Any) -> None:
     """Raise LogError if this is not a log."""
     if not isinstance(log, Log):
-        raise LogError(f"expected a log, found {type(log).__name__}. fix: read it with tl.read_log(path, columns)")
+        raise LogError(f"expected a log, found {type(log).__name__}", fix="read it with tl.read_log(path, columns)")
 
 
 def check_log(log: Log, discount: float) -> None:
     """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
     if log.reward is None:
         raise SpecError(
-            "this log has no rewards: expected one reward column. fix: name it in the mapping, or add an array "
-            "`reward` to the file, and train again"
+            "this log has no rewards",
+            "one reward column",
+            "name it in the mapping, or add an array `reward` to the file, and train again",
         )
     if log.spec.rewards is not None:
         raise SpecError(
-            f"this log has {log.spec.rewards} rewards: expected one. fix: name one column as reward in the mapping, as "
-            'in reward = "survived", or compute a weighted sum before reading the log'
+            f"this log has {log.spec.rewards} rewards",
+            "one",
+            'name one column as reward in the mapping, as in reward = "survived", or compute a '
+            "weighted sum before reading the log",
         )
     if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
-        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]. fix: use 0.99")
+        raise ConfigError(f"discount = {discount!r}", "a number in [0, 1]", "use 0.99")
 
 
 def check_seed(seed: Any) -> None:
     """Raise ConfigError unless the seed is a whole number of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed = {seed!r}: expected a whole number of at least 0. fix: use seed=0")
+        raise ConfigError(f"seed = {seed!r}", "a whole number of at least 0", "use seed=0")
 
 
 def clusters_of(log: Log) -> Ordinals | None:
@@ -69,12 +72,13 @@ def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
     clusters = log.clusters
     members = int(clusters.max(initial=-1)) + 1
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
-        raise ConfigError(f"folds = {count!r}: expected a whole number of at least 2. fix: use folds=5")
+        raise ConfigError(f"folds = {count!r}", "a whole number of at least 2", "use folds=5")
     if members < count:
         units = "episodes" if log.cluster is None else "clusters"
         raise LogError(
-            f"this log has {members} {units}: expected at least {count}, one per fold. fix: judge on a longer log, or "
-            "use fewer folds"
+            f"this log has {members} {units}",
+            f"at least {count}, one per fold",
+            "judge on a longer log, or use fewer folds",
         )
     return np.asarray(np.random.default_rng([seed, 2]).permutation(members) % count, np.int64)[clusters]
 
@@ -307,7 +311,7 @@ class Evidence:
     def __post_init__(self) -> None:
         steps = len(self.reward)
         if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != steps or (np.diff(self.starts) < 1).any():
-            raise SpecError(f"invalid starts: expected numbers rising from 0 to {steps} (the number of steps)")
+            raise SpecError("invalid starts", f"numbers rising from 0 to {steps} (the number of steps)")
         for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy"):
             _check(name, getattr(self, name), (steps,))
         for name in ("target_all", "behaviour_all", "model_all"):
@@ -316,9 +320,9 @@ class Evidence:
         for name, rows in (("action", steps), ("supported", steps), ("clusters", len(self.starts) - 1)):
             values = getattr(self, name)
             if values is not None and len(values) != rows:
-                raise SpecError(f"{name} has {len(values)} rows: expected {rows}")
+                raise SpecError(f"{name} has {len(values)} rows", f"{rows}")
         if (self.target < 0).any() or not (self.behaviour > 0).all():
-            raise SpecError("target or behaviour is out of range: expected target >= 0 and behaviour > 0 in every step")
+            raise SpecError("target or behaviour is out of range", "target >= 0 and behaviour > 0 in every step")
 
     @property
     def episodes(self) -> int:
@@ -357,6 +361,6 @@ def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
     if values is None:
         return
     if np.shape(values) != shape:
-        raise SpecError(f"{name} has shape {np.shape(values)}: expected {shape}")
+        raise SpecError(f"{name} has shape {np.shape(values)}", f"{shape}")
     if not np.isfinite(values).all():
-        raise SpecError(f"{name} contains {values[~np.isfinite(values)][0]}: expected finite numbers")
+        raise SpecError(f"{name} contains {values[~np.isfinite(values)][0]}", "finite numbers")

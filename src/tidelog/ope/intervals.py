@@ -49,13 +49,13 @@ class Confidence:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.level < 1.0:
-            raise ConfigError(f"level = {self.level}: expected a number between 0 and 1. fix: use 0.95")
+            raise ConfigError(f"level = {self.level}", "a number between 0 and 1", "use 0.95")
         if self.replicates < 1:
-            raise ConfigError(f"replicates = {self.replicates}: expected at least 1. fix: use 1000")
+            raise ConfigError(f"replicates = {self.replicates}", "at least 1", "use 1000")
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
-            raise ConfigError(f"bounds = {self.bounds}: expected (low, high) with low < high")
+            raise ConfigError(f"bounds = {self.bounds}", "(low, high) with low < high")
         if not self.widening >= 1.0:
-            raise ConfigError(f"widening = {self.widening}: expected at least 1. fix: use 1.0")
+            raise ConfigError(f"widening = {self.widening}", "at least 1", "use 1.0")
 
 
 def interval(ratios: Ratios, method: str = "bca", confidence: Confidence | None = None) -> Interval:
@@ -128,7 +128,7 @@ def bernstein(ratios: Ratios, confidence: Confidence) -> Interval:
         raise ConfigError("bounds = None: a Bernstein interval needs bounds of every episode's contribution")
     values = ratios.contributions
     if len(ratios) != ratios.episodes or not (ratios.denominators == ratios.denominators[0]).all():
-        raise ConfigError("a Bernstein interval supports only plain means over episodes. fix: use 'bca' for ratios")
+        raise ConfigError("a Bernstein interval supports only plain means over episodes", fix="use 'bca' for ratios")
     low, high = confidence.bounds
     if values.min() < low or values.max() > high:
         raise ConfigError(

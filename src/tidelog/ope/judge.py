@@ -515,11 +515,9 @@ def judge(
     check_seed(seed)
     check_risk(cvar, bad_outcome)
     if bandwidth is not None and not isinstance(log.spec.action, Continuous):
-        raise ConfigError(f"bandwidth = {bandwidth!r}: expected continuous actions. fix: remove bandwidth")
+        raise ConfigError(f"bandwidth = {bandwidth!r}", "continuous actions", "remove bandwidth")
     if learnt_from not in (None, OTHER_DATA):
-        raise ConfigError(
-            f"learnt_from = {learnt_from!r}: expected None or '{OTHER_DATA}'. fix: leave it out if unknown"
-        )
+        raise ConfigError(f"learnt_from = {learnt_from!r}", f"None or '{OTHER_DATA}'", "leave it out if unknown")
     limits = limits or Limits()
     limits = limits if level is None else replace(limits, level=level)
     several = named_policies(policy)
@@ -597,7 +595,7 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | Non
     if not isinstance(ledger, Ledger):
         ledger = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
     elif ledger.fingerprint != log.fingerprint():
-        raise ConfigError("ledger = the ledger of another log: expected one of the judged log. fix: use Ledger.of(log)")
+        raise ConfigError("ledger = the ledger of another log", "one of the judged log", "use Ledger.of(log)")
     ledger.check()  # before minutes of fitting
     return ledger
 
@@ -646,8 +644,8 @@ def _check_memory(log: Log, policies: int) -> None:
     problem = shortage(8 * numbers + columns)
     if problem is not None:
         raise SpaceError(
-            f"judging {policies} policies on {log.steps:,} steps: {problem}; nothing was recorded. fix: judge fewer "
-            "policies at a time, judge fewer episodes (log.split), or free memory"
+            f"judging {policies} policies on {log.steps:,} steps: {problem}; nothing was recorded",
+            fix="judge fewer policies at a time, judge fewer episodes (log.split), or free memory",
         )
 
 

@@ -93,7 +93,7 @@ class Ledger:
         saved log, and in the user's state folder. Raises CheckpointError when it reads a damaged file.
         """
         if isinstance(ledger, bool) or not isinstance(ledger, str | Path | None):
-            raise ConfigError(f"ledger = {ledger!r}: expected a file, None for the default files, or False for none")
+            raise ConfigError(f"ledger = {ledger!r}", "a file, None for the default files, or False for none")
         if ledger is not None:
             files = [Path(ledger).resolve()]  # a link that the user names is the user's own
         else:
@@ -123,7 +123,7 @@ class Ledger:
 
     def _check_written(self, written: bool) -> None:
         if not written and not self.optional:
-            raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
+            raise ConfigError(f"{self.files[0]} cannot be written", fix="use another file in ledger=, or ledger=False")
 
     def record_look(
         self, policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, counted: bool = True
@@ -310,7 +310,7 @@ def _open(path: Path, write: bool) -> tuple[int | None, bool]:
         return None, False
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be read: {error}. fix: correct its permissions, or use another file in ledger="
+            f"{path} cannot be read: {error}", fix="correct its permissions, or use another file in ledger="
         ) from error
 
 
@@ -326,11 +326,11 @@ def _read(file: _File) -> _Content:
             try:
                 _add_line(decode(line, _LINES, "it"), content)
             except (KeyError, CheckpointError) as error:
-                missing = isinstance(error, KeyError)
-                reason = f"no look has the key {error}" if missing else str(error).partition(". fix: ")[0]
+                reason = error.problem if isinstance(error, CheckpointError) else f"no look has the key {error}"
                 raise CheckpointError(
-                    f"{file.path}, line {number}: not a line of a ledger of looks ({reason}); expected a line "
-                    "written by `tidelog judge`. fix: remove that line, or use another file with ledger= (--ledger)"
+                    f"{file.path}, line {number}: not a line of a ledger of looks ({reason})",
+                    "a line written by `tidelog judge`",
+                    "remove that line, or use another file with ledger= (--ledger)",
                 ) from error
     return content
 

@@ -339,8 +339,9 @@ def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():
             raise DivergenceError(
-                f"fitted Q evaluation became NaN or infinite at update {at}; usual causes are rewards or features of "
-                "extreme scale, or a discount of 1 on very long episodes. fix: scale them, or use model='none'"
+                f"fitted Q evaluation became NaN or infinite at update {at}; usual causes are rewards or "
+                "features of extreme scale, or a discount of 1 on very long episodes",
+                fix="scale them, or use model='none'",
             )
         if tell is not None:
             tell(trainer.update / updates)

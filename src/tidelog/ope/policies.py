@@ -59,7 +59,7 @@ class EstimatorPolicy:
         self._estimator, self.spec, self.origin = estimator, spec, dict[str, Any]()
         self.kind = estimator_name(estimator)
         if not _is_fitted(estimator):
-            raise SpecError(f"{self.kind} is not fitted: expected a fitted estimator. {FIT}")
+            raise SpecError(f"{self.kind} is not fitted", f"a fitted estimator. {FIT}")
         self._places = _places(getattr(estimator, "classes_", None), spec, self.kind)
         self._names = _names(estimator, spec, self.kind)
         self.can_sample = isinstance(spec.action, Discrete) and callable(getattr(estimator, "predict_proba", None))
@@ -68,8 +68,11 @@ class EstimatorPolicy:
         """Probabilities [B, A] of the sampled policy; SpecError if an allowed action has none."""
         if not self.can_sample:
             raise SpecError(
-                f"{self.kind} has no predict_proba, so its actions cannot be sampled. fix: judge it without "
-                "sample=True, or wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
+                f"{self.kind} has no predict_proba, so its actions cannot be sampled",
+                fix=(
+                    "judge it without sample=True, or wrap it in sklearn.calibration.CalibratedClassifierCV and "
+                    "fit that"
+                ),
             )
         chances = self._scores("predict_proba", leaves, 0.0)
         chances = chances if mask is None else np.where(mask, chances, 0.0)
@@ -124,8 +127,8 @@ class EstimatorPolicy:
             numbers = answers[:, None] if answers.ndim == 1 else answers
             if numbers.shape != (rows, space.size) or numbers.dtype.kind not in "fiu":
                 raise SpecError(
-                    f"{self.kind}.predict returned shape {answers.shape}: expected numbers [rows, actions] = "
-                    f"{(rows, space.size)}. {FIT}"
+                    f"{self.kind}.predict returned shape {answers.shape}",
+                    f"numbers [rows, actions] = {(rows, space.size)}. {FIT}",
                 )
             if not np.isfinite(numbers).all():
                 raise SpecError(f"{self.kind}.predict returned numbers that are not finite. {FIT}")
@@ -144,8 +147,9 @@ class EstimatorPolicy:
             return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
         if not callable(getattr(self._estimator, "decision_function", None)):
             raise SpecError(
-                f"{self.kind} predicts an action that is not allowed in {len(mask):,} rows, and has no predict_proba "
-                "and no decision_function that tell its next best action. fix: use a classifier with predict_proba"
+                f"{self.kind} predicts an action that is not allowed in {len(mask):,} rows, and has no "
+                "predict_proba and no decision_function that tell its next best action",
+                fix="use a classifier with predict_proba",
             )
         scores = np.where(mask, self._scores("decision_function", leaves, -np.inf), -np.inf)
         self._check_allowed(np.asarray(np.isfinite(scores).any(axis=1)))
@@ -159,13 +163,15 @@ class EstimatorPolicy:
         expected = (rows, len(self._places))
         if scores.shape != expected or scores.dtype.kind not in "fiu":
             raise SpecError(
-                f"{self.kind}.{method} returned shape {scores.shape}: expected numbers [rows, classes] = {expected}. "
-                "fix: use a classifier of one output"
+                f"{self.kind}.{method} returned shape {scores.shape}",
+                f"numbers [rows, classes] = {expected}",
+                "use a classifier of one output",
             )
         if method == "predict_proba" and not ((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1.0, atol=1e-3)):
             raise SpecError(
-                f"{self.kind}.predict_proba returned no probabilities: expected numbers of at least 0 that add up to 1 "
-                "in each row. fix: judge it without sample=True, or correct predict_proba"
+                f"{self.kind}.predict_proba returned no probabilities",
+                "numbers of at least 0 that add up to 1 in each row",
+                "judge it without sample=True, or correct predict_proba",
             )
         spread = np.full((rows, _count(self.spec)), other)
         spread[:, self._places] = scores
@@ -174,9 +180,10 @@ class EstimatorPolicy:
     def _check_allowed(self, able: NDArray[np.bool_]) -> None:
         if not able.all():
             raise SpecError(
-                f"{self.kind} gives no probability or score to any allowed action in {int((~able).sum()):,} rows: "
-                "expected an allowed action among its classes. fix: fit it on rows with these actions, or pass an "
-                "object with probabilities(observation, mask) that says what it does there"
+                f"{self.kind} gives no probability or score to any allowed action in {int((~able).sum()):,} rows",
+                "an allowed action among its classes",
+                "fit it on rows with these actions, or pass an object with probabilities(observation, mask) "
+                "that says what it does there",
             )
 
     def _call(self, method: str, leaves: LeafArrays) -> NDArray[Any]:
@@ -221,37 +228,42 @@ def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
     space = spec.action
     if isinstance(space, MultiDiscrete):
         raise SpecError(
-            f"{kind}: an estimator supports one discrete action or continuous actions; this log has MultiDiscrete "
-            "actions. fix: judge one choice at a time"
+            f"{kind}: an estimator supports one discrete action or continuous actions; this log has "
+            "MultiDiscrete actions",
+            fix="judge one choice at a time",
         )
     if isinstance(space, Continuous):
         if classes is not None:
             raise SpecError(
-                f"{kind} is a classifier, and this log has Continuous actions: expected a regressor. fix: fit a "
-                "regressor on log.features() and log.action"
+                f"{kind} is a classifier, and this log has Continuous actions",
+                "a regressor",
+                "fit a regressor on log.features() and log.action",
             )
         return np.zeros(0, np.int64)
     if classes is None:
         raise SpecError(
-            f"{kind} has no classes_, and this log has Discrete actions: expected a classifier. fix: fit a classifier "
-            "on log.features() and log.action"
+            f"{kind} has no classes_, and this log has Discrete actions",
+            "a classifier",
+            "fit a classifier on log.features() and log.action",
         )
     if isinstance(classes, list) or np.ndim(classes) != 1:
-        raise SpecError(f"{kind} has several outputs: expected one class for each action. {FIT}")
+        raise SpecError(f"{kind} has several outputs", f"one class for each action. {FIT}")
     labels = np.asarray(classes).tolist()
     named, coded = _by_label(labels, space), _by_code(labels, space)
     if None not in named and None not in coded and named != coded:
         raise SpecError(
             f"{kind}: the classes {_listed(labels)} can be codes or labels of this log's actions "
-            f"{_listed(space.names)}: expected one of them. fix: fit it on the labels as text"
+            f"{_listed(space.names)}",
+            "one of them",
+            "fit it on the labels as text",
         )
     found = coded if None in named else named
     if None in found or len(set(found)) < len(found):
         unknown = [one for one, *either in zip(labels, named, coded, strict=True) if either == [None, None]] or labels
         expected = f"the labels {_listed(space.names)}, or codes" if space.names else "codes"
         raise SpecError(
-            f"{kind} has the classes {_listed(unknown)}, which are no actions of this log: expected {expected} from 0 "
-            f"to {space.n - 1}. {FIT}"
+            f"{kind} has the classes {_listed(unknown)}, which are no actions of this log",
+            f"{expected} from 0 to {space.n - 1}. {FIT}",
         )
     return np.asarray(found, np.int64)
 
@@ -289,15 +301,16 @@ def _names(estimator: Any, spec: Spec, kind: str) -> list[str] | None:
         count = getattr(estimator, "n_features_in_", None)
         if count is not None and count != len(known):
             raise SpecError(
-                f"{kind} was fitted on {count} columns, this log's observation has {len(known)}: {_listed(known)}. "
-                "fix: fit it on log.features()"
+                f"{kind} was fitted on {count} columns, this log's observation has {len(known)}: {_listed(known)}",
+                fix="fit it on log.features()",
             )
         return None
     missing = [name for name in names if name not in known]
     if missing:
         raise SpecError(
-            f"{kind} was fitted on the column '{missing[0]}' ({len(missing)} missing), which this log's observation "
-            f"does not have: {nearest(missing[0], known)}. fix: fit it on log.features()"
+            f"{kind} was fitted on the column '{missing[0]}' ({len(missing)} missing), which this log's "
+            f"observation does not have: {nearest(missing[0], known)}",
+            fix="fit it on log.features()",
         )
     return names
 
@@ -353,8 +366,8 @@ def target_of(
         likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
         if likely is None:
             raise SpecError(
-                "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy "
-                "with probabilities, or one choice at a time"
+                "the policy makes several simultaneous choices and has no probabilities for them",
+                fix="judge a policy with probabilities, or one choice at a time",
             )
         return Target(np.exp(likely.astype(np.float64)))
     bounds, likely = common_bounds(policy.spec.action, space), None
@@ -386,7 +399,7 @@ def with_kernel(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: f
         return Target(np.zeros(log.steps), actions=np.asarray(chosen, np.float32)[:, None])
     if isinstance(bandwidth, bool) or not 0.0 < bandwidth < np.inf:
         raise ConfigError(
-            f"bandwidth = {bandwidth!r}: expected a number above 0, a share of half the action's range. fix: use 0.2"
+            f"bandwidth = {bandwidth!r}", "a number above 0, a share of half the action's range", "use 0.2"
         )
     action, there = np.asarray(log.action), chosen[np.asarray(log.position)]
     drawn = kernel_draws(chosen, bounds, bandwidth, DRAWS, seed)
@@ -477,12 +490,12 @@ def _translated(policy: Policy, log: Log) -> Leaves:
         named = bool(one.names and two.names)
         if one.size != two.size or (named and one.names != two.names):
             raise SpecError(
-                f"this log's actions are {two.names or two.size}, the policy's are {one.names or one.size}. fix: judge "
-                "it on a log with the same actions, in the same order"
+                f"this log's actions are {two.names or two.size}, the policy's are {one.names or one.size}",
+                fix="judge it on a log with the same actions, in the same order",
             )
     elif isinstance(one, MultiDiscrete) or isinstance(two, MultiDiscrete):
         if one != two:
-            raise SpecError(f"this log's actions are {two}, the policy's are {one}: expected the same")
+            raise SpecError(f"this log's actions are {two}, the policy's are {one}", "the same")
     else:
         action_orders(policy.spec, log.spec, "this log")
     shown = leaf_translations(policy.spec, log.spec, "this log")
@@ -516,15 +529,12 @@ class ExternalPolicy:
         chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
         expected = (len(next(iter(leaves.values()))), self.actions)
         if chances.shape != expected:
-            raise SpecError(
-                f"the policy's probabilities have shape {chances.shape}: expected [rows, actions] = {expected}"
-            )
+            raise SpecError(f"the policy's probabilities have shape {chances.shape}", f"[rows, actions] = {expected}")
         sums = chances.sum(axis=1)
         if not (chances >= 0).all() or not np.allclose(sums, 1.0, atol=1e-3):
             row = int(np.flatnonzero(~((chances >= 0).all(axis=1) & np.isclose(sums, 1.0, atol=1e-3)))[0])
             raise SpecError(
-                f"the policy's probabilities in row {row} are {chances[row]}: expected numbers of at least 0 that add "
-                "up to 1"
+                f"the policy's probabilities in row {row} are {chances[row]}", "numbers of at least 0 that add up to 1"
             )
         return chances
 
@@ -544,8 +554,11 @@ def as_policy(policy: Any, spec: Spec) -> Any:
     if isinstance(policy, type) or not isinstance(policy, ProbabilityPolicy):
         kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
         raise SpecError(
-            f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), an object with "
-            "probabilities(observation, mask), or a fitted scikit-learn estimator"
+            f"expected a policy, found {kind}",
+            fix=(
+                "pass run.policy(), tl.load_policy(...), an object with probabilities(observation, mask), or "
+                "a fitted scikit-learn estimator"
+            ),
         )
     return ExternalPolicy(policy, spec)
 

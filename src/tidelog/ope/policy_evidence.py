@@ -331,11 +331,10 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
     discrete = isinstance(log.spec.action, Discrete)
     if model == "tabular" and not discrete:
         raise SpecError(
-            f"model = 'tabular': expected discrete actions, found {type(log.spec.action).__name__}. fix: use "
-            "model='neural'"
+            "model = 'tabular'", f"discrete actions, found {type(log.spec.action).__name__}", "use model='neural'"
         )
     if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
-        raise SpecError("model = 'neural' does not support several simultaneous choices. fix: use model='none'")
+        raise SpecError("model = 'neural' does not support several simultaneous choices", fix="use model='none'")
     states = number_observations(log) if discrete and model != "neural" else None
     tabular = states is not None and (model == "tabular" or is_tabular(log, states))
     chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"

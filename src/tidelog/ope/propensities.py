@@ -99,7 +99,7 @@ def check_classifier(source: Any) -> None:
         import sklearn  # noqa: F401
     except ImportError as error:
         what = f"propensities = '{source}'" if isinstance(source, str) else "a classifier for the propensities"
-        raise ConfigError(f"{what} needs scikit-learn. fix: {install('trees')}") from error
+        raise ConfigError(f"{what} needs scikit-learn", fix=install("trees")) from error
 
 
 def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) -> NDArray[np.float64]:
@@ -132,8 +132,9 @@ def _columns(log: Log) -> tuple[NDArray[np.float64], list[int]]:
         kind = log.spec.observation[name]
         if isinstance(kind, Image):
             raise SpecError(
-                f"propensities = '{TREES}': observation '{name}' is a picture, expected columns of a table. fix: use "
-                "propensities='estimated', which fits a network"
+                f"propensities = '{TREES}': observation '{name}' is a picture",
+                "columns of a table",
+                "use propensities='estimated', which fits a network",
             )
         values = np.asarray(leaf, np.float64).reshape(len(leaf), -1)
         if isinstance(kind, Codes):
@@ -175,8 +176,8 @@ def _copy(source: Any, seed: int) -> Any:
         return copied.set_params(**dict.fromkeys(seeds, seed)) if seeds else copied
     except (TypeError, AttributeError, ValueError) as error:
         raise ConfigError(
-            f"propensities: {type(source).__name__} cannot be copied for each fold: {error}. fix: use a classifier "
-            "with scikit-learn's get_params and set_params"
+            f"propensities: {type(source).__name__} cannot be copied for each fold: {error}",
+            fix="use a classifier with scikit-learn's get_params and set_params",
         ) from error
 
 
@@ -193,7 +194,8 @@ def _fitted(model: Any, seen: Floats, taken: NDArray[Any], numbers: Floats) -> F
     if chances.shape != (len(numbers), len(classes)) or not ((chances >= 0).all() and np.allclose(sums, 1.0)):
         raise ConfigError(
             f"propensities: {name}.predict_proba returned an array of shape {chances.shape} that holds no "
-            f"probabilities: expected {len(numbers):,} rows over {len(classes)} classes, each with the sum 1"
+            "probabilities",
+            f"{len(numbers):,} rows over {len(classes)} classes, each with the sum 1",
         )
     return chances
 
@@ -300,7 +302,7 @@ def read_propensities(path: str | Path, log: Log) -> FilePropensities:
     table = one_table(path)
     name = _column_of(table)
     if not table.rows:
-        raise SpecError(f"{table.source}: no row, expected one for each step of the log. fix: write the file again")
+        raise SpecError(f"{table.source}: no row", "one for each step of the log", "write the file again")
     values = _probabilities(table, name, 1.0 if not isinstance(log.spec.action, Continuous) else np.inf)
     rows = _matched_rows(table, log) if EPISODE in table.names else _rows_in_order(table, log)
     return FilePropensities(values[rows], name == ESTIMATED, str(path), table.rows - len(rows))
@@ -313,8 +315,9 @@ def _column_of(table: Table) -> str:
         return named[0]
     found = "both of them" if named else f"the columns {', '.join(sorted(table.names)[:10])}"
     raise SpecError(
-        f"{table.source}: expected one column '{RECORDED}' (recorded) or '{ESTIMATED}' (from a model), found {found}. "
-        "fix: rename or remove columns"
+        table.source,
+        f"one column '{RECORDED}' (recorded) or '{ESTIMATED}' (from a model), found {found}",
+        "rename or remove columns",
     )
 
 
@@ -322,7 +325,7 @@ def _numbers(table: Table, name: str) -> Floats:
     """A column as numbers, NaN where a cell is none; SpecError for lists."""
     column = parse.number(table.series(name))
     if column.values.ndim != 1:
-        raise SpecError(f"{table.source}: '{name}' holds lists, expected one number in each row. fix: split the lists")
+        raise SpecError(f"{table.source}: '{name}' holds lists", "one number in each row", "split the lists")
     return np.where(column.usable, column.values, np.nan).astype(np.float64)
 
 
@@ -334,8 +337,10 @@ def _probabilities(table: Table, name: str, highest: float) -> Floats:
         expected = "a number above 0" if highest == np.inf else "a probability above 0 and at most 1"
         cell = table.series(name)[int(bad[0])]
         raise SpecError(
-            f"{table.source}: the {name} of row {bad[0] + 1:,} is {'empty' if cell is None else cell} ({len(bad):,} "
-            f"such row(s)), expected {expected}. fix: correct the file"
+            f"{table.source}: the {name} of row {bad[0] + 1:,} is {'empty' if cell is None else cell} "
+            f"({len(bad):,} such row(s))",
+            expected,
+            "correct the file",
         )
     return values
 
@@ -363,7 +368,7 @@ def _rows_in_order(table: Table, log: Log) -> Values:
     expected = [f"{log.steps:,}, one for each step of the judged log"] * single
     if found is not None and log.origin is not None:
         expected.append(f"{found[1]:,}, one for each row of {source_text(log.origin)}")
-    raise SpecError(f"{table.source}: {table.rows:,} rows, expected {' or '.join(expected)}. {fix}")
+    raise SpecError(f"{table.source}: {table.rows:,} rows", f"{' or '.join(expected)}. {fix}")
 
 
 def _matched_rows(table: Table, log: Log) -> Values:
@@ -374,13 +379,14 @@ def _matched_rows(table: Table, log: Log) -> Values:
     empty = ~episodes.usable if moments is None else ~(episodes.usable & np.isfinite(moments))
     if empty.any():
         raise SpecError(
-            f"{table.source}: row {np.flatnonzero(empty)[0] + 1:,} has no '{EPISODE}' or no number in '{STEP}' "
-            f"({empty.sum():,} such row(s)). fix: fill these cells"
+            f"{table.source}: row {np.flatnonzero(empty)[0] + 1:,} has no '{EPISODE}' or no number in "
+            f"'{STEP}' ({empty.sum():,} such row(s))",
+            fix="fill these cells",
         )
     longest = int(np.diff(log.starts).max())
     if moments is None and longest > 1:
         raise SpecError(
-            f"{table.source}: there is no column '{STEP}', and episodes have up to {longest:,} steps. fix: add it"
+            f"{table.source}: there is no column '{STEP}', and episodes have up to {longest:,} steps", fix="add it"
         )
     known = pl.DataFrame({"name": [str(one) for one in log.episode_ids.tolist()]}).with_row_index("place")
     keys = pl.DataFrame({
@@ -390,14 +396,16 @@ def _matched_rows(table: Table, log: Log) -> Values:
     mine = keys.join(known, on="name", how="inner").sort("place", "step", "row")
     if not len(mine):
         raise SpecError(
-            f"{table.source}: none of its episodes, such as '{keys['name'][0]}', is in the log, whose first one is "
-            f"'{known['name'][0]}'. fix: write the log's own episodes into the column '{EPISODE}'"
+            f"{table.source}: none of its episodes, such as '{keys['name'][0]}', is in the log, whose "
+            f"first one is '{known['name'][0]}'",
+            fix=f"write the log's own episodes into the column '{EPISODE}'",
         )
     repeated = mine.filter(mine.select("place", "step").is_duplicated())
     if len(repeated):
         raise SpecError(
-            f"{table.source}: step {repeated['step'][0]:g} of episode '{repeated['name'][0]}' stands in several rows "
-            f"({len(repeated):,} such rows). fix: keep one row for each step"
+            f"{table.source}: step {repeated['step'][0]:g} of episode '{repeated['name'][0]}' stands in "
+            f"several rows ({len(repeated):,} such rows)",
+            fix="keep one row for each step",
         )
     counts = np.bincount(mine["place"].to_numpy(), minlength=len(known))
     lengths = np.diff(log.starts)
@@ -406,7 +414,8 @@ def _matched_rows(table: Table, log: Log) -> Values:
         one = int(wrong[0])
         raise SpecError(
             f"{table.source}: {counts[one]:,} row(s) for the {lengths[one]:,} step(s) of episode "
-            f"'{known['name'][one]}' ({len(wrong):,} such episode(s)). fix: write one row for each step of the log"
+            f"'{known['name'][one]}' ({len(wrong):,} such episode(s))",
+            fix="write one row for each step of the log",
         )
     return mine["row"].to_numpy()
 
@@ -428,11 +437,12 @@ def check_first_steps(log: Log, steps: Any) -> None:
         return
     longest = int(np.diff(log.starts).max())
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise ConfigError(f"first_steps = {steps!r}: expected a whole number of at least 1. fix: use first_steps=5")
+        raise ConfigError(f"first_steps = {steps!r}", "a whole number of at least 1", "use first_steps=5")
     if steps >= longest:
         raise ConfigError(
             f"first_steps = {steps}: it has no effect, because the longest episode has {longest:,} "
-            f"{'step' if longest == 1 else 'steps'}. fix: remove first_steps"
+            f"{'step' if longest == 1 else 'steps'}",
+            fix="remove first_steps",
         )
 
 
@@ -632,8 +642,9 @@ def propensities_of(
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
         raise SpecError(
-            "this log has several simultaneous choices and no propensities, and no model of the logger supports such "
-            "actions. fix: record the propensities, or pass them as propensities=..."
+            "this log has several simultaneous choices and no propensities, and no model of the logger "
+            "supports such actions",
+            fix="record the propensities, or pass them as propensities=...",
         )
     count = int(folds.max()) + 1
     clones = () if not able else _clones(log, folds, range(count), states, seed)
@@ -707,8 +718,9 @@ def _by_classifier(log: Log, folds: Ordinals, source: Any, states: States | None
     check_classifier(source)
     if not isinstance(log.spec.action, Discrete):
         raise SpecError(
-            f"propensities by a classifier: expected discrete actions, found {type(log.spec.action).__name__}. fix: "
-            "use propensities='estimated'"
+            "propensities by a classifier",
+            f"discrete actions, found {type(log.spec.action).__name__}",
+            "use propensities='estimated'",
         )
     own = not isinstance(source, str)
 
@@ -809,9 +821,9 @@ def with_file_read(source: Any, log: Log) -> Any:
 def _check_word(source: str | None) -> None:
     if source not in (None, *_WORDS):
         raise ConfigError(
-            f"propensities = {source!r}: expected None, {', '.join(map(repr, _WORDS))}, a declaration such as "
-            "'shares', a classifier, the path of a table, or one number per step; "
-            f"{nearest(source, (*_WORDS, 'shares'))}"
+            f"propensities = {source!r}",
+            f"None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', a classifier, the "
+            f"path of a table, or one number per step; {nearest(source, (*_WORDS, 'shares'))}",
         )
 
 
@@ -819,27 +831,27 @@ def _recorded(log: Log, source: Any) -> Floats | None:
     if source is None or isinstance(source, str):
         _check_word(source)
         if source == "logged" and log.propensity is None:
-            raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
+            raise SpecError("this log has no propensities", fix="map their column, or use propensities='estimated'")
         propensities = None if source == "estimated" else log.propensity
     elif is_estimator(source):
         raise ConfigError(
-            f"propensities: {estimator_name(source)} has no predict_proba: expected a classifier with probabilities. "
-            "fix: wrap it in sklearn.calibration.CalibratedClassifierCV, or use propensities='trees'"
+            f"propensities: {estimator_name(source)} has no predict_proba",
+            "a classifier with probabilities",
+            "wrap it in sklearn.calibration.CalibratedClassifierCV, or use propensities='trees'",
         )
     else:
         propensities = np.asarray(source)
     if propensities is None:
         return None
     if propensities.shape != (log.steps,) or propensities.dtype.kind not in "fiu":
-        raise ConfigError(
-            f"propensities have shape {propensities.shape}: expected {log.steps} numbers, one for each step"
-        )
+        raise ConfigError(f"propensities have shape {propensities.shape}", f"{log.steps} numbers, one for each step")
     values = np.asarray(propensities, np.float64)
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if len(bad):
         raise SpecError(
-            f"the propensity of step {int(bad[0])} is {values[bad[0]]:g} ({len(bad)} such step(s)): expected a number "
-            "above 0. fix: correct it, or pass propensities='estimated'"
+            f"the propensity of step {int(bad[0])} is {values[bad[0]]:g} ({len(bad)} such step(s))",
+            "a number above 0",
+            "correct it, or pass propensities='estimated'",
         )
     return values
 

@@ -85,12 +85,10 @@ class Sample(NamedTuple):
     def of(cls, evidence: Evidence, clusters: NDArray[Any] | None = None, groups: int = MOST_GROUPS) -> Sample:
         """Weigh and sort episodes; arguments and errors as in `risk_of`."""
         if groups < 2:
-            raise ConfigError(f"groups = {groups}: expected at least 2 groups to resample. fix: remove groups")
+            raise ConfigError(f"groups = {groups}", "at least 2 groups to resample", "remove groups")
         logs, unit = log_weights(evidence), _units(evidence.episodes, clusters)
         if not np.isfinite(logs.max()):
-            raise SpecError(
-                "all episodes of the log have probability 0 under the policy: expected at least one above 0"
-            )
+            raise SpecError("all episodes of the log have probability 0 under the policy", "at least one above 0")
         weight = np.exp(logs - logs.max())
         policy = weight / weight.sum()
         values, place = np.unique(shortened(returns(evidence)), return_inverse=True)
@@ -287,8 +285,9 @@ def _units(episodes: int, clusters: NDArray[Any] | None) -> Integers:
     kind = np.asarray(clusters).dtype
     if np.shape(clusters) != (episodes,) or not np.issubdtype(kind, np.integer):
         raise SpecError(
-            f"clusters has shape {np.shape(clusters)} and type {kind}: expected one whole number per episode, "
-            f"[{episodes}]. fix: use np.unique(names, return_inverse=True)[1]"
+            f"clusters has shape {np.shape(clusters)} and type {kind}",
+            f"one whole number per episode, [{episodes}]",
+            "use np.unique(names, return_inverse=True)[1]",
         )
     return np.asarray(np.unique(clusters, return_inverse=True)[1], np.int64)
 
@@ -496,15 +495,11 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
 def check_risk(alpha: float, bad_outcome: float | None) -> None:
     """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
-        raise ConfigError(
-            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1. fix: use cvar=0.1 for the worst 10%"
-        )
+        raise ConfigError(f"cvar = {alpha!r}", "a share of episodes between 0 and 1", "use cvar=0.1 for the worst 10%")
     if bad_outcome is None:
         return
     if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
-        raise ConfigError(
-            f"bad_outcome = {bad_outcome!r}: expected a finite return. fix: use bad_outcome=-5.0, or remove it"
-        )
+        raise ConfigError(f"bad_outcome = {bad_outcome!r}", "a finite return", "use bad_outcome=-5.0, or remove it")
 
 
 def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:

@@ -88,8 +88,9 @@ def simple_rules(
     check_log(log, discount)
     if not has_rules(log.spec):
         raise SpecError(
-            f"simple rules choose one of at most {MOST_ACTIONS} actions by numbers and words; this log has other "
-            "observations or actions. fix: judge the policy without rules"
+            f"simple rules choose one of at most {MOST_ACTIONS} actions by numbers and words; this log "
+            "has other observations or actions",
+            fix="judge the policy without rules",
         )
     log = replace(log, weight=None)
     plan = choose_model(log, model, None, seed)
@@ -230,27 +231,27 @@ def rule_of_run(folder: Path, word: str) -> Rule:
 def rule_name(word: str) -> str:
     """The name of the rule of a word; ConfigError for another word than `constant` or `tree`."""
     if word not in WORDS:
-        raise ConfigError(f"--rule {word}: expected one of {', '.join(WORDS)}. fix: use --rule tree")
+        raise ConfigError(f"--rule {word}", f"one of {', '.join(WORDS)}", "use --rule tree")
     return WORDS[word]
 
 
 def _learnt(folder: Path, record: Record, log: Any) -> dict[str, Rule]:
     if not has_rules(record.spec):
-        raise ConfigError(f"{folder} has no simple rules: they choose one of at most 20 actions. fix: drop --rule")
+        raise ConfigError(f"{folder} has no simple rules: they choose one of at most 20 actions", fix="drop --rule")
     if log is None or log.fingerprint() != record.data.fingerprint:
         origin: Any = record.data.origin
         if origin is None:
             raise ConfigError(
-                f"the log of {folder} was in memory only, and simple rules learn from it. fix: drop --rule"
+                f"the log of {folder} was in memory only, and simple rules learn from it", fix="drop --rule"
             )
         log = reopen_any(origin)
         if log.fingerprint() != record.data.fingerprint:
             raise LogError(
-                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed. "
-                "fix: restore it"
+                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed",
+                fix="restore it",
             )
     if not isinstance(log, Log):
-        raise ConfigError(f"{folder} learnt from interactions, which have counting rules. fix: drop --rule")
+        raise ConfigError(f"{folder} learnt from interactions, which have counting rules", fix="drop --rule")
     options = record.options
     part = EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
     return simple_rules(part.training_log, seed=options.seeds[0], origin=record.origin(run=folder.name))

@@ -118,10 +118,10 @@ class Limits:
                 continue
             whole = limit.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value != value:
-                raise ConfigError(f"{limit.name} = {value!r}: expected a {'whole ' * whole}number")
+                raise ConfigError(f"{limit.name} = {value!r}", f"a {'whole ' * whole}number")
             low, high = _RANGES[limit.name]
             if not low <= value <= high:
-                raise ConfigError(f"{limit.name} = {value}: expected {low:g} to {high:g}")
+                raise ConfigError(f"{limit.name} = {value}", f"{low:g} to {high:g}")
 
     def looser(self) -> list[str]:
         """Return the limits that allow more than the defaults do, each with both numbers."""
@@ -521,9 +521,9 @@ def named_policies(policy: Any) -> dict[str, Any] | None:
     else:
         return None
     if not policies:
-        raise ConfigError("no policy to judge: expected one policy, or a list or mapping with at least one")
+        raise ConfigError("no policy to judge", "one policy, or a list or mapping with at least one")
     if len(policies) < len(policy):
-        raise ConfigError(f"policy names = {list(policy)}: expected names that differ as text")
+        raise ConfigError(f"policy names = {list(policy)}", "names that differ as text")
     return policies
 
 
@@ -544,23 +544,23 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     if log is None:
         origin: Any = record.data.origin
         if origin is None:
-            raise ConfigError(f"the log of {folder} was in memory only. fix: pass it, or another log, with --data")
+            raise ConfigError(f"the log of {folder} was in memory only", fix="pass it, or another log, with --data")
         log = reopen(origin)
         if log.fingerprint() != record.data.fingerprint:
             raise LogError(
-                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed. "
-                "fix: pass the log to judge on with --data"
+                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed",
+                fix="pass the log to judge on with --data",
             )
     if not record.held_out:
         raise ConfigError(
-            f"{folder} held no episodes out, and a policy cannot be judged on episodes that it learnt from. fix: use "
-            "a log with other episodes (--data), or train again with a share held out"
+            f"{folder} held no episodes out, and a policy cannot be judged on episodes that it learnt from",
+            fix="use a log with other episodes (--data), or train again with a share held out",
         )
     rows = np.flatnonzero(np.isin(log.episode_ids, np.asarray(record.held_out)))
     if len(rows) != len(record.held_out):
         raise LogError(
-            f"only {len(rows):,} of the {len(record.held_out):,} episodes that {folder} held out are in the log. "
-            "fix: name the log that the run learned from, or restore the record of the run"
+            f"only {len(rows):,} of the {len(record.held_out):,} episodes that {folder} held out are in the log",
+            fix="name the log that the run learned from, or restore the record of the run",
         )
     return log.take_episodes(rows), f"the {len(rows):,} episodes that the run held out of its own log"
 
@@ -682,7 +682,7 @@ def read_verdict(path: Path) -> SavedVerdict:
         return saved
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise CheckpointError(
-            f"{path} is not a verdict, or it is damaged: {error!r}. fix: remove it and judge the run again"
+            f"{path} is not a verdict, or it is damaged: {error!r}", fix="remove it and judge the run again"
         ) from error
 
 

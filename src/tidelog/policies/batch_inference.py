@@ -78,8 +78,8 @@ def _check_all_known(frame: pl.DataFrame, spec: Spec) -> None:
     unknown = [values for values in _unknown(frame, spec, unseen="fail") if values]
     if unknown:
         raise SpecError(
-            f"{len(unknown):,} rows have values that the policy's log does not have, such as {unknown[0]}. fix: "
-            "correct the cells, or drop --unseen fail (unseen='other')"
+            f"{len(unknown):,} rows have values that the policy's log does not have, such as {unknown[0]}",
+            fix="correct the cells, or drop --unseen fail (unseen='other')",
         )
 
 
@@ -99,7 +99,7 @@ def act_on_known(
     """
     if policy.is_recurrent:
         raise ConfigError(
-            "a recurrent policy needs every row of an episode. fix: drop --skip-unknown and --unseen skip"
+            "a recurrent policy needs every row of an episode", fix="drop --skip-unknown and --unseen skip"
         )
     mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
@@ -164,15 +164,15 @@ def _files(table: Table) -> list[tuple[str, int]]:
 def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
-        raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
+        raise SpecError("this policy ranks items of a catalogue", fix="use tidelog recommend")
     needed = feature_names(_with_names(policy.spec))
     table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form, needed=needed)
     if not table.rows:
-        raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
+        raise SpecError(f"{table.source} has no rows", "at least one", "add rows")
     uneven = [table.uneven[name] for name in needed if name in table.uneven]
     uneven += [table.uneven[name] for name in lists_among(needed) if name in table.uneven]
     if uneven:
-        raise SpecError(f"{uneven[0]}: expected the same column in every file. fix: export the files alike")
+        raise SpecError(uneven[0], "the same column in every file", "export the files alike")
     within = {label for name, labels in lists_among(needed).items() if table.has(name) for label in labels}
     missing = [name for name in needed if not table.has(name) and name not in within]
     if missing:
@@ -195,8 +195,9 @@ def _read(table: Table, mapping: Columns | None, needed: Sequence[str]) -> pl.Da
         width = 1 if column.values.ndim == 1 else column.values.shape[1]
         if width != len(labels):
             raise SpecError(
-                f"column '{name}' of {table.source} has lists of {width}, expected {len(labels)} numbers. fix: name "
-                "the table with the lists of the log"
+                f"column '{name}' of {table.source} has lists of {width}",
+                f"{len(labels)} numbers",
+                "name the table with the lists of the log",
             )
         numbers = np.where(column.usable[:, None], column.values.reshape(-1, width), np.nan)
         frame = frame.with_columns(
@@ -224,7 +225,7 @@ def _actions(
     allowed = None if masks[0] is None else np.concatenate(masks)
     if policy.spec.masked and allowed is None:
         raise SpecError(
-            "the log has action masks, but this table has none. fix: pass the mapping with its action_mask (--columns)"
+            "the log has action masks, but this table has none", fix="pass the mapping with its action_mask (--columns)"
         )
     order = _order(frame, mapping, "this policy is recurrent") if policy.is_recurrent else None
     actions, propensities = act_in_order(policy, leaves, allowed, order, seed)
@@ -240,7 +241,7 @@ def check_has_chances(policy: Acts, *, asked: bool) -> None:
     """Raise ConfigError where probabilities of all actions are asked of a policy that cannot return them at once."""
     if asked and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
         what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
-        raise ConfigError(f"probabilities: not available for {what}. fix: drop --probabilities")
+        raise ConfigError(f"probabilities: not available for {what}", fix="drop --probabilities")
 
 
 def action_chances(policy: Acts, leaves: Any, allowed: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -271,7 +272,7 @@ def _by_file(
         try:
             yield read(frame[start : start + rows])
         except SpecError as error:
-            raise SpecError(f"{name}: {error}") from error
+            raise SpecError(f"{name}: {error.found}", error.expected, error.fix) from error
         start += rows
 
 
@@ -311,7 +312,7 @@ def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> Order:
     """Return the table's rows in episode order by the mapping; SpecError, with the reason, without a mapping."""
     columns = mapping
     if columns is None or columns.episode is None:
-        raise SpecError(f"{why}. fix: pass the mapping with the episode column (--columns)")
+        raise SpecError(why, fix="pass the mapping with the episode column (--columns)")
     named = {"episode": columns.episode, "step": columns.step or columns.time}
     missing = [name for name in named.values() if name is not None and name not in frame.columns]
     if missing:
@@ -363,13 +364,13 @@ def _leaves(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> dict[
             "correct the cells, leave the rows out, or pass the log's mapping (--columns) if it says how they are "
             "read; --unseen skip leaves such rows out"
         )
-        raise SpecError(f"{'; '.join(problems)}. fix: {fix}")
+        raise SpecError("; ".join(problems), fix=fix)
     return leaves
 
 
 def _leaf(frame: pl.DataFrame, leaf: Leaf, problems: list[str], other_words: bool) -> np.ndarray[Any, Any]:
     if isinstance(leaf, Image):
-        raise SpecError("this policy reads pictures, and tables hold none. fix: pass an .npz file")
+        raise SpecError("this policy reads pictures, and tables hold none", fix="pass an .npz file")
     if isinstance(leaf, Codes):
         if not leaf.vocabularies:
             return np.stack(
@@ -446,9 +447,7 @@ def _mask(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> np.ndarra
         column = parse.mask(several)
     bad = np.flatnonzero(~column.usable)
     if len(bad):
-        raise SpecError(
-            f"the action mask is invalid in {_rows(bad)}, expected {column.expects}. fix: correct these cells"
-        )
+        raise SpecError(f"the action mask is invalid in {_rows(bad)}", column.expects, "correct these cells")
     return np.asarray(column.values == 1)
 
 
@@ -488,7 +487,7 @@ def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str 
         ".parquet": frame.write_parquet,
     }
     if path.suffix not in writers:
-        raise ConfigError(f"{path}: expected a path that ends in .csv or .parquet. fix: change the suffix")
+        raise ConfigError(f"{path}", "a path that ends in .csv or .parquet", "change the suffix")
 
     def save(aside: Path) -> None:
         with stream_to(aside) as file:
@@ -518,7 +517,7 @@ def act_on_arrays(
     LogError for a file that is not an archive of arrays, SpecError for arrays that do not fit the policy.
     """
     if isinstance(policy.spec.action, Catalogue):
-        raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
+        raise SpecError("this policy ranks items of a catalogue", fix="use tidelog recommend")
     check_has_chances(policy, asked=probabilities)
     arrays, objects = named_arrays(path)
     leaves = _leaves_of_arrays(arrays, policy.spec.observation, str(path))
@@ -526,7 +525,7 @@ def act_on_arrays(
     _check_lengths(arrays, leaves, rows, str(path))
     if policy.spec.masked and "action_mask" not in arrays:
         raise SpecError(
-            f"the log has action masks, but {path} has none. fix: add an array 'action_mask' [rows, actions]"
+            f"the log has action masks, but {path} has none", fix="add an array 'action_mask' [rows, actions]"
         )
     mask = arrays.get("action_mask") if policy.spec.masked else None
     order = _order_of_rows(arrays, rows, str(path)) if policy.is_recurrent else None
@@ -555,7 +554,7 @@ def _leaves_of_arrays(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str,
         if "obs" in arrays or "observations" in arrays:  # layouts of demonstrations, D4RL and OGBench
             convert = shlex.join(["tidelog", "data", "convert", "--data", source, "--out", "rows.npz"])
             fix = f"`{convert}`, then use rows.npz"
-        raise SpecError(f"{source} has {has}: expected the arrays {', '.join(wanted)}. fix: {fix}")
+        raise SpecError(f"{source} has {has}", f"the arrays {', '.join(wanted)}", fix)
     return {name: _rows_of_leaf(found[name], leaf) for name, leaf in expected.items()}
 
 
@@ -570,15 +569,17 @@ def _check_lengths(arrays: Mapping[str, NDArray[Any]], leaves: Arrays, rows: int
     lengths = {name: values.shape[0] if values.ndim else 0 for name, values in {**leaves, **by_row}.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise SpecError(f"{source}: arrays have different numbers of rows ({found}). fix: one row per decision in each")
+        raise SpecError(
+            f"{source}: arrays have different numbers of rows ({found})", fix="one row per decision in each"
+        )
     if not rows:
-        raise SpecError(f"{source} has no rows, expected at least one. fix: add rows")
+        raise SpecError(f"{source} has no rows", "at least one", "add rows")
 
 
 def _order_of_rows(arrays: Mapping[str, NDArray[Any]], rows: int, source: str) -> Order:
     """Return the rows in episode order; SpecError without the array `episode`."""
     if "episode" not in arrays:
-        raise SpecError(f"this policy is recurrent, but {source} has no array 'episode'. fix: add it, one per row")
+        raise SpecError(f"this policy is recurrent, but {source} has no array 'episode'", fix="add it, one per row")
     identity = parse.identity(pl.Series("episode", arrays["episode"]))
     key = next((arrays[name] for name in ("step", "time") if name in arrays), None)
     moment = None if key is None else parse.moment(pl.Series("step", key)).values

@@ -90,8 +90,8 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
             if "jax2onnx" not in Path(frames[-1].filename).parts:
                 raise
             raise ExportError(
-                f"jax2onnx {metadata.version('jax2onnx')} cannot trace a program of jax {jax.__version__} ({error}). "
-                f"fix: {install('onnx')}, which chooses versions that fit, or leave ONNX out (onnx=False, --no-onnx)"
+                f"jax2onnx {metadata.version('jax2onnx')} cannot trace a program of jax {jax.__version__} ({error})",
+                fix=(f"{install('onnx')}, which chooses versions that fit, or leave ONNX out (onnx=False, --no-onnx)"),
             ) from error
     entries = [
         {"name": one.name, "shape": list(one.shape), "type": one.kind, "optional": one.default is not None}
@@ -131,7 +131,7 @@ def _tools() -> tuple[Callable[..., Any], Any]:
     try:
         return importlib.import_module("jax2onnx").to_onnx, importlib.import_module("onnx")
     except ImportError as error:
-        raise ExportError(f"ONNX export requires an extra ({error}). fix: {install('onnx')}") from error
+        raise ExportError(f"ONNX export requires an extra ({error})", fix=install("onnx")) from error
 
 
 def _give_defaults(onnx: Any, model: Any, inputs: Sequence[Input]) -> None:
@@ -387,7 +387,7 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
             return Bound(float(stated.difference), float(stated.apart))
         except (KeyError, TypeError, ValueError) as error:
             raise ExportError(
-                f"the artefact's parity record is invalid: {error!r}. fix: export the policy again"
+                f"the artefact's parity record is invalid: {error!r}", fix="export the policy again"
             ) from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
     candidates = recipe is not None and recipe["act"]["kind"] == "candidates"
@@ -420,7 +420,7 @@ def check_parity(record: Mapping[str, Any], readers: Iterable[str], where: str) 
         if not record[reader]["holds"]:
             differences = {name: facts for name, facts in record[reader].items() if name != "holds"}
             raise ExportError(
-                f"{where}: {reader} differs from JAX by {differences}, allowed {record['bound']}. fix: report a bug"
+                f"{where}: {reader} differs from JAX by {differences}, allowed {record['bound']}", fix="report a bug"
             )
 
 
@@ -506,7 +506,7 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise ExportError(f"checking an ONNX file needs onnxruntime ({error}). fix: {install('onnx')}") from error
+        raise ExportError(f"checking an ONNX file needs onnxruntime ({error})", fix=install("onnx")) from error
     options = runtime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = QUIET, 1
     session = _run(where, lambda: runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"]))
@@ -551,7 +551,7 @@ def _run(where: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:  # onnxruntime documents no common base of its errors
-        raise ExportError(f"{where}: onnxruntime cannot run it: {error!r}. fix: export the policy again") from error
+        raise ExportError(f"{where}: onnxruntime cannot run it: {error!r}", fix="export the policy again") from error
 
 
 def _raw_columns(leaf: Leaf, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -606,7 +606,7 @@ class Logged(NamedTuple):
         if isinstance(log, Interactions):
             return cls._of_interactions(log, policy)
         if dict(log.spec.observation) != dict(policy.spec.observation):
-            raise SpecError("this log's observations differ from the policy's. fix: pass the policy's own log")
+            raise SpecError("this log's observations differ from the policy's", fix="pass the policy's own log")
         steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         rows = log.position[steps]
         mask = None if log.action_mask is None else np.asarray(log.action_mask[rows])
@@ -615,7 +615,9 @@ class Logged(NamedTuple):
     @classmethod
     def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
         if policy.algorithm.spec_of(log).to_json() != policy.spec.to_json():
-            raise SpecError("these interactions have other items, events or users than the policy's. fix: pass its own")
+            raise SpecError(
+                "these interactions have other items, events or users than the policy's", fix="pass its own"
+            )
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         items, events = log.histories(rows, READ)
         who, gaps = log.user[rows], log.history_gaps(rows, READ)
@@ -675,7 +677,7 @@ def export_onnx(
 ) -> dict[str, Any]:
     """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
     if path.exists() and not overwrite:
-        raise ExportError(f"{path} exists, nothing was written. fix: choose another path")
+        raise ExportError(f"{path} exists, nothing was written", fix="choose another path")
     files, manifest = artefact_contents(policy)
     progress(TRACING, 0.0)
     files[ONNX], manifest["onnx"] = onnx_file(policy)
@@ -694,7 +696,7 @@ def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
     policy, saved = load_policy(path), Saved(path)
     if saved.manifest["recipe"] is None:
         raise ExportError(
-            f"{path} contains a custom module; only the JAX runtime can run it. fix: use the networks of tidelog"
+            f"{path} contains a custom module; only the JAX runtime can run it", fix="use the networks of tidelog"
         )
     record = compare_runtimes(
         policy, _runtimes(policy, saved), bound_of(policy, saved.manifest), *(logged or (None, None))
@@ -710,7 +712,7 @@ def _compared(
         folder = tempfile.TemporaryDirectory()
     except OSError as error:
         raise ExportError(
-            f"no temporary folder can be written: {error.strerror}. fix: free space, or set TMPDIR to another folder"
+            f"no temporary folder can be written: {error.strerror}", fix="free space, or set TMPDIR to another folder"
         ) from error
     with folder:
         temporary = Path(folder.name) / "policy"

@@ -78,7 +78,7 @@ def read_arrays(path: Path) -> Named:
         check_regular(path)
         return dict(load_file(path))
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a valid safetensors file: {error}. fix: save it again") from error
+        raise CheckpointError(f"{path} is not a valid safetensors file: {error}", fix="save it again") from error
 
 
 def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str) -> Tree:
@@ -88,8 +88,9 @@ def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str)
     if expected != set(arrays):
         different = sorted(expected.symmetric_difference(arrays))
         raise CheckpointError(
-            f"{where} has {len(arrays)} arrays, expected {len(expected)} for this algorithm; first differences: "
-            f"{', '.join(different[:3])}. fix: pass the algorithm with the settings of this file"
+            f"{where} has {len(arrays)} arrays",
+            f"{len(expected)} for this algorithm; first differences: {', '.join(different[:3])}",
+            "pass the algorithm with the settings of this file",
         )
     leaves = [_filled(leaf, arrays.get(jax.tree_util.keystr(path)), where, path) for path, leaf in paths]
     filled: Tree = jax.tree_util.tree_unflatten(structure, leaves)
@@ -102,8 +103,9 @@ def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any
     expected = jax.random.key_data(leaf) if _is_key(leaf) else leaf
     if array.shape != expected.shape or array.dtype != expected.dtype:
         raise CheckpointError(
-            f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}, "
-            f"expected {expected.dtype}{list(expected.shape)}. fix: pass the algorithm with the settings of this file"
+            f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}",
+            f"{expected.dtype}{list(expected.shape)}",
+            "pass the algorithm with the settings of this file",
         )
     return jax.random.wrap_key_data(from_host(array)) if _is_key(leaf) else from_host(array)
 
@@ -208,7 +210,9 @@ class Policy(Acts):
         """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
         carry = self.algorithm.start(self.params, count)
         if carry is None:
-            raise SpecError(f"this {type(self.algorithm).__name__} policy is feed-forward. fix: call it without memory")
+            raise SpecError(
+                f"this {type(self.algorithm).__name__} policy is feed-forward", fix="call it without memory"
+            )
         return Memory(np.array(carry))
 
     def act(
@@ -229,12 +233,13 @@ class Policy(Acts):
     def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for continuous actions."""
         if not isinstance(self.spec.action, Discrete):
-            raise SpecError("continuous actions have no probabilities. fix: use log_probability(observation, action)")
+            raise SpecError("continuous actions have no probabilities", fix="use log_probability(observation, action)")
         inputs = self._read(observation, mask)
         probabilities = self._apply(_probabilities, inputs, memory)
         if probabilities is None:
             raise SpecError(
-                f"{type(self.algorithm).__name__} has no probabilities of actions. fix: give it a method `distribution`"
+                f"{type(self.algorithm).__name__} has no probabilities of actions",
+                fix="give it a method `distribution`",
             )
         return _unbatched(probabilities, inputs)
 
@@ -262,8 +267,8 @@ class Policy(Acts):
         values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.start(inputs.size))
         if values is None:
             raise SpecError(
-                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values. "
-                f"fix: use a policy of discrete actions with a critic"
+                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values",
+                fix="use a policy of discrete actions with a critic",
             )
         return _unbatched(value_unit(self.algorithm, self.scaler)(values), inputs)
 
@@ -331,8 +336,8 @@ class Policy(Acts):
         catalogue: Any = self.spec.action
         if not isinstance(catalogue, Catalogue) or catalogue.profile is None:
             raise SpecError(
-                "this policy does not know how item features are read. fix: train it again with item features and "
-                "content=True (--content)"
+                "this policy does not know how item features are read",
+                fix="train it again with item features and content=True (--content)",
             )
         added = tuple(one.item() if isinstance(one, np.generic) else one for one in ids)
         kind = type(catalogue.ids[0])
@@ -340,9 +345,7 @@ class Policy(Acts):
         wrong = [one for i, one in enumerate(added) if type(one) is not kind or one in known or one in added[:i]]
         if wrong or not added:
             found = f"{wrong[0]!r:.80}" if wrong else "no item"
-            raise SpecError(
-                f"new items: {found}: expected new ids of type {kind.__name__}. fix: name each new item once"
-            )
+            raise SpecError(f"new items: {found}", f"new ids of type {kind.__name__}", "name each new item once")
         encoded = Profiles(catalogue.profile, "features", ("new item", "new items")).read(features, len(added))
         action: Any = dataclasses.replace(catalogue, ids=(*catalogue.ids, *added))
         spec = dataclasses.replace(self.spec, action=action)
@@ -390,7 +393,7 @@ class Policy(Acts):
 
     def _read(self, observation: Any, mask: Any) -> RawBatch:
         if isinstance(self.spec.action, Catalogue):
-            raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")
+            raise SpecError("this policy ranks items of a catalogue", fix="call policy.recommend(histories, k)")
         inputs = read_observation(observation, self.spec)
         return read_mask(inputs._replace(leaves=self.scaler.observation(inputs.leaves)), mask, self.spec)
 
@@ -459,7 +462,7 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
     """
     if is_rule_file(path):
         if key is not None:
-            raise CheckpointError(f"{path} is not signed: it is the file of a rule. fix: drop the key")
+            raise CheckpointError(f"{path} is not signed: it is the file of a rule", fix="drop the key")
         return cast("Policy", load_rule(path))
     return load_learnt_policy(path, algorithm, key=key)
 
@@ -475,10 +478,10 @@ def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Pa
         owner = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, ConfigError) and "fix: " in str(error):
+        if isinstance(error, ConfigError) and error.fix:
             raise
         raise CheckpointError(
-            f"{saved.where} has an invalid manifest: {json.dumps(str(error))}. fix: save the policy again"
+            f"{saved.where} has an invalid manifest: {json.dumps(str(error))}", fix="save the policy again"
         ) from error
     if algorithm is None:
         _check_widths(owner, sum(array.size for array in arrays.values()), saved.where)
@@ -486,7 +489,7 @@ def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Pa
         template = owner.policy_params(owner.init(spec, new_key(0), 1))
     except (MemoryError, OverflowError) as error:
         raise CheckpointError(
-            f"{saved.where} has a configuration of larger networks than its weights. fix: save the policy again"
+            f"{saved.where} has a configuration of larger networks than its weights", fix="save the policy again"
         ) from error
     try:
         return Policy(
@@ -499,7 +502,7 @@ def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Pa
             manifest.get("verdict"),
         )
     except ConfigError as error:
-        raise CheckpointError(f"{saved.where}: {error}") from error
+        raise CheckpointError(f"{saved.where}: {error.found}", error.expected, error.fix) from error
 
 
 def _check_widths(algorithm: Any, weights: int, where: str) -> None:
@@ -509,8 +512,8 @@ def _check_widths(algorithm: Any, weights: int, where: str) -> None:
         widths = value if isinstance(value, tuple) and all(type(one) is int for one in value) else ()
         if any(one * two > weights + SPARE for one, two in itertools.pairwise(widths)):
             raise CheckpointError(
-                f"{where}: {field.name} = {list(value)} needs more than the {weights:,} weights. "
-                "fix: save the policy again"
+                f"{where}: {field.name} = {list(value)} needs more than the {weights:,} weights",
+                fix="save the policy again",
             )
 
 
@@ -589,7 +592,7 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
     """Return the acting computation as nodes with arrays; ExportError for custom modules."""
     if not isinstance(policy.algorithm, Portable):
         raise ExportError(
-            f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
+            f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it", fix="add recipe()"
         )
     return policy.algorithm.recipe(policy.params)
 
@@ -622,7 +625,7 @@ def as_declared(folder: Path, policy: P) -> P:
         try:
             policy.declare(entry.acting, entry.verdict)
         except ConfigError as error:
-            raise CheckpointError(f"{path} is damaged: {error}. fix: {FIX}") from error
+            raise CheckpointError(f"{path} is damaged: {error.problem}", fix=FIX) from error
     return policy
 
 

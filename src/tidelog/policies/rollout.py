@@ -109,8 +109,8 @@ def leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translat
     """Return functions from each leaf [..., width] of `theirs` to that of `ours`; SpecError without a mapping."""
     if set(ours.observation) != set(theirs.observation):
         raise SpecError(
-            f"{name} has the observations {sorted(theirs.observation)}, the policy expects "
-            f"{sorted(ours.observation)}. fix: use the policy's environment"
+            f"{name} has the observations {sorted(theirs.observation)}, the policy expects {sorted(ours.observation)}",
+            fix="use the policy's environment",
         )
     return {
         leaf: _translation(leaf, ours.observation[leaf], theirs.observation[leaf], name) for leaf in ours.observation
@@ -121,8 +121,9 @@ def _translation(leaf: str, ours: Leaf, theirs: Leaf, name: str) -> Translation:
     width, their_width = _width(ours), _width(theirs)
     if type(ours) is not type(theirs) or width != their_width:
         raise SpecError(
-            f"'{leaf}' is {type(theirs).__name__} of width {their_width} in {name}, expected "
-            f"{type(ours).__name__} of width {width} of the policy. fix: use its environment"
+            f"'{leaf}' is {type(theirs).__name__} of width {their_width} in {name}",
+            f"{type(ours).__name__} of width {width} of the policy",
+            "use its environment",
         )
     if isinstance(ours, Image) or isinstance(theirs, Image):
         return lambda values: values
@@ -146,7 +147,7 @@ def _order(ours: Sequence[str], theirs: Sequence[str], what: str, name: str) -> 
         return None
     if set(ours) != set(theirs):
         unmatched = sorted(set(ours).symmetric_difference(theirs))
-        raise SpecError(f"{what}: only the policy or only {name} has {', '.join(unmatched[:5])}. fix: use equal names")
+        raise SpecError(f"{what}: only the policy or only {name} has {', '.join(unmatched[:5])}", fix="use equal names")
     return np.asarray([list(theirs).index(one) for one in ours], np.int64)
 
 
@@ -155,7 +156,7 @@ def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: s
     if not ours.vocabularies or not theirs.vocabularies:
         if theirs.sizes[there] > ours.sizes[here]:
             raise SpecError(
-                f"'{leaf}' has {theirs.sizes[there]} codes in {name}, the policy {ours.sizes[here]}. fix: train on all"
+                f"'{leaf}' has {theirs.sizes[there]} codes in {name}, the policy {ours.sizes[here]}", fix="train on all"
             )
         return None
     known = {word: code for code, word in enumerate(ours.vocabularies[here])}
@@ -163,8 +164,8 @@ def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: s
     if missing:
         column = ours.names[here] if ours.names else leaf
         raise SpecError(
-            f"'{column}' can be {missing[0]!r} in {name}, but the policy's log has no such value. fix: list all its "
-            "values in `vocabularies` of the mapping and train again"
+            f"'{column}' can be {missing[0]!r} in {name}, but the policy's log has no such value",
+            fix="list all its values in `vocabularies` of the mapping and train again",
         )
     return np.asarray([known[word] for word in theirs.vocabularies[there]], np.int32)
 
@@ -186,14 +187,15 @@ def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64
     if isinstance(mine, Continuous) and isinstance(yours, Continuous) and mine.size == yours.size:
         if np.any(np.less(mine.low, yours.low)) or np.any(np.greater(mine.high, yours.high)):
             raise SpecError(
-                f"the log's action bounds {mine.low} to {mine.high} exceed the bounds of {name}, {yours.low} to "
-                f"{yours.high}. fix: set the bounds when you read the log"
+                f"the log's action bounds {mine.low} to {mine.high} exceed the bounds of {name}, {yours.low} "
+                f"to {yours.high}",
+                fix="set the bounds when you read the log",
             )
         return None, None
     if isinstance(mine, MultiDiscrete) and mine == yours:
         return None, None
     raise SpecError(
-        f"{name} has the actions {yours}, the policy {mine}. fix: use an environment with the policy's actions"
+        f"{name} has the actions {yours}, the policy {mine}", fix="use an environment with the policy's actions"
     )
 
 
@@ -304,7 +306,7 @@ def uniform_actor(spec: Spec) -> Actor:
         )
     if not isinstance(space, Discrete):
         raise SpecError(
-            f"random actions support Discrete or Continuous spaces, got {type(space).__name__}. fix: pass a policy"
+            f"random actions support Discrete or Continuous spaces, got {type(space).__name__}", fix="pass a policy"
         )
 
     def act(observed: BatchObservation, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -353,11 +355,11 @@ def check_distillable(policy: Policy) -> None:
     """Raise SpecError unless the policy has a distribution for every single observation."""
     name = type(policy.algorithm).__name__
     if isinstance(policy.spec.action, Catalogue):
-        raise SpecError(f"this {name} policy ranks items of a catalogue; start= does not support it. fix: drop start=")
+        raise SpecError(f"this {name} policy ranks items of a catalogue; start= does not support it", fix="drop start=")
     if policy.is_recurrent:
         raise SpecError(
-            f"this {name} policy is recurrent; start= does not support recurrent policies. "
-            "fix: pass a feed-forward policy or drop start="
+            f"this {name} policy is recurrent; start= does not support recurrent policies",
+            fix="pass a feed-forward policy or drop start=",
         )
 
 
@@ -368,8 +370,8 @@ def _distribution(policy: Policy, aligned: MappedPolicy, spec: Spec, leaves: Any
     output = _plain_in_blocks(numbers, policy.params, policy.scaler.observation(seen), allowed)
     if output is None:
         raise SpecError(
-            f"this {type(policy.algorithm).__name__} policy has no density and no divergence. fix: train BC on its log "
-            "(`tidelog collect --policy`, then `tidelog train bc`) and pass that to start="
+            f"this {type(policy.algorithm).__name__} policy has no density and no divergence",
+            fix=("train BC on its log (`tidelog collect --policy`, then `tidelog train bc`) and pass that to start="),
         )
     if isinstance(output, Categorical) and aligned.order is not None:
         return Categorical(output.logits[:, aligned.order])

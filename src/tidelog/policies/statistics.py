@@ -83,7 +83,7 @@ def normalised(score: NDArray[Any] | float, random: float, expert: float) -> NDA
         array([ 0., 50.])
     """
     if random == expert:
-        raise ConfigError(f"random = expert = {random}: expected two different references. fix: correct one of them")
+        raise ConfigError(f"random = expert = {random}", "two different references", "correct one of them")
     return np.asarray(100.0 * (np.asarray(score, np.float64) - random) / (expert - random))
 
 
@@ -149,7 +149,7 @@ def simultaneous_differences(
     """
     scores = _scores(scores)
     if scores.ndim != 2 or min(scores.shape) < 2:
-        raise ConfigError(f"scores of shape {scores.shape}: expected at least [2 runs, 2 episodes]. fix: play more")
+        raise ConfigError(f"scores of shape {scores.shape}", "at least [2 runs, 2 episodes]", "play more")
     ones, others = np.triu_indices(len(scores), 1)
     if other is not None:
         ones = np.delete(np.arange(len(scores)), other)
@@ -180,7 +180,7 @@ def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
     """
     x, y = _scores(x), _scores(y)
     if x.shape[1:] != y.shape[1:]:
-        raise ConfigError(f"scores of shape {x.shape} and {y.shape} have different tasks. fix: use the same tasks")
+        raise ConfigError(f"scores of shape {x.shape} and {y.shape} have different tasks", fix="use the same tasks")
     ordered = np.sort(y, axis=0).reshape(len(y), -1)
     below = [
         np.searchsorted(column, mine, "left") + np.searchsorted(column, mine, "right")
@@ -192,17 +192,15 @@ def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
 def _scores(scores: NDArray[Any]) -> NDArray[np.float64]:
     scores = np.asarray(scores, np.float64)
     if scores.ndim not in (1, 2) or scores.size == 0:
-        raise ConfigError(f"scores have shape {scores.shape}, expected [runs] or [runs, tasks]. fix: reshape them")
+        raise ConfigError(f"scores have shape {scores.shape}", "[runs] or [runs, tasks]", "reshape them")
     if not np.isfinite(scores).all():
-        raise ConfigError(
-            f"scores hold {scores[~np.isfinite(scores)][0]}, expected finite numbers. fix: drop these runs"
-        )
+        raise ConfigError(f"scores hold {scores[~np.isfinite(scores)][0]}", "finite numbers", "drop these runs")
     return scores
 
 
 def _count(replicates: int) -> int:
     if replicates < 1:
-        raise ConfigError(f"replicates = {replicates}: expected at least 1. fix: use 2000")
+        raise ConfigError(f"replicates = {replicates}", "at least 1", "use 2000")
     return replicates
 
 
@@ -214,6 +212,6 @@ def _resampled(scores: NDArray[np.float64], generator: np.random.Generator, whol
 
 def _between(estimate: float, drawn: NDArray[np.float64], level: float) -> Interval:
     if not 0.0 < level < 1.0:
-        raise ConfigError(f"level = {level}: expected a number between 0 and 1. fix: use 0.95")
+        raise ConfigError(f"level = {level}", "a number between 0 and 1", "use 0.95")
     low, high = np.quantile(drawn, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return Interval(float(estimate), float(low), float(high))

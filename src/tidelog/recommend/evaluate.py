@@ -199,8 +199,9 @@ class OwnFrequency:
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or self.size < 2:
             raise ConfigError(
-                f"OwnFrequency.size is {self.size!r:.80}: expected the number of items plus 1. fix: build it from a "
-                "log, as in OwnFrequency.of(split.train)"
+                f"OwnFrequency.size is {self.size!r:.80}",
+                "the number of items plus 1",
+                "build it from a log, as in OwnFrequency.of(split.train)",
             )
 
     @classmethod
@@ -215,8 +216,9 @@ class OwnFrequency:
         if largest >= self.size or width != self.size:
             found = f"a history has item {largest}" if largest >= self.size else f"allowed has {width} columns"
             raise ConfigError(
-                f"OwnFrequency.size = {self.size:,}, but {found}: expected the catalogue of the histories, its number "
-                "of items plus 1. fix: build it from their log, as in OwnFrequency.of(split.train)"
+                f"OwnFrequency.size = {self.size:,}, but {found}",
+                "the catalogue of the histories, its number of items plus 1",
+                "build it from their log, as in OwnFrequency.of(split.train)",
             )
         lists = best(_profile(histories, self.size), k, allowed)
         return lists if self.popularity is None else self.popularity.fill(*lists, allowed)
@@ -321,8 +323,9 @@ class EASE:
         size = len(log.items) + 1
         if size > most:
             raise ConfigError(
-                f"EASE inverts a matrix of {size - 1:,} x {size - 1:,} items: expected at most {most - 1:,}. "
-                "fix: use ItemKNN, or raise `most` if the memory is there (8 bytes x N x N, three times)"
+                f"EASE inverts a matrix of {size - 1:,} x {size - 1:,} items",
+                f"at most {most - 1:,}",
+                "use ItemKNN, or raise `most` if the memory is there (8 bytes x N x N, three times)",
             )
         taken = _count_matrix(log.user, log.item, (int(log.user.max(initial=0)) + 1, size))
         taken.data[:] = 1.0
@@ -542,9 +545,7 @@ def compare(
     """
     confidence = confidence or Confidence()
     if vectors is not None and (np.ndim(vectors) != 2 or len(vectors) != len(counts)):
-        raise ConfigError(
-            f"vectors have shape {list(np.shape(vectors))}: expected [{len(counts)}, D]. fix: one per item"
-        )
+        raise ConfigError(f"vectors have shape {list(np.shape(vectors))}", f"[{len(counts)}, D]", "one per item")
     several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
     parts = {"all": np.ones(len(cases), bool)}
     if len(several) > 1:
@@ -553,8 +554,9 @@ def compare(
         mask = np.asarray(chosen)
         if mask.dtype != bool or mask.shape != (len(cases),) or not mask.any() or name in parts:
             raise ConfigError(
-                f"group '{name}' is {mask.dtype}{list(mask.shape)}: expected a mask of {len(cases)} cases with at "
-                "least one of them, and a new name. fix: leave out empty groups; a kind of event has its own row"
+                f"group '{name}' is {mask.dtype}{list(mask.shape)}",
+                f"a mask of {len(cases)} cases with at least one of them, and a new name",
+                "leave out empty groups; a kind of event has its own row",
             )
         parts[name] = mask
     listed = {}
@@ -574,12 +576,13 @@ def compare(
 def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
     """A ranker's recommendations in every case, [C, K] of items below `size`; SpecError for invalid lists."""
     if not 1 <= k < size:
-        raise ConfigError(f"k = {k}: expected a number between 1 and {size - 1} (the number of items)")
+        raise ConfigError(f"k = {k}", f"a number between 1 and {size - 1} (the number of items)")
     cut = 0 if cases.history_counts is None else int((cases.history_counts > cases.history.shape[1]).sum())
     if exclude_seen and cut:
         raise ConfigError(
-            f"exclude_seen = True, but the histories of {cut:,} cases are cut to {cases.history.shape[1]} events, so "
-            "earlier items could be listed. fix: use next_events(..., length=None), which keeps whole histories"
+            f"exclude_seen = True, but the histories of {cut:,} cases are cut to {cases.history.shape[1]} "
+            "events, so earlier items could be listed",
+            fix="use next_events(..., length=None), which keeps whole histories",
         )
     parts = []
     for begin in range(0, len(cases), batch):
@@ -719,12 +722,12 @@ def _mean(values: Floats, there: Bools) -> Floats:
 
 def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
     if items.shape != (rows, k) or not np.issubdtype(items.dtype, np.integer):
-        raise SpecError(f"the ranker returned {items.dtype} {list(items.shape)}: expected whole numbers [{rows}, {k}]")
+        raise SpecError(f"the ranker returned {items.dtype} {list(items.shape)}", f"whole numbers [{rows}, {k}]")
     if items.min() < 0 or items.max() >= size:
-        raise SpecError(f"the ranker returned items {items.min()} .. {items.max()}: expected items 1 .. {size - 1}")
+        raise SpecError(f"the ranker returned items {items.min()} .. {items.max()}", f"items 1 .. {size - 1}")
     ordered = np.sort(items, axis=1)
     if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any():
-        raise SpecError("the ranker returned the same item twice in one list: expected each item at most once")
+        raise SpecError("the ranker returned the same item twice in one list", "each item at most once")
     if allowed is not None and not (allowed[np.arange(rows)[:, None], items] | (items == 0)).all():
         raise SpecError("the ranker returned an item that is not allowed")
     return items.astype(np.int32)
@@ -905,8 +908,8 @@ class RuleRanker:
     def whole(self) -> WholeRanker:
         """Raise SpecError: a rule has no item vectors and no likelihoods."""
         raise SpecError(
-            f"{self._name} only counts: it has no reasons and no similarity of items. fix: drop --because and "
-            "--diversity (because(), diversity=)"
+            f"{self._name} only counts: it has no reasons and no similarity of items",
+            fix="drop --because and --diversity (because(), diversity=)",
         )
 
 
@@ -939,5 +942,5 @@ def rule_name(log: Interactions, word: str) -> str:
         return name
     if word_of(word) in map(word_of, RULES):
         why = "its baskets have no order" if log.has_baskets else "all of its events are of one kind"
-        raise ConfigError(f"the rule {word} does not fit this log: {why}. fix: use one of {', '.join(known)}")
+        raise ConfigError(f"the rule {word} does not fit this log: {why}", fix=f"use one of {', '.join(known)}")
     raise ConfigError(f"the rule '{word}' is unknown: {nearest(word_of(word), known)}")

@@ -23,7 +23,7 @@ from tidelog._text import facts_table, in_unit, three_digits
 from tidelog.data.columns import declared_unit
 from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, refusal
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
-from tidelog.errors import ConfigError, LogError, SpecError
+from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.runtime.ranking import gap_groups
 from tidelog.schema import typed
 from tidelog.types import Catalogue, History, Profile, Spec, Users
@@ -55,11 +55,11 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
     except (LogError, SpecError, ConfigError, KeyError) as error:
         if getattr(error, "report", None) is not None:  # it has a fix of its own
             raise
-        found = str(error).partition(". fix: ")[0]
-        message = f"an entry is missing or malformed ({found})" if isinstance(error, KeyError) else found
+        missing = f"an entry is missing or malformed ({error})"
+        message = error.problem if isinstance(error, TidelogError) else missing
         advice = "copy the folder again from the original, or save the interactions again"
         refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
-        raise LogError(refused.text(), refused) from error
+        raise LogError(refused.text(), report=refused) from error
     origin = {"source": str(folder.absolute()), "columns": None}
     return {**arrays, **words, "report": report, "origin": origin}
 
@@ -144,7 +144,7 @@ def checked_gap(gap: Any) -> float | str | None:
             return f"{match[1]}{match[2]}" if match[2] else float(match[1])
     elif isinstance(gap, Real) and not isinstance(gap, bool) and 0 < float(gap) < math.inf:
         return float(gap)
-    raise ConfigError(f"session_gap = {gap!r}: expected {_EXPECTED}. fix: write 1800, or '30min'")
+    raise ConfigError(f"session_gap = {gap!r}", _EXPECTED, "write 1800, or '30min'")
 
 
 def gap_in_times(gap: float | str | None, time: Column | None) -> tuple[float | None, Finding | None]:
@@ -379,7 +379,7 @@ class Interactions:
         """The ids of item indices [...]; LogError for indices outside 1 .. N."""
         numbers = np.asarray(indices)
         if numbers.size and (numbers.min() < 1 or numbers.max() > len(self.items)):
-            raise LogError(f"item index out of range: expected 1 to {len(self.items)}", self.report)
+            raise LogError("item index out of range", f"1 to {len(self.items)}", report=self.report)
         ids: Values = self.items[numbers - 1]
         return ids
 
@@ -481,8 +481,9 @@ def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
         empty = "before" if not before.any() else "at or after"
         raise LogError(
             f"the split at {moment} has no event {empty} this moment: the log covers {log.time.min()} to "
-            f"{log.time.max()}. fix: choose a moment between them",
-            log.report,
+            f"{log.time.max()}",
+            fix="choose a moment between them",
+            report=log.report,
         )
     return _split(log, before, counted, moment, [] if at is not None else _uneven(log, before, counted, share))
 
@@ -522,7 +523,7 @@ def leave_one_out(log: Interactions) -> Split:
     counted[rows[last_one]] = True
     counted &= log.place > 0
     if not counted.any():
-        raise LogError("no user has two events: there is no event to hold out", log.report)
+        raise LogError("no user has two events: there is no event to hold out", report=log.report)
     ends = np.full(len(log.users), len(log))
     ends[log.user[counted]] = np.flatnonzero(counted)
     before = np.arange(len(log)) < ends[log.user]
@@ -563,7 +564,7 @@ def _moment(log: Interactions, at: Any, share: float) -> Any:
     """The moment of the split, in the type of the log's times."""
     if at is None:
         if not 0.0 < share < 1.0:
-            raise ConfigError(f"share = {share}: expected a share of the time between 0 and 1. fix: use 0.2")
+            raise ConfigError(f"share = {share}", "a share of the time between 0 and 1", "use 0.2")
         times = log.time if log.scored is None else log.time[log.scored]
         return times.min() + (times.max() - times.min()) * (1.0 - share)
     dates = log.time.dtype.kind == "M"
@@ -571,7 +572,7 @@ def _moment(log: Interactions, at: Any, share: float) -> Any:
         moment = _date(at) if dates else float(at)
     except (ValueError, TypeError) as error:
         kind = "a date such as 1999-01-01" if dates else "a number, like the times of the log"
-        raise ConfigError(f"at = {at!r}: expected {kind}") from error
+        raise ConfigError(f"at = {at!r}", kind) from error
     if moment != moment:
         raise ConfigError(f"at = {at!r} is not a valid moment")
     return moment
@@ -866,7 +867,7 @@ def split_users(log: Interactions, share: float) -> tuple[Interactions, Interact
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
     """Items and kinds of the events before the given ones, both [C, H], latest last, padded with 0 at the beginning."""
     if length is not None and length < 1:
-        raise ConfigError(f"length = {length}: expected a history of at least 1 event. fix: use 50")
+        raise ConfigError(f"length = {length}", "a history of at least 1 event", "use 50")
     history_counts = _earlier(log, rows)
     longest = max(1, int(history_counts.max(initial=0)))
     back = np.arange(longest if length is None else length, 0, -1)
@@ -895,5 +896,5 @@ def _earlier(log: Events, rows: NDArray[Any]) -> Ints:
 def _numbers(rows: NDArray[Any]) -> NDArray[np.int64]:
     numbers = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.sort(np.asarray(rows, np.int64))
     if not len(numbers):
-        raise ConfigError("there are no held-out events. fix: choose an earlier moment for the split")
+        raise ConfigError("there are no held-out events", fix="choose an earlier moment for the split")
     return numbers

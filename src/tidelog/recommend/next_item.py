@@ -380,7 +380,7 @@ def with_item_vectors(model: NextItemModel, rows: Any) -> NextItemModel:
     vectors = np.asarray(rows, np.float32)
     if vectors.shape != (count - 1, size) or not np.isfinite(vectors).all():
         raise ConfigError(
-            f"item vectors are {vectors.dtype}{vectors.shape}, expected finite [{count - 1}, {size}]. fix: one per item"
+            f"item vectors are {vectors.dtype}{vectors.shape}", f"finite [{count - 1}, {size}]", "one per item"
         )
     weight = float32(np.concatenate([np.zeros((1, size)), vectors]))
     return model._replace(table=Table(weight, model.table.bias, model.table.tower))

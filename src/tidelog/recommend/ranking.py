@@ -61,8 +61,8 @@ def with_new_items(params: PolicyParams, features: NumpyArray) -> PolicyParams:
     table = params.next_item.table
     if table.tower is None or params.features is None:
         raise SpecError(
-            "this policy knows items by their events alone. fix: train it with item features and content=True "
-            "(--content)"
+            "this policy knows items by their events alone",
+            fix="train it with item features and content=True (--content)",
         )
     count = len(features)
     longer = eqx.tree_at(

@@ -88,14 +88,14 @@ class Roles:
                 raise ConfigError(f"read_interactions has no argument '{name}': {nearest(name, known)}")
         missing = [name for name in ("user", "item", "time") if options.get(name) is None]
         if missing:
-            raise ConfigError(f"{' and '.join(missing)} is not set. fix: name a column of the interactions")
+            raise ConfigError(f"{' and '.join(missing)} is not set", fix="name a column of the interactions")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for role in NAMED:
             value = getattr(self, role)
             if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigError(f"{role} = {value!r}: expected the name of one column")
+                raise ConfigError(f"{role} = {value!r}", "the name of one column")
         object.__setattr__(self, "session_gap", checked_gap(self.session_gap))
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
         self._check_reward()
@@ -104,18 +104,18 @@ class Roles:
         if self.reward is None or (isinstance(self.reward, str) and self.reward):
             return
         if not isinstance(self.reward, Mapping) or not self.reward:
-            raise ConfigError(f"reward = {self.reward!r}: expected a column, or the reward of each kind of event")
+            raise ConfigError(f"reward = {self.reward!r}", "a column, or the reward of each kind of event")
         if self.event is None:
             raise ConfigError(
-                "reward maps kinds of events to rewards: the column event= is missing. fix: name it, with event= or "
-                "--event"
+                "reward maps kinds of events to rewards: the column event= is missing",
+                fix="name it, with event= or --event",
             )
         for kind, worth in self.reward.items():
             usable = isinstance(worth, Real) and not isinstance(worth, bool) and math.isfinite(worth)
             if not isinstance(kind, str):
-                raise ConfigError(f"reward has the kind {kind!r}: expected text. fix: write {str(kind)!r}")
+                raise ConfigError(f"reward has the kind {kind!r}", "text", f"write {str(kind)!r}")
             if not usable:
-                raise ConfigError(f"reward[{kind!r}] = {worth!r}: expected a finite number for each kind of event")
+                raise ConfigError(f"reward[{kind!r}] = {worth!r}", "a finite number for each kind of event")
 
     def used(self) -> dict[str, str]:
         """Role -> its column."""
@@ -746,7 +746,7 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
     raw = raw_interactions(source, roles)
     report = examine(raw)
     if not report.ok:
-        raise LogError(report.text(), report)
+        raise LogError(report.text(), report=report)
     interactions = _build(raw, report)
     named = roles.to_json()
     recorded = recorded_source(source, is_table_file)
@@ -811,7 +811,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
     """Order events and build `Interactions`; the raw log must be valid."""
     order, worth = raw.order, event_reward(raw)
     if raw.item is None or raw.time is None or worth is None:
-        raise LogError("the interactions have no user, item or time. fix: name all three columns", report)
+        raise LogError("the interactions have no user, item or time", fix="name all three columns", report=report)
     kinds = ONE_KIND if raw.event is None else raw.event.vocabulary or ()
     event = np.ones(raw.rows, np.int32) if raw.event is None else order.sort(raw.event.values) + 1
     terminated = _session_ends(raw)
@@ -878,7 +878,7 @@ def reopen(origin: Mapping[str, Any]) -> Log:
     """Read a log again from its origin; LogError if the origin holds interactions."""
     log = reopen_any(origin)
     if isinstance(log, Interactions):
-        raise LogError(f"{source_text(origin)} holds interactions: expected a log with observations", log.report)
+        raise LogError(f"{source_text(origin)} holds interactions", "a log with observations", report=log.report)
     return log
 
 
@@ -888,7 +888,7 @@ def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
     log = _reopen_source(about)
     for part in about.parts:
         if isinstance(log, Interactions):
-            raise LogError(f"{about.source} holds interactions: expected a log with observations", log.report)
+            raise LogError(f"{about.source} holds interactions", "a log with observations", report=log.report)
         log = log.part_again(part)
     return log
 

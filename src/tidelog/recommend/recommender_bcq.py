@@ -743,23 +743,24 @@ class RecommenderBCQ:
         if self.targets > self.history:
             raise ConfigError(
                 f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: "
-                "targets must be at most history. fix: increase history (--history) or decrease targets (--targets)"
+                "targets must be at most history",
+                fix="increase history (--history) or decrease targets (--targets)",
             )
         if self.pretrain_share == 1.0 and self.q_weight:
             raise ConfigError(
-                f"RecommenderBCQ.pretrain_share = 1 leaves no update for Q, but q_weight = {self.q_weight:g} uses Q. "
-                "fix: lower pretrain_share, or drop q_weight"
+                f"RecommenderBCQ.pretrain_share = 1 leaves no update for Q, but q_weight = {self.q_weight:g} uses Q",
+                fix="lower pretrain_share, or drop q_weight",
             )
         if self.size % self.heads:
             raise ConfigError(
-                f"RecommenderBCQ.size = {self.size} is not a multiple of heads = {self.heads}. fix: choose a multiple"
+                f"RecommenderBCQ.size = {self.size} is not a multiple of heads = {self.heads}", fix="choose a multiple"
             )
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return the interactions, with slates and user features where they are used."""
         if self.content and not spec.action.features:  # type: ignore[union-attr]
             raise SpecError(
-                "content=True requires item features, and these interactions have none. fix: item_features=..."
+                "content=True requires item features, and these interactions have none", fix="item_features=..."
             )
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if self._reads_users(spec) else ()
@@ -908,7 +909,7 @@ class RecommenderBCQ:
     ) -> Any:
         """Raise SpecError: items are ranked, not chosen."""
         raise SpecError(
-            "a policy over a catalogue ranks items and has no act(). fix: call policy.recommend(histories, k)"
+            "a policy over a catalogue ranks items and has no act()", fix="call policy.recommend(histories, k)"
         )
 
     # Ranking, for `policy.recommend`.

@@ -49,7 +49,7 @@ def recommend_for_table(
     users, items = id_text(_column(table, user)), id_text(_column(table, item))
     _check_complete(user, users.is_null().to_numpy())
     if not len(users):
-        raise SpecError(f"{table.source} has no rows, expected at least one user. fix: add rows")
+        raise SpecError(f"{table.source} has no rows", "at least one user", "add rows")
     rows = _ordered(table, time)
     kinds = None if event is None else id_text(_column(table, event))
     names = list(dict.fromkeys(users.to_list()))
@@ -101,13 +101,14 @@ def available_items(source: Source, item: str, available: str) -> list[str]:
     if len(known.unreadable):
         row = int(counts.unreadable[0])
         raise SpecError(
-            f"{table.source}, row {row + 1}: '{available}' is '{cells[row]}', expected true, false or a number. "
-            "fix: correct the cell"
+            f"{table.source}, row {row + 1}: '{available}' is '{cells[row]}'",
+            "true, false or a number",
+            "correct the cell",
         )
     there = known.usable & (known.values != 0)
     items = [one for one, offered in zip(ids, there, strict=True) if one is not None and offered]
     if not items:
-        raise SpecError(f"{table.source}: no item has a true '{available}'. fix: choose another column")
+        raise SpecError(f"{table.source}: no item has a true '{available}'", fix="choose another column")
     return items
 
 
@@ -130,15 +131,15 @@ def _user_features(
     """Return the table's features of each user, None for a missing user with unknown='skip'."""
     profile = policy.spec.observation.get("user")
     if not isinstance(profile, Profile):
-        raise SpecError("this policy was trained without user features. fix: drop user_features (--user-features)")
+        raise SpecError("this policy was trained without user features", fix="drop user_features (--user-features)")
     ids, features = _described(profile, table, user, "user")
     place = dict(zip(ids, features, strict=True))
     missing = [name for name in names if name not in place]
     if missing and unknown != "skip":
         listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise SpecError(
-            f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip' "
-            "(--unknown skip)"
+            f"{table.source} has no row for {len(missing)} users ({listing})",
+            fix="add rows or use unknown='skip' (--unknown skip)",
         )
     return [place.get(name) for name in names]
 
@@ -157,7 +158,7 @@ def new_items(policy: Policy, source: Source | pl.DataFrame, item: str) -> Polic
     known = {str(one) for one in catalogue.ids}
     added = [row for row, one in enumerate(ids) if one not in known]
     if not added:
-        raise SpecError(f"{table.source} has no new item: the policy knows all of them. fix: drop it (--new-items)")
+        raise SpecError(f"{table.source} has no new item: the policy knows all of them", fix="drop it (--new-items)")
     kind = type(catalogue.ids[0])
     return policy.with_items([kind(ids[row]) for row in added], [features[row] for row in added])
 
@@ -168,8 +169,7 @@ def _described(profile: Profile, table: Table, key: str, what: str) -> tuple[lis
     known = {one for one in ids if one is not None}
     if len(known) < len(ids):
         raise SpecError(
-            f"{table.source} has {len(ids)} rows for {len(known)} {what}s, expected one per {what}. fix: drop repeated "
-            "rows"
+            f"{table.source} has {len(ids)} rows for {len(known)} {what}s", f"one per {what}", "drop repeated rows"
         )
     profiles = Profiles(profile)
     columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
@@ -183,15 +183,13 @@ def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
     column = parse.number(series)
     if len(column.unreadable):
         row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
-        raise SpecError(
-            f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number. fix: correct the cell"
-        )
+        raise SpecError(f"{source}, row {row + 1}: '{series.name}' is '{text}'", "a number", "correct the cell")
     return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
 
 
 def _column(table: Table, name: str) -> pl.Series:
     if name in table.uneven:
-        raise SpecError(f"{table.uneven[name]}: expected the same column in every file. fix: export the files alike")
+        raise SpecError(table.uneven[name], "the same column in every file", "export the files alike")
     if not table.has(name):
         raise SpecError(f"{table.source} has no column '{name}': {nearest(name, table.columns)}")
     return table.series(name)
@@ -215,4 +213,4 @@ def _check_complete(name: str, bad: Any) -> None:
     at = np.flatnonzero(bad)
     if len(at):
         rows = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
-        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}. fix: fill or drop them")
+        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}", fix="fill or drop them")

@@ -35,7 +35,7 @@ def write_data_page(
     """Write `data_page` to a file and return its path; ConfigError if it exists (without `overwrite`) or cannot be."""
     target = Path(path)
     if target.exists() and not overwrite:
-        raise ConfigError(f"{target} exists; nothing was written. fix: choose another name")
+        raise ConfigError(f"{target} exists; nothing was written", fix="choose another name")
     write_file(target, data_page(report, log, table).encode(), ConfigError)
     return target
 

@@ -75,7 +75,7 @@ def _on_rule(run: SavedRun, word: str) -> SavedVerdict:
         for one in run.verdicts:
             if one.verdict.is_rule and one.name.endswith(name):
                 return one
-    raise ConfigError(f"{run.path} has no verdict on a simple rule. fix: `tidelog judge {quoted(run.path)}` first")
+    raise ConfigError(f"{run.path} has no verdict on a simple rule", fix=f"`tidelog judge {quoted(run.path)}` first")
 
 
 def run_page(
@@ -177,10 +177,10 @@ def _row(run: SavedRun) -> list[str]:
 def check_target(target: Path) -> None:
     """Raise ConfigError unless a page can be written there: to a new file, or in place of an older report."""
     if target.is_dir():
-        raise ConfigError(f"{target} is a folder; nothing was written. fix: name a file, as in --out report.html")
+        raise ConfigError(f"{target} is a folder; nothing was written", fix="name a file, as in --out report.html")
     if not target.parent.is_dir():
         raise ConfigError(
-            f"{target.parent} is not a folder; nothing was written. fix: create it first, or choose another name"
+            f"{target.parent} is not a folder; nothing was written", fix="create it first, or choose another name"
         )
     if not target.exists():
         return
@@ -188,8 +188,8 @@ def check_target(target: Path) -> None:
         with open_regular(target) as file:
             ours = mark(KIND).encode() in file.read(1000)
     except OSError as error:
-        raise ConfigError(f"{target} exists and cannot be read: {error}. fix: choose another name") from error
+        raise ConfigError(f"{target} exists and cannot be read: {error}", fix="choose another name") from error
     if not ours:
         raise ConfigError(
-            f"{target} exists and is not a report of tidelog; nothing was written. fix: choose another name"
+            f"{target} exists and is not a report of tidelog; nothing was written", fix="choose another name"
         )

@@ -117,11 +117,11 @@ def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
     """Read run folders, in this order; ConfigError if there is none, or one of them twice."""
     paths = [Path(folder) for folder in folders]
     if not paths:
-        raise ConfigError("no run folder: expected at least one. fix: name a run folder")
+        raise ConfigError("no run folder", "at least one", "name a run folder")
     absolute = [path.resolve() for path in paths]
     for place, path in enumerate(absolute):
         if path in absolute[:place]:
-            raise ConfigError(f"{paths[place]} is named twice: expected each run once. fix: remove one")
+            raise ConfigError(f"{paths[place]} is named twice", "each run once", "remove one")
     return [_read(path, name) for path, name in zip(paths, _names(absolute), strict=True)]
 
 
@@ -141,8 +141,8 @@ def _read(path: Path, name: str) -> SavedRun:
     if not rows:
         raise ConfigError(
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
-            f"{min(record.options.every, record.options.steps):,}. fix: continue with "
-            f"`{record.resume_command(path)}`"
+            f"{min(record.options.every, record.options.steps):,}",
+            fix=f"continue with `{record.resume_command(path)}`",
         )
     evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     verdicts = read_verdicts(path / "verdicts")
@@ -156,7 +156,7 @@ def _checked_record(path: Path, record: Record) -> Record:
         origin is not None and not {"source", "columns"} <= set(origin)
     ):
         raise CheckpointError(
-            f"{path / 'run.json'} does not name the log that the run learnt from. fix: restore the file"
+            f"{path / 'run.json'} does not name the log that the run learnt from", fix="restore the file"
         )
     return record
 
@@ -165,8 +165,9 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
     for line, row in enumerate(rows, 1):
         if row["member"] >= members:
             raise CheckpointError(
-                f"{path}, line {line}: member = {row['member']}: expected a number below {members}, the number of the "
-                "run's members. fix: remove that line"
+                f"{path}, line {line}: member = {row['member']}",
+                f"a number below {members}, the number of the run's members",
+                "remove that line",
             )
     return rows
 
@@ -226,8 +227,9 @@ def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> 
                 else (f"the log of {other.path} had {other.record.data.steps:,} and {other.record.data.episodes:,}")
             )
             raise LogError(
-                f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} episodes: "
-                f"{theirs}. fix: omit the log, or pass the run's own"
+                f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} "
+                f"episodes: {theirs}",
+                fix="omit the log, or pass the run's own",
             )
         logs[fingerprint(mine[0])] = LogSource(log, "")
     for run in runs:

@@ -60,7 +60,7 @@ def read_signature(content: bytes, where: str) -> Signature:
             raise ValueError(f"expected method {METHOD}, key and signature")
         return Signature(str(data["key"]), base64.b64decode(data["signature"], validate=True))
     except (ValueError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{where} is not a signature: {error}. fix: sign the policy again") from error
+        raise CheckpointError(f"{where} is not a signature: {error}", fix="sign the policy again") from error
 
 
 def verify(manifest: bytes, signature: Signature, key: Path, where: str) -> str:
@@ -71,14 +71,15 @@ def verify(manifest: bytes, signature: Signature, key: Path, where: str) -> str:
     fingerprint = _fingerprint(public)
     if signature.key != fingerprint:
         raise CheckpointError(
-            f"{where} was made with the key {signature.key[:16]}, expected {fingerprint[:16]} of {key}. fix: use the "
-            "signer's public key, or do not trust this policy"
+            f"{where} was made with the key {signature.key[:16]}",
+            f"{fingerprint[:16]} of {key}",
+            "use the signer's public key, or do not trust this policy",
         )
     try:
         public.verify(signature.signature, manifest)
     except InvalidSignature:
         raise CheckpointError(
-            f"{where} does not belong to the manifest: one was changed after signing. fix: fetch the policy again"
+            f"{where} does not belong to the manifest: one was changed after signing", fix="fetch the policy again"
         ) from None
     return fingerprint
 
@@ -90,20 +91,20 @@ def _key(path: Path, *, private: bool) -> Any:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise ConfigError(f"signatures need the package cryptography. fix: {install('sign')}") from None
+        raise ConfigError("signatures need the package cryptography", fix=install("sign")) from None
     kind = "private" if private else "public"
     make = f"openssl genpkey -algorithm ed25519 -out key.pem; openssl pkey -in key.pem -pubout -out {kind}.pem"
     try:
         if not path.is_file():
-            raise ConfigError(f"{path} is not a file: expected a PEM file with the {kind} key. fix: {make}")
+            raise ConfigError(f"{path} is not a file", f"a PEM file with the {kind} key", make)
         with path.open("rb") as file:
             content = file.read(LARGEST_KEY)
         load: Any = serialization.load_pem_private_key if private else serialization.load_pem_public_key
         key = load(content, password=None) if private else load(content)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path} is not a {kind} key in PEM without a password: {error}. fix: {make}") from error
+        raise ConfigError(f"{path} is not a {kind} key in PEM without a password: {error}", fix=make) from error
     if not isinstance(key, ed25519.Ed25519PrivateKey if private else ed25519.Ed25519PublicKey):
-        raise ConfigError(f"{path} holds a {type(key).__name__}: expected an Ed25519 {kind} key. fix: {make}")
+        raise ConfigError(f"{path} holds a {type(key).__name__}", f"an Ed25519 {kind} key", make)
     return key
 
 
@@ -139,36 +140,41 @@ class Saved:
         self.where = f"{self.path}/{MANIFEST}"
         zipped = self.path.is_file()
         if not self.path.exists() and replaced_copy(self.path) is None:
-            raise CheckpointError(f"{self.path} does not exist. fix: check the path of the policy")
+            raise CheckpointError(f"{self.path} does not exist", fix="check the path of the policy")
         try:
             if zipped:
                 self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where)
             elif (self.path / "run.json").exists():
                 raise CheckpointError(
-                    f"{self.path} is a run, not a saved policy. fix: use tidelog.load({str(self.path)!r}).policy(), or "
-                    f"`tidelog export {shlex.quote(str(self.path))}`"
+                    f"{self.path} is a run, not a saved policy",
+                    fix=(
+                        f"use tidelog.load({str(self.path)!r}).policy(), or `tidelog export "
+                        f"{shlex.quote(str(self.path))}`"
+                    ),
                 )
             else:
                 self.manifest = POLICY.manifest(self.path)
             self._check_fields()
         except RecursionError:
-            raise CheckpointError(f"{self.where} is nested too deeply. fix: export the policy again") from None
+            raise CheckpointError(f"{self.where} is nested too deeply", fix="export the policy again") from None
         for info in _members(self.path) if zipped else ():
             if info.filename not in (MANIFEST, SIGNATURE, *self.manifest["files"]):
-                raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
+                raise CheckpointError(
+                    f"{self.path} holds {info.filename!r}, not in its manifest", fix="export it again"
+                )
 
     def _check_fields(self) -> None:
         manifest, files = self.manifest, self.manifest.get("files")
         for name in manifest:
             if name not in (*FIELDS, *OPTIONAL):
                 raise CheckpointError(
-                    f"{self.where} has the unknown field '{name}'. fix: use the newer tidelog that wrote it"
+                    f"{self.where} has the unknown field '{name}'", fix="use the newer tidelog that wrote it"
                 )
         missing = [name for name in FIELDS if name not in manifest]
         if missing:
-            raise CheckpointError(f"{self.where} has no '{missing[0]}'. fix: export the policy again")
+            raise CheckpointError(f"{self.where} has no '{missing[0]}'", fix="export the policy again")
         if not isinstance(files, Mapping) or WEIGHTS not in files:
-            raise CheckpointError(f"{self.where} lists no {WEIGHTS}. fix: export the policy again")
+            raise CheckpointError(f"{self.where} lists no {WEIGHTS}", fix="export the policy again")
         for name in files:  # their bytes and checksums were checked with the manifest
             if name not in FILES:
                 raise CheckpointError(f"{self.where} lists the file {name!r}: {nearest(name, FILES)}")
@@ -179,7 +185,7 @@ class Saved:
         spec = read_spec(self.manifest["spec"], self.where)
         for name, entry in spec_notes(spec).items():
             if self.manifest[name] != entry:
-                raise CheckpointError(f"{self.where}: '{name}' differs from the spec. fix: export the policy again")
+                raise CheckpointError(f"{self.where}: '{name}' differs from the spec", fix="export the policy again")
         return spec
 
     @property
@@ -197,7 +203,7 @@ class Saved:
                 scales[name] = pair
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise CheckpointError(
-                f"{self.where}: the scaler is invalid: {error!r}. fix: export the policy again"
+                f"{self.where}: the scaler is invalid: {error!r}", fix="export the policy again"
             ) from error
         return scales
 
@@ -208,20 +214,21 @@ class Saved:
         numbers: list[Any] = [unit.get(name) for name in ("factor", "constant")] if isinstance(unit, Mapping) else []
         if len(numbers) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
             raise CheckpointError(
-                f"{self.where}: 'values' is {json.dumps(unit)[:200]}, expected a finite factor and constant. "
-                "fix: export the policy again"
+                f"{self.where}: 'values' is {json.dumps(unit)[:200]}",
+                "a finite factor and constant",
+                "export the policy again",
             )
         return float(numbers[0]), float(numbers[1])
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes after the check of size and checksum."""
         if name not in self.manifest["files"]:
-            raise CheckpointError(f"{self.path} has no {name}. fix: export the policy again")
+            raise CheckpointError(f"{self.path} has no {name}", fix="export the policy again")
         if not self.path.is_file():
             return POLICY.file(self.path, name, self.manifest).read_bytes()
         content, facts = _member(self.path, name), self.manifest["files"][name]
         if len(content) != facts["bytes"] or hashlib.sha256(content).hexdigest() != facts["sha256"]:
-            raise CheckpointError(f"{self.path}/{name} has another checksum than its manifest. fix: export it again")
+            raise CheckpointError(f"{self.path}/{name} has another checksum than its manifest", fix="export it again")
         return content
 
     def manifest_text(self) -> bytes:
@@ -238,7 +245,7 @@ class Saved:
             return None
         if path.stat().st_size > LARGEST_KEY:
             raise CheckpointError(
-                f"{path} has {path.stat().st_size:,} bytes: it is not a signature. fix: sign it again"
+                f"{path} has {path.stat().st_size:,} bytes: it is not a signature", fix="sign it again"
             )
         return path.read_bytes()
 
@@ -247,7 +254,7 @@ class Saved:
         content, where = self.signature(), f"{self.path}/{SIGNATURE}"
         if content is None:
             raise CheckpointError(
-                f"{self.path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY"
+                f"{self.path} is not signed: it has no {SIGNATURE}", fix="export it again with --sign KEY"
             )
         return verify(self.manifest_text(), read_signature(content, where), key, where)
 
@@ -255,7 +262,7 @@ class Saved:
         """Raise CheckpointError if the manifest, or a zip, holds a byte that its contents do not give."""
         text = self.manifest_text()
         if json.dumps(json.loads(text), indent=1).encode() != text:
-            raise CheckpointError(f"{self.where} was changed after it was written. fix: fetch it again")
+            raise CheckpointError(f"{self.where} was changed after it was written", fix="fetch it again")
         if not self.path.is_file():
             return
         names = [info.filename for info in _members(self.path)]
@@ -265,7 +272,7 @@ class Saved:
         if content != expected:
             pairs = enumerate(zip(content, expected, strict=False))
             at = next((place for place, (one, two) in pairs if one != two), min(len(content), len(expected)))
-            raise CheckpointError(f"{self.path} was changed after it was written, at byte {at:,}. fix: fetch it again")
+            raise CheckpointError(f"{self.path} was changed after it was written, at byte {at:,}", fix="fetch it again")
 
     def arrays(self) -> dict[str, NumpyArray]:
         """Return the weights by name; CheckpointError names one with a number that no training gives.
@@ -276,15 +283,15 @@ class Saved:
             arrays = dict(load(self.read(WEIGHTS)))
         except (SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise CheckpointError(
-                f"{self.path}/{WEIGHTS}: invalid safetensors: {error}. fix: export it again"
+                f"{self.path}/{WEIGHTS}: invalid safetensors: {error}", fix="export it again"
             ) from error
         for name, array in arrays.items() if self.manifest["recipe"] is not None else ():
             least, most = (array.min(), array.max()) if array.size else (0, 0)
             if not -LARGEST_WEIGHT <= least <= most <= LARGEST_WEIGHT:  # NaN included
                 raise CheckpointError(
-                    f"{self.path}/{WEIGHTS}: the array {json.dumps(name)} has numbers from {least:g} to {most:g}, "
-                    f"expected finite ones of at most {LARGEST_WEIGHT:g}. fix: train it again, with a lower learning "
-                    "rate, and export it"
+                    f"{self.path}/{WEIGHTS}: the array {json.dumps(name)} has numbers from {least:g} to {most:g}",
+                    f"finite ones of at most {LARGEST_WEIGHT:g}",
+                    "train it again, with a lower learning rate, and export it",
                 )
         return arrays
 
@@ -300,7 +307,9 @@ def _float32(values: Any, size: int | None) -> NumpyArray:
 def check_target(path: Path) -> None:
     """Raise CheckpointError if a path holds something else than a saved policy."""
     if path.exists() and not is_at(path):
-        raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
+        raise CheckpointError(
+            f"{path} exists and is not a saved policy, nothing was written", fix="choose another path"
+        )
 
 
 def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any], key: Path | None = None) -> None:
@@ -350,22 +359,23 @@ def _members(path: Path) -> list[zipfile.ZipInfo]:
     except BROKEN as error:
         if path.suffix == ".onnx":
             raise CheckpointError(
-                f"{path}: an ONNX file, which programs without tidelog run with ONNX Runtime; expected a saved "
-                "policy. fix: name the run it was exported from, or export the policy with --to zip"
+                f"{path}: an ONNX file, which programs without tidelog run with ONNX Runtime",
+                "a saved policy",
+                "name the run it was exported from, or export the policy with --to zip",
             ) from error
-        raise CheckpointError(f"{path}: not a folder or valid zip ({error}). fix: export the policy again") from error
+        raise CheckpointError(f"{path}: not a folder or valid zip ({error})", fix="export the policy again") from error
     names = [info.filename for info in members]
     for info in members:
         kind = stat.S_IFMT(info.external_attr >> 16)
         plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1 and kind in (0, stat.S_IFREG)
         if not plain or info.file_size != info.compress_size or names.count(info.filename) > 1:
             raise CheckpointError(
-                f"{path}: {info.filename!r} is not one plain, uncompressed file. fix: export the policy again"
+                f"{path}: {info.filename!r} is not one plain, uncompressed file", fix="export the policy again"
             )
         if info.filename not in (MANIFEST, SIGNATURE, *FILES):
             raise CheckpointError(f"{path} holds {info.filename!r}: {nearest(info.filename, (MANIFEST, *FILES))}")
     if sum(info.file_size for info in members) > path.stat().st_size:
-        raise CheckpointError(f"{path} declares array sizes larger than the archive. fix: export the policy again")
+        raise CheckpointError(f"{path} declares array sizes larger than the archive", fix="export the policy again")
     return members
 
 
@@ -373,19 +383,19 @@ def _member(path: Path, name: str) -> bytes:
     """Return the bytes of one member."""
     sizes = {info.filename: info.file_size for info in _members(path)}
     if name not in sizes:
-        raise CheckpointError(f"{path} has no {name}, so it is not a tidelog policy. fix: choose another path")
+        raise CheckpointError(f"{path} has no {name}, so it is not a tidelog policy", fix="choose another path")
     if name == MANIFEST and sizes[name] > LARGEST:
-        raise CheckpointError(f"{path}/{name} has {sizes[name]:,} bytes, at most {LARGEST:,}. fix: export it again")
+        raise CheckpointError(f"{path}/{name} has {sizes[name]:,} bytes, at most {LARGEST:,}", fix="export it again")
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
     except BROKEN as error:
         if "CRC-32" in str(error):  # zipfile has no exception of its own for it
             raise CheckpointError(
-                f"{path}: {name} in it was changed after it was written. fix: fetch the file again, or export the "
-                "policy again"
+                f"{path}: {name} in it was changed after it was written",
+                fix="fetch the file again, or export the policy again",
             ) from None
-        raise CheckpointError(f"{path}/{name} cannot be read: {error}. fix: export the policy again") from error
+        raise CheckpointError(f"{path}/{name} cannot be read: {error}", fix="export the policy again") from error
 
 
 def read_spec(data: Any, where: str) -> Spec:
@@ -393,11 +403,11 @@ def read_spec(data: Any, where: str) -> Spec:
     try:
         spec = Spec.from_json(data)
     except TidelogError as error:
-        raise CheckpointError(f"{where}: the spec is invalid: {error}") from error
+        raise CheckpointError(f"{where}: the spec is invalid: {error.found}", error.expected, error.fix) from error
     for name, part in {**spec.observation, "action": spec.action}.items():
         for field in ("names", "events", "features"):
             if not isinstance(part, Profile) and len(set(names := getattr(part, field, ()))) < len(names):
-                raise CheckpointError(f"{where}: '{name}' has a name twice: {names!r:.200}. fix: export it again")
+                raise CheckpointError(f"{where}: '{name}' has a name twice: {names!r:.200}", fix="export it again")
     return spec
 
 

@@ -71,7 +71,7 @@ def load_saved(saved: Saved) -> Policy | Recommender:
     """Return the policy of an opened folder or zip; CheckpointError as for `load`."""
     if saved.manifest["recipe"] is None:
         raise CheckpointError(
-            f"{saved.path} contains a custom module; only the JAX runtime can run it. fix: tl.load_policy"
+            f"{saved.path} contains a custom module; only the JAX runtime can run it", fix="tl.load_policy"
         )
     try:
         arrays = saved.arrays()
@@ -81,7 +81,7 @@ def load_saved(saved: Saved) -> Policy | Recommender:
             return Recommender(saved, _checked_ranker(recipe, saved.spec, saved.where))
         return _acting_policy(saved, recipe)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}. fix: export the policy again") from error
+        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}", fix="export the policy again") from error
 
 
 def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
@@ -130,12 +130,12 @@ def _check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], w
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
     if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
         raise CheckpointError(
-            f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights. fix: export the policy again"
+            f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights", fix="export the policy again"
         )
     needed = max([0, *_needed(recipe, spec)])
     if needed > BUDGET:
         raise CheckpointError(
-            f"{where}: one row needs {needed:,} intermediate values, at most {BUDGET:,}. fix: use a smaller network"
+            f"{where}: one row needs {needed:,} intermediate values, at most {BUDGET:,}", fix="use a smaller network"
         )
 
 
@@ -211,8 +211,9 @@ def _check_shapes(outputs: PolicyOutputs, spec: Spec, carry: int, where: str) ->
 def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> None:
     if np.shape(actual) != expected:
         raise CheckpointError(
-            f"{where}: the recipe returns {name} {list(np.shape(actual)[1:])}, expected {list(expected[1:])}. "
-            "fix: export the policy again"
+            f"{where}: the recipe returns {name} {list(np.shape(actual)[1:])}",
+            f"{list(expected[1:])}",
+            "export the policy again",
         )
 
 
@@ -245,7 +246,7 @@ def _fits(compute: Callable[[], Fit], where: str) -> Fit:
             return compute()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
             TidelogError) as error:  # fmt: skip
-        raise CheckpointError(f"{where}: the recipe and its arrays differ: {error!r}. fix: export it again") from error
+        raise CheckpointError(f"{where}: the recipe and its arrays differ: {error!r}", fix="export it again") from error
 
 
 def _blank(leaf: Any, highest: bool) -> NumpyArray:

@@ -33,8 +33,9 @@ def refuse_overflow() -> Iterator[None]:
             yield
     except FloatingPointError as error:
         raise SpecError(
-            f"the policy computes numbers that are not finite ({error}), expected observations like those of its log. "
-            "fix: correct values that are far too large"
+            f"the policy computes numbers that are not finite ({error})",
+            "observations like those of its log",
+            "correct values that are far too large",
         ) from error
 
 
@@ -445,21 +446,21 @@ def restore_arrays(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> A
     if set(node) == {"array"}:
         if str(node["array"]) not in arrays:
             raise CheckpointError(
-                f"{where} needs the array {node['array']!r}, not in the weights. fix: export the policy again"
+                f"{where} needs the array {node['array']!r}, not in the weights", fix="export the policy again"
             )
         return arrays[str(node["array"])]
     kind = str(node.get("kind"))
     if kind not in FIELDS:
         raise CheckpointError(
-            f"{where} has a node of the unknown kind '{kind}': {nearest(kind, FIELDS)}. fix: export the policy again"
+            f"{where} has a node of the unknown kind '{kind}': {nearest(kind, FIELDS)}", fix="export the policy again"
         )
     for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
         problem = "has no field" if field in FIELDS[kind] else "has the unknown field"
-        raise CheckpointError(f"{where}: a node of kind '{kind}' {problem} '{field}'. fix: export it again")
+        raise CheckpointError(f"{where}: a node of kind '{kind}' {problem} '{field}'", fix="export it again")
     fields = {name: value if name == "kind" else restore_arrays(value, arrays, where) for name, value in node.items()}
     for name, value in fields.items():
         if name in VALUES and not VALUES[name](value):
             raise CheckpointError(
-                f"{where}: invalid '{name}' in a node of kind '{kind}': {node[name]!r:.80}. fix: export it again"
+                f"{where}: invalid '{name}' in a node of kind '{kind}': {node[name]!r:.80}", fix="export it again"
             )
     return fields

@@ -59,10 +59,10 @@ def read_observation(observation: Any, spec: Spec, padded: bool = True, *, other
         read, single = _array(observation, leaves, other_words)
     counts = {name: len(leaf) for name, leaf in read.items()}
     if len(set(counts.values())) != 1:
-        raise SpecError(f"the observation leaves have different numbers of rows: {counts}. fix: use equal numbers")
+        raise SpecError(f"the observation leaves have different numbers of rows: {counts}", fix="use equal numbers")
     count = next(iter(counts.values()))
     if count == 0:
-        raise SpecError("the batch has 0 rows, expected at least 1. fix: pass an observation")
+        raise SpecError("the batch has 0 rows", "at least 1", "pass an observation")
     rows = count
     if padded:  # to a power of two, or to a multiple of 1,024
         rows = 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
@@ -74,22 +74,23 @@ def read_mask(inputs: RawBatch, mask: Any, spec: Spec) -> RawBatch:
     if mask is None:
         return inputs
     if not isinstance(spec.action, Discrete):
-        raise SpecError("mask= is for discrete actions, and these are not discrete. fix: drop mask=")
+        raise SpecError("mask= is for discrete actions, and these are not discrete", fix="drop mask=")
     allowed = _as_array(mask, "mask")
     if allowed.dtype.kind not in "biuf":
-        raise SpecError(f"mask has the type {allowed.dtype}, expected true and false. fix: use a bool array")
+        raise SpecError(f"mask has the type {allowed.dtype}", "true and false", "use a bool array")
     if not np.isin(allowed, (0, 1)).all():
-        raise SpecError("mask has other numbers than 0 and 1. fix: use a bool array")
+        raise SpecError("mask has other numbers than 0 and 1", fix="use a bool array")
     allowed = np.atleast_2d(allowed.astype(bool))
     expected = (inputs.size, spec.action.n)
     if allowed.shape != expected:
         raise SpecError(
-            f"mask has shape {list(allowed.shape)}, expected {list(expected)} (or [{expected[1]}] for one). "
-            "fix: give it this shape"
+            f"mask has shape {list(allowed.shape)}",
+            f"{list(expected)} (or [{expected[1]}] for one)",
+            "give it this shape",
         )
     if not allowed.any(axis=1).all():
         raise SpecError(
-            f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action. fix: allow at least one"
+            f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action", fix="allow at least one"
         )
     return inputs._replace(mask=_padded(allowed, inputs.rows))
 
@@ -102,8 +103,9 @@ def read_action(inputs: RawBatch, action: Any, spec: Spec) -> NumpyArray:
     expected = [inputs.size, *((space.size,) if isinstance(space, Continuous) else (len(sizes),) if sizes else ())]
     if list(actions.shape) != expected:
         raise SpecError(
-            f"actions have shape {list(actions.shape)}, expected {expected} for {inputs.size} observation(s). "
-            "fix: one action per observation"
+            f"actions have shape {list(actions.shape)}",
+            f"{expected} for {inputs.size} observation(s)",
+            "one action per observation",
         )
     if isinstance(space, Continuous):
         return _padded(space.to_unit(_numbers(actions, "action")), inputs.rows)
@@ -129,7 +131,7 @@ def _mapping(
     if set(observation) == set(leaves) and not set(leaves) & set(_all_names(leaves)):
         parts = {name: _leaf(observation[name], name, leaf, other_words) for name, leaf in leaves.items()}
         if len({single for _, single in parts.values()}) > 1:
-            raise SpecError("some leaves are one observation and some are batches. fix: use one form for all")
+            raise SpecError("some leaves are one observation and some are batches", fix="use one form for all")
         return {name: part for name, (part, _) in parts.items()}, next(iter(parts.values()))[1]
     known = _all_names(leaves)
     columns = _with_lists({str(name): _as_array(value, str(name)) for name, value in observation.items()}, leaves)
@@ -164,9 +166,7 @@ def _numbers_of_lists(values: NumpyArray, name: str, width: int, table: bool) ->
     if values.dtype.kind not in "OUST":
         numbers = values.reshape(len(values), -1) if values.ndim > 2 else values
         if values.ndim == 0 or numbers.shape[-1] != width:
-            raise SpecError(
-                f"'{name}' has shape {list(values.shape)}, expected [{width}] or [B, {width}]. fix: reshape it"
-            )
+            raise SpecError(f"'{name}' has shape {list(values.shape)}", f"[{width}] or [B, {width}]", "reshape it")
         return numbers
     cells = values.reshape(-1).tolist() if values.ndim < 2 else values.tolist()
     whole = (
@@ -181,11 +181,9 @@ def _numbers_of_lists(values: NumpyArray, name: str, width: int, table: bool) ->
         try:
             numbers = np.asarray(words, np.float64).reshape(-1)
         except (TypeError, ValueError):
-            raise SpecError(f"'{name}' holds no numbers in row {row}. fix: pass a list of {width} numbers") from None
+            raise SpecError(f"'{name}' holds no numbers in row {row}", fix=f"pass a list of {width} numbers") from None
         if len(numbers) != width:
-            raise SpecError(
-                f"'{name}' has a list of {len(numbers)} in row {row}, expected {width} numbers. fix: pass as many"
-            )
+            raise SpecError(f"'{name}' has a list of {len(numbers)} in row {row}", f"{width} numbers", "pass as many")
         rows[row] = np.nan if np.isnan(numbers).any() else numbers
     return rows if values.ndim and not whole else rows[0]
 
@@ -202,24 +200,24 @@ def _named(
 ) -> dict[str, NumpyArray]:
     known = _all_names(leaves)
     if not known:
-        raise SpecError(f"the log has no feature names. fix: pass arrays for {', '.join(leaves)}")
+        raise SpecError("the log has no feature names", fix=f"pass arrays for {', '.join(leaves)}")
     missing = [name for name in known if name not in columns]
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         if not columns:
-            raise SpecError("the observation is empty. fix: give every feature a value")
+            raise SpecError("the observation is empty", fix="give every feature a value")
         close = nearest(missing[0], [name for name in columns if name not in known])
         hint = close if close.startswith("did you mean") else "give every feature a value"
-        raise SpecError(f"missing features {', '.join(missing[:5])}{more}: expected {len(known)} features. fix: {hint}")
+        raise SpecError(f"missing features {', '.join(missing[:5])}{more}", f"{len(known)} features", hint)
     shapes = {name: list(columns[name].shape) for name in known}
     if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
-        raise SpecError(f"features have shapes {shapes}, expected one value per row. fix: use equal 1-D columns")
+        raise SpecError(f"features have shapes {shapes}", "one value per row", "use equal 1-D columns")
     return {name: _from_columns(columns, leaf, other_words) for name, leaf in leaves.items()}
 
 
 def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf, other_words: bool = False) -> NumpyArray:
     if isinstance(leaf, Image):
-        raise SpecError("a picture is not a column. fix: pass it as an array [B, height, width, channels]")
+        raise SpecError("a picture is not a column", fix="pass it as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
         return _numbers(
             fill_features(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation"
@@ -232,7 +230,7 @@ def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf, other_words: bo
 
 def _array(observation: Any, leaves: Mapping[str, Leaf], other_words: bool) -> tuple[dict[str, NumpyArray], bool]:
     if len(leaves) != 1:
-        raise SpecError(f"the observation needs {', '.join(leaves)}. fix: pass a mapping or a data frame with names")
+        raise SpecError(f"the observation needs {', '.join(leaves)}", fix="pass a mapping or a data frame with names")
     ((name, leaf),) = leaves.items()
     part, single = _leaf(observation, name, leaf, other_words)
     return {name: part}, single
@@ -248,18 +246,16 @@ def fill_features(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
     for name, values in features.items():
         bad = ~np.isfinite(values)
         if bad.any():
-            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}. fix: pass a finite number")
+            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}", fix="pass a finite number")
     return np.stack([features[name] for name in leaf.names], axis=-1).astype(np.float32)
 
 
 def _picture(values: Any, name: str, leaf: Image) -> tuple[NumpyArray, bool]:
     array, expected = _as_array(values, name), (leaf.height, leaf.width, leaf.channels)
     if array.dtype != np.uint8:
-        raise SpecError(f"'{name}' has the type {array.dtype}, expected uint8 pictures. fix: convert to uint8")
+        raise SpecError(f"'{name}' has the type {array.dtype}", "uint8 pictures", "convert to uint8")
     if array.ndim not in (3, 4) or array.shape[-3:] != expected:
-        raise SpecError(
-            f"'{name}' has shape {list(array.shape)}, expected {list(expected)} or [B, ...]. fix: reshape it"
-        )
+        raise SpecError(f"'{name}' has shape {list(array.shape)}", f"{list(expected)} or [B, ...]", "reshape it")
     return (array[None], True) if array.ndim == 3 else (array, False)
 
 
@@ -271,7 +267,7 @@ def _leaf(values: Any, name: str, leaf: Leaf, other_words: bool) -> tuple[NumpyA
     if isinstance(leaf, Codes) and width == 1 and array.ndim <= 1 and array.shape != (1,):
         array = array[..., None]
     if array.ndim not in (1, 2) or array.shape[-1] != width:
-        raise SpecError(f"'{name}' has shape {list(array.shape)}, expected [{width}] or [B, {width}]. fix: reshape it")
+        raise SpecError(f"'{name}' has shape {list(array.shape)}", f"[{width}] or [B, {width}]", "reshape it")
     single = array.ndim == 1
     rows = array[None] if single else array
     if isinstance(leaf, Vector):
@@ -286,19 +282,19 @@ def _as_array(values: Any, name: str) -> NumpyArray:
     try:
         return np.asarray(values)
     except ValueError:
-        raise SpecError(f"'{name}' has rows of different lengths. fix: give every row one shape") from None
+        raise SpecError(f"'{name}' has rows of different lengths", fix="give every row one shape") from None
 
 
 def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
     if values.dtype.kind not in "biufO":
-        raise SpecError(f"'{name}' has the type {values.dtype}, expected numbers. fix: convert it")
+        raise SpecError(f"'{name}' has the type {values.dtype}", "numbers", "convert it")
     if values.dtype.kind == "O" and any(isinstance(value, str | bytes) for value in values.flat):
-        raise SpecError(f"'{name}' has text, expected numbers. fix: convert it")
+        raise SpecError(f"'{name}' has text", "numbers", "convert it")
     try:
         with np.errstate(over="ignore"):  # infinite values are refused later
             return values.astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"'{name}': expected numbers ({error}). fix: convert it") from None
+        raise SpecError(f"'{name}'", f"numbers ({error})", "convert it") from None
 
 
 def _numbers(values: NumpyArray, name: str) -> NumpyArray:
@@ -306,7 +302,7 @@ def _numbers(values: NumpyArray, name: str) -> NumpyArray:
     bad = ~np.isfinite(numbers)
     if bad.any():
         raise SpecError(
-            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}. fix: pass a finite number"
+            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}", fix="pass a finite number"
         )
     return numbers
 
@@ -320,12 +316,12 @@ def _codes(
         with np.errstate(invalid="ignore"):  # NaN is refused below
             codes = values.astype(np.int32)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"'{name}': expected codes 0 to {size - 1} ({error}). fix: use integers") from None
+        raise SpecError(f"'{name}'", f"codes 0 to {size - 1} ({error})", "use integers") from None
     bad = (codes != values) | (codes < (-1 if other_words else 0)) | (codes >= size)
     if bad.any():
         row = int(np.argmax(bad))
         raise SpecError(
-            f"'{name}' is {values[row].item()!r} in row {row}, expected codes 0 to {size - 1}. fix: use the log's codes"
+            f"'{name}' is {values[row].item()!r} in row {row}", f"codes 0 to {size - 1}", "use the log's codes"
         )
     return codes
 

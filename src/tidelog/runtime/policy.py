@@ -43,12 +43,12 @@ def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyA
     if memory is None:
         if is_recurrent:
             raise SpecError(
-                "this policy is recurrent. fix: memory = policy.start(count), then memory=memory at every step"
+                "this policy is recurrent", fix="memory = policy.start(count), then memory=memory at every step"
             )
         return None
     if len(memory.carry) != rows:
         raise SpecError(
-            f"the memory has {len(memory.carry)} episodes for {rows} observations. fix: policy.start({rows})"
+            f"the memory has {len(memory.carry)} episodes for {rows} observations", fix=f"policy.start({rows})"
         )
     return memory.carry
 
@@ -77,7 +77,7 @@ class Policy(Acts):
         try:
             self.declare(saved.manifest.get("acting"), saved.manifest.get("verdict"))
         except ConfigError as error:
-            raise CheckpointError(f"{saved.where}: {error}") from error
+            raise CheckpointError(f"{saved.where}: {error.found}", error.expected, error.fix) from error
 
     @property
     def _learner(self) -> str:
@@ -95,7 +95,7 @@ class Policy(Acts):
     def start(self, count: int = 1) -> Memory:
         """Return a recurrent memory for `count` parallel episodes at their start; SpecError without recurrence."""
         if not self.is_recurrent:
-            raise SpecError("this policy is feed-forward and has no memory. fix: call it without memory")
+            raise SpecError("this policy is feed-forward and has no memory", fix="call it without memory")
         return Memory(np.zeros((count, self._width), np.float32))
 
     def act(
@@ -118,7 +118,7 @@ class Policy(Acts):
         """
         if not isinstance(self.spec.action, Discrete):
             raise SpecError(
-                "these actions are not discrete and have no probabilities. fix: use sample_with_propensity()"
+                "these actions are not discrete and have no probabilities", fix="use sample_with_propensity()"
             )
         inputs = self._read(observation, mask)
         outputs = self._run(inputs, None if memory is None else Memory(memory.carry))
@@ -130,7 +130,7 @@ class Policy(Acts):
         SpecError without values.
         """
         if self._rate is None:
-            raise SpecError("this policy has no Q-values. fix: use a policy of discrete actions with a critic")
+            raise SpecError("this policy has no Q-values", fix="use a policy of discrete actions with a critic")
         inputs = self._read(observation, None)
         with refuse_overflow():
             parts = [self._rate(leaves) for _, leaves in _chunks(inputs, self._chunk)]

@@ -295,15 +295,15 @@ def order_found(found: Found, k: int, weight: float, supervised: bool = False) -
 def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
     """Raise SpecError unless every history has at least `k` allowed items: allowed [B, N + 1]."""
     if k < 1:
-        raise SpecError(f"k = {k}: expected at least 1. fix: use k=10")
+        raise SpecError(f"k = {k}", "at least 1", "use k=10")
     counts = allowed[:, 1:].sum(axis=1)
     short = np.flatnonzero(counts < k)
     if len(short):
         several = "1 history has" if len(short) == 1 else f"{len(short)} histories have"
         raise SpecError(
             f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
-            f"({several} fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False "
-            "(--exclude-seen no)"
+            f"({several} fewer than {k})",
+            fix="lower k, allow more candidates, or exclude_seen=False (--exclude-seen no)",
         )
 
 
@@ -313,20 +313,18 @@ def check_histories(
     """Raise SpecError unless histories hold valid items and events, padded alike, and `allowed` has their shape."""
     if histories.ndim != 2 or histories.shape != events.shape:
         raise SpecError(
-            f"histories and events have shapes {histories.shape} and {events.shape}, expected [B, H]. fix: reshape them"
+            f"histories and events have shapes {histories.shape} and {events.shape}", "[B, H]", "reshape them"
         )
     if len(histories) == 0:
-        raise SpecError("no history, expected at least one. fix: pass a history")
+        raise SpecError("no history", "at least one", "pass a history")
     if histories.size and (histories.min() < 0 or histories.max() > items):
-        raise SpecError(f"histories have {histories.max()}, expected item indices 0 (none) to {items}. fix: use these")
+        raise SpecError(f"histories have {histories.max()}", f"item indices 0 (none) to {items}", "use these")
     if events.size and (events.min() < 0 or events.max() > kinds):
-        raise SpecError(f"events have {events.max()}, expected kinds 0 (none) to {kinds}. fix: use these")
+        raise SpecError(f"events have {events.max()}", f"kinds 0 (none) to {kinds}", "use these")
     if ((histories > 0) != (events > 0)).any():
-        raise SpecError("items and events have different padding. fix: one kind of event for each item")
+        raise SpecError("items and events have different padding", fix="one kind of event for each item")
     if allowed is not None and allowed.shape != (len(histories), items + 1):
-        raise SpecError(
-            f"allowed has shape {list(allowed.shape)}, expected [{len(histories)}, {items + 1}]. fix: reshape it"
-        )
+        raise SpecError(f"allowed has shape {list(allowed.shape)}", f"[{len(histories)}, {items + 1}]", "reshape it")
 
 
 def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
@@ -334,9 +332,7 @@ def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray
     if users is None or not features:
         return np.zeros((rows, features), np.float32)
     if users.shape != (rows, features) or not np.isfinite(users).all():
-        raise SpecError(
-            f"users have shape {list(users.shape)}, expected finite [{rows}, {features}]. fix: reshape them"
-        )
+        raise SpecError(f"users have shape {list(users.shape)}", f"finite [{rows}, {features}]", "reshape them")
     return users.astype(np.float32)
 
 
@@ -346,8 +342,9 @@ def user_places(user_index: NumpyArray | None, rows: int, known: int) -> NumpyAr
         return np.zeros(rows, np.int32)
     if user_index.shape != (rows,) or (rows and (user_index.min() < 0 or user_index.max() > known)):
         raise SpecError(
-            f"user_index has shape {list(user_index.shape)} and values up to {user_index.max(initial=0)}: expected "
-            f"[{rows}] of 0 (unknown) to {known}. fix: use the places of the policy's own users"
+            f"user_index has shape {list(user_index.shape)} and values up to {user_index.max(initial=0)}",
+            f"[{rows}] of 0 (unknown) to {known}",
+            "use the places of the policy's own users",
         )
     return user_index.astype(np.int32)
 
@@ -358,8 +355,9 @@ def gap_array(gaps: NumpyArray | None, histories: NumpyArray) -> NumpyArray:
         return np.zeros(histories.shape, np.int32)
     if gaps.shape != histories.shape or (gaps.size and (gaps.min() < 0 or gaps.max() >= GAPS)):
         raise SpecError(
-            f"gaps have shape {list(gaps.shape)}: expected {list(histories.shape)} of groups 0 to {GAPS - 1}. "
-            "fix: use gap_groups"
+            f"gaps have shape {list(gaps.shape)}",
+            f"{list(histories.shape)} of groups 0 to {GAPS - 1}",
+            "use gap_groups",
         )
     return gaps
 
@@ -452,7 +450,7 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
         if not np.isfinite(total):
             wrong = np.flatnonzero(~np.isfinite(part).all(1))
             if len(wrong):
-                raise SpecError(f"row {first + int(wrong[0])} of the table is not finite. fix: use finite numbers")
+                raise SpecError(f"row {first + int(wrong[0])} of the table is not finite", fix="use finite numbers")
         scores = np.matmul(queries, part.T, out=buffer[:, : len(part)] if len(part) == chunk else None)
         if allowed is not None:
             scores = np.where(allowed[..., first : first + chunk], scores, -np.inf).astype(np.float32)
@@ -467,24 +465,23 @@ def _check_search(queries: Any, table: Any, k: int, allowed: Bools | None, chunk
     """Return queries and table as float32; SpecError or ConfigError for invalid arguments of a search."""
     queries, table = np.asarray(queries, np.float32), np.asarray(table, np.float32)
     if queries.ndim != 2 or table.ndim != 2 or queries.shape[1] != table.shape[1]:
-        raise SpecError(
-            f"queries {queries.shape} and table {table.shape}: expected [B, D] and [N, D]. fix: reshape them"
-        )
+        raise SpecError(f"queries {queries.shape} and table {table.shape}", "[B, D] and [N, D]", "reshape them")
     if not np.isfinite(queries).all():
         raise SpecError(
-            f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite. fix: use finite numbers"
+            f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite", fix="use finite numbers"
         )
     if chunk < 1:
-        raise ConfigError(f"chunk = {chunk}: expected at least 1. fix: use 2048")
+        raise ConfigError(f"chunk = {chunk}", "at least 1", "use 2048")
     if allowed is not None and (
         allowed.dtype != bool or allowed.shape not in {(len(table),), (len(queries), len(table))}
     ):
         raise SpecError(
-            f"allowed is {allowed.dtype} {allowed.shape}, expected bool [{len(table)}] or "
-            f"[{len(queries)}, {len(table)}]. fix: pass a mask"
+            f"allowed is {allowed.dtype} {allowed.shape}",
+            f"bool [{len(table)}] or [{len(queries)}, {len(table)}]",
+            "pass a mask",
         )
     if not 1 <= k <= len(table):
-        raise ConfigError(f"k = {k}: expected 1 to {len(table)}, the number of rows. fix: lower k")
+        raise ConfigError(f"k = {k}", f"1 to {len(table)}, the number of rows", "lower k")
     return queries, table
 
 

@@ -322,7 +322,7 @@ class Recommender:
 
     def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Any:
         """Raise SpecError: items are ranked, not chosen."""
-        raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")
+        raise SpecError("this policy ranks items of a catalogue", fix="call policy.recommend(histories, k)")
 
 
 def recommend(
@@ -347,20 +347,20 @@ def recommend(
     SpaceError if the lists do not fit into free memory.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise SpecError(f"k = {k!r}: expected a whole number. fix: use k=10")
+        raise SpecError(f"k = {k!r}", "a whole number", "use k=10")
     if exclude_seen is None:
         exclude_seen = excludes_seen(ranker)
     if not isinstance(exclude_seen, bool | np.bool_):
-        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True, False or None. fix: use True")
+        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}", "True, False or None", "use True")
     if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
-        raise SpecError(f"diversity = {diversity!r:.80}: expected a number from 0 to 1. fix: use 0.3")
+        raise SpecError(f"diversity = {diversity!r:.80}", "a number from 0 to 1", "use 0.3")
     known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
     items = known.items
     offered = _offered(vocabulary, candidates, exclude, len(items))
     most = max(1, MARKS // (ranker.items + 1))
     problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
     if problem is not None:
-        raise SpaceError(f"{len(items):,} lists of {k} items: {problem}. fix: recommend to fewer users at a time")
+        raise SpaceError(f"{len(items):,} lists of {k} items: {problem}", fix="recommend to fewer users at a time")
     parts = []
     for begin in range(0, len(items), most):
         rows = slice(begin, begin + most)
@@ -400,8 +400,9 @@ def because(
     listed = [vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))]
     if len(listed) != len(known.items) or len({len(row) for row in listed}) != 1 or not listed[0]:
         raise SpecError(
-            f"{len(known.items)} histories with lists of {[len(row) for row in listed][:5]} items: expected one list "
-            "for each history, of equal lengths. fix: pass lists.items of recommend(...)"
+            f"{len(known.items)} histories with lists of {[len(row) for row in listed][:5]} items",
+            "one list for each history, of equal lengths",
+            "pass lists.items of recommend(...)",
         )
     wanted = np.asarray(listed, np.int64)
     found, more = reasons(whole, known.items, known.kinds, wanted, known.users, known.gaps, known.user_index)
@@ -421,20 +422,22 @@ def _read(
 ) -> KnownRows:
     """Return what is known of the users, by number."""
     if not isinstance(unknown, str) or unknown not in ("error", "skip"):
-        raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
+        raise SpecError(f"unknown = {unknown!r}", "'error' or 'skip'", "use one of them")
     items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
     gaps = places = who = None
     if ranker.reads_gaps:
         known = [vocabulary.known(history) for history in histories]
         gaps = history_gaps(known, times, now, vocabulary.times)
     elif times is not None or now is not None:
-        raise SpecError("this policy does not read times. fix: drop times= and now=, or train with time_gaps=True")
+        raise SpecError("this policy does not read times", fix="drop times= and now=, or train with time_gaps=True")
     if ranker.known_users:
         places = vocabulary.user_places(user_ids, len(items))
     elif user_ids is not None:
-        raise SpecError("this policy does not know users by id. fix: drop user_ids=, or train with user_embedding=True")
+        raise SpecError(
+            "this policy does not know users by id", fix="drop user_ids=, or train with user_embedding=True"
+        )
     if users is not None and (vocabulary.users is None or not ranker.features):
-        raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
+        raise SpecError("this policy has no user features", fix="drop users=, or train with user_features=...")
     if users is not None and vocabulary.users is not None:
         who = vocabulary.users.read(users, len(items), unknown == "skip")
     return KnownRows(items, kinds, who, gaps, places)
@@ -445,30 +448,28 @@ def encode_histories(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return histories by name as indices of items and kinds of events, each with its own length."""
     if not _is_list(histories):
-        raise SpecError(
-            f"histories has the type {type(histories).__name__}, expected lists of item ids. fix: [[id, ...], ...]"
-        )
+        raise SpecError(f"histories has the type {type(histories).__name__}", "lists of item ids", "[[id, ...], ...]")
     if len(histories) == 0:
-        raise SpecError("no history, expected at least one. fix: [[]] for a user without history")
+        raise SpecError("no history", "at least one", "[[]] for a user without history")
     if events is not None and not _is_list(events):
         raise SpecError(
-            f"events has the type {type(events).__name__}, expected lists of kinds of events. fix: one list per history"
+            f"events has the type {type(events).__name__}", "lists of kinds of events", "one list per history"
         )
     if events is not None and len(events) != len(histories):
         raise SpecError(
-            f"{len(histories)} histories with {len(events)} lists of events. fix: pass one list per history"
+            f"{len(histories)} histories with {len(events)} lists of events", fix="pass one list per history"
         )
     rows, kinds = [], []
     for i, history in enumerate(histories):
         if not _is_list(history):
-            raise SpecError(f"history {i} is {history!r:.80}, expected a list of item ids. fix: [id, ...]")
+            raise SpecError(f"history {i} is {history!r:.80}", "a list of item ids", "[id, ...]")
         if events is not None and not _is_list(events[i]):
-            raise SpecError(f"events of history {i}: {events[i]!r:.80}, expected a list. fix: one kind per item")
+            raise SpecError(f"events of history {i}: {events[i]!r:.80}", "a list", "one kind per item")
         known = vocabulary.items(history, f"history {i}", skip)
         done = [vocabulary.usual] * len(known) if events is None else vocabulary.events(events[i], f"history {i}")
         if len(done) != len(known):
             raise SpecError(
-                f"history {i} has {len(known)} items and {len(done)} events. fix: one kind of event per item"
+                f"history {i} has {len(known)} items and {len(done)} events", fix="one kind of event per item"
             )
         pairs = [(item, kind) for item, kind in zip(known, done, strict=True) if item]
         rows.append([item for item, _ in pairs])
@@ -483,25 +484,30 @@ def history_gaps(known: list[list[bool]], times: Any, now: Any, clock: str) -> l
     """
     if times is None or now is None:
         raise SpecError(
-            f"this policy reads time gaps, and {'times' if times is None else 'now'} is missing. fix: pass times=, one "
-            f"time per item ({clock}, as in the log), and now=, the time of the lists (--time and --now)"
+            f"this policy reads time gaps, and {'times' if times is None else 'now'} is missing",
+            fix=(
+                f"pass times=, one time per item ({clock}, as in the log), and now=, the time of the lists "
+                "(--time and --now)"
+            ),
         )
     if not _is_list(times) or len(times) != len(known):
-        raise SpecError(f"times is not a list of {len(known)} lists. fix: pass one list of times per history")
+        raise SpecError(f"times is not a list of {len(known)} lists", fix="pass one list of times per history")
     ends = list(now) if _is_list(now) else [now] * len(known)
     if len(ends) != len(known):
-        raise SpecError(f"now has {len(ends)} times for {len(known)} histories. fix: pass one time, or one per history")
+        raise SpecError(
+            f"now has {len(ends)} times for {len(known)} histories", fix="pass one time, or one per history"
+        )
     groups = []
     for i, (mine, there) in enumerate(zip(times, known, strict=True)):
         if not _is_list(mine) or len(mine) != len(there):
-            raise SpecError(f"times of history {i} are not {len(there)} times. fix: one time per item")
+            raise SpecError(f"times of history {i} are not {len(there)} times", fix="one time per item")
         kept = [one for one, is_known in zip(mine, there, strict=True) if is_known]
         moments = [_moment(one, clock, f"times of history {i}") for one in (*kept, ends[i])]
         steps = np.diff(np.asarray(moments, np.dtype("datetime64[us]") if clock == "dates" else np.float64))
         seconds = steps / np.timedelta64(1, "s") if clock == "dates" else steps
         if (seconds < 0).any():
             raise SpecError(
-                f"times of history {i} decrease, or are later than now. fix: the latest last, and now= after all"
+                f"times of history {i} decrease, or are later than now", fix="the latest last, and now= after all"
             )
         groups.append(gap_groups(seconds).tolist())
     return groups
@@ -524,7 +530,7 @@ def _moment(value: Any, clock: str, where: str) -> Any:
     except ValueError:
         pass  # refused below, with the value
     expected = "a date, as 2026-01-31T12:00:00" if clock == "dates" else "a finite number in the log's unit of time"
-    raise SpecError(f"{where} have {value!r:.80}: expected {expected}. fix: use the log's kind of time")
+    raise SpecError(f"{where} have {value!r:.80}", expected, "use the log's kind of time")
 
 
 def _is_list(value: Any) -> bool:
@@ -544,8 +550,9 @@ def _offered(
     if isinstance(candidates, np.ndarray) and candidates.dtype == bool:
         if candidates.shape not in ((count,), (rows, count)):
             raise SpecError(
-                f"candidates is a mask {list(candidates.shape)}, expected [{count}] or [{rows}, {count}], in the order "
-                "of spec.action.ids. fix: one value for each item"
+                f"candidates is a mask {list(candidates.shape)}",
+                f"[{count}] or [{rows}, {count}], in the order of spec.action.ids",
+                "one value for each item",
             )
         offered = np.concatenate([np.zeros((*candidates.shape[:-1], 1), bool), candidates], axis=-1)
     elif callable(candidates):
@@ -560,7 +567,7 @@ def _offered(
 
 def _id_list(ids: Any, name: str) -> Iterable[Any]:
     if isinstance(ids, str | bytes) or not isinstance(ids, Iterable) or (isinstance(ids, np.ndarray) and not ids.ndim):
-        raise SpecError(f"{name} is {ids!r}, expected a list of item ids. fix: [id, ...]")
+        raise SpecError(f"{name} is {ids!r}", "a list of item ids", "[id, ...]")
     return ids
 
 
@@ -579,7 +586,7 @@ class Vocabulary:
 
     def __init__(self, spec: Spec) -> None:
         if not isinstance(spec.action, Catalogue):
-            raise SpecError("this policy has actions, not items to rank. fix: call it with an observation")
+            raise SpecError("this policy has actions, not items to rank", fix="call it with an observation")
         history: Any = spec.observation["history"]
         kinds: History = history
         ids = np.empty(len(spec.action.ids), object)  # objects where an id is very long
@@ -613,9 +620,9 @@ class Vocabulary:
         if ids is None:
             return np.zeros(rows, np.int32)
         if not _is_list(ids):
-            raise SpecError(f"user_ids is {ids!r:.80}, expected a list of ids. fix: [id, ...], one per history")
+            raise SpecError(f"user_ids is {ids!r:.80}", "a list of ids", "[id, ...], one per history")
         if len(ids) != rows:
-            raise SpecError(f"{rows} histories with {len(ids)} user_ids. fix: pass one id, or None, per history")
+            raise SpecError(f"{rows} histories with {len(ids)} user_ids", fix="pass one id, or None, per history")
         return np.array([0 if one is None else self._user.get(str(one), 0) for one in ids], np.int32)
 
     def events(self, words: Sequence[Any], where: str) -> list[int]:
@@ -656,15 +663,13 @@ class Profiles:
         one, several = self._each
         if isinstance(users, str | bytes | Mapping) or not isinstance(users, Sequence | np.ndarray):
             kind = type(users).__name__
-            raise SpecError(f"{self._whose} has the type {kind}, expected a list. fix: pass one mapping per {one}")
+            raise SpecError(f"{self._whose} has the type {kind}", "a list", f"pass one mapping per {one}")
         if len(users) != rows:
-            raise SpecError(f"{rows} {several} with {len(users)} {self._whose}. fix: pass one mapping per {one}")
+            raise SpecError(f"{rows} {several} with {len(users)} {self._whose}", fix=f"pass one mapping per {one}")
         numbers = np.zeros((rows, len(self._profile.columns)), np.float32)
         for i, user in enumerate(users):
             if user is not None and not isinstance(user, Mapping):
-                raise SpecError(
-                    f"{self._whose}[{i}] is {user!r:.80}, expected a mapping or None. fix: columns to values"
-                )
+                raise SpecError(f"{self._whose}[{i}] is {user!r:.80}", "a mapping or None", "columns to values")
             for column, value in (user or {}).items():
                 where = f"{self._whose}[{i}]['{column}']"
                 if column not in self.columns:
@@ -680,29 +685,29 @@ class Profiles:
         if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
             return 0.0
         if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
-            raise SpecError(f"{where} is {value!r:.80}: expected a number or None. fix: convert it")
+            raise SpecError(f"{where} is {value!r:.80}", "a number or None", "convert it")
         number: Any = value
         away = (float(number) - self._profile.mean[place]) / self._profile.spread[place] if abs(number) < MOST else MOST
         if not abs(away) < MOST:
-            raise SpecError(f"{where} is {value!r:.80}: expected a finite number. fix: use None")
+            raise SpecError(f"{where} is {value!r:.80}", "a finite number", "use None")
         return away
 
     def _words(self, column: str, value: Any, where: str, skip: bool) -> list[int]:
         known = self.columns[column]
         listed = [value] if isinstance(value, str) else [] if value is None else value
         if isinstance(listed, Mapping) or not isinstance(listed, Sequence | np.ndarray):
-            raise SpecError(f"{where} is {value!r:.80}: expected text, a list of texts, or None. fix: convert it")
+            raise SpecError(f"{where} is {value!r:.80}", "text, a list of texts, or None", "convert it")
         places = []
         for word in listed:
             plain = word.strip() if isinstance(word, str) else word
             if isinstance(plain, str) and plain in known:
                 places.append(known[plain])
             elif not isinstance(plain, str):
-                raise SpecError(f"{where} has {word!r:.80}: expected text. fix: convert it")
+                raise SpecError(f"{where} has {word!r:.80}", "text", "convert it")
             elif plain and not skip:
                 guess = nearest(plain, [one for one in known if one is not None])
                 guess = guess if len(known) < FEW or guess.startswith("did") else f"{len(known)} values are known"
                 raise SpecError(
-                    f"{where} has {word!r:.80}, unknown in the log; {guess}. fix: unknown='skip' ignores it"
+                    f"{where} has {word!r:.80}, unknown in the log; {guess}", fix="unknown='skip' ignores it"
                 )
         return places

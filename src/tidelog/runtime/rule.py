@@ -125,7 +125,7 @@ class Rule(Acts):
 
     def start(self, count: int = 1) -> Any:
         """Raise SpecError: a rule has no memory."""
-        raise SpecError("a rule has no memory. fix: call it without memory")
+        raise SpecError("a rule has no memory", fix="call it without memory")
 
     def act(
         self, observation: Any, seed: int | None = None, mask: Any = None, memory: Any = None
@@ -146,7 +146,7 @@ class Rule(Acts):
 
     def q_values(self, observation: Any) -> NDArray[Any]:
         """Raise SpecError: a rule has no values."""
-        raise SpecError("a rule has no Q-values. fix: use a policy with a critic")
+        raise SpecError("a rule has no Q-values", fix="use a policy with a critic")
 
     @property
     def fingerprint(self) -> str:
@@ -158,7 +158,7 @@ class Rule(Acts):
         """Write the rule as one JSON file; an older rule there is replaced with `overwrite`, ConfigError else."""
         target = Path(path)
         if target.exists() and not (overwrite and is_rule_file(target)):
-            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
+            raise ConfigError(f"{target} exists, nothing was written", fix="choose another name, or add --overwrite")
         write_file(target, RULE.text(self.manifest, {}), ConfigError, parents=True)
         return target
 
@@ -253,7 +253,7 @@ def load_rule(path: str | Path) -> Rule:
     try:
         text = read_regular(path, LARGEST_FILE)
     except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}. fix: export the rule again") from error
+        raise CheckpointError(f"{path} cannot be read: {error}", fix="export the rule again") from error
     return rule_from(RULE.read(text, str(path)), str(path))
 
 
@@ -263,12 +263,14 @@ def rule_from(manifest: Mapping[str, Any], where: str) -> Rule:
     absent = [name for name in FIELDS[2:-1] if name not in manifest]
     if unknown or absent:
         found = f"the unknown field '{unknown[0]}'" if unknown else f"no '{absent[0]}'"
-        raise CheckpointError(f"{where} has {found}. fix: export the rule again")
+        raise CheckpointError(f"{where} has {found}", fix="export the rule again")
     spec = read_spec(manifest["spec"], where)
     if not isinstance(spec.action, Discrete) or any(
         not isinstance(leaf, Vector | Codes | Image) for leaf in spec.observation.values()
     ):
-        raise CheckpointError(f"{where}: a rule chooses one of several actions by numbers and words. fix: export again")
+        raise CheckpointError(
+            f"{where}: a rule chooses one of several actions by numbers and words", fix="export again"
+        )
     labels = spec.action.names or tuple(map(str, range(spec.action.n)))
     codes = {label: code for code, label in enumerate(labels)}
     try:
@@ -280,8 +282,8 @@ def rule_from(manifest: Mapping[str, Any], where: str) -> Rule:
             raise ValueError("'name' or 'origin' has another type")
         return Rule(tree, spec, fallback, manifest["name"], manifest["origin"], manifest["acting"], manifest["verdict"])
     except (ValueError, ConfigError) as error:
-        reason = str(error).partition(". fix: ")[0]
-        raise CheckpointError(f"{where}: {reason}. fix: export the rule again") from error
+        reason = error.problem if isinstance(error, ConfigError) else error
+        raise CheckpointError(f"{where}: {reason}", fix="export the rule again") from error
 
 
 def _list(value: Any) -> list[Any]:

@@ -51,7 +51,7 @@ class LabelledActions:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the labels as an array; SpecError for an array of numbers."""
         if dtype is not None and np.dtype(dtype).kind in "biufc":
-            raise SpecError("these actions are labels, an array of numbers was expected. fix: use .codes")
+            raise SpecError("these actions are labels, an array of numbers was expected", fix="use .codes")
         return np.asarray(self.labels, dtype)
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ class LabelledActions:
         return len(self.codes)
 
     def __bool__(self) -> bool:
-        raise SpecError("an action is a label, neither true nor false. fix: compare it, as in action == 'label'")
+        raise SpecError("an action is a label, neither true nor false", fix="compare it, as in action == 'label'")
 
     def __iter__(self) -> Iterator[str]:
         return (self[i] for i in range(len(self)))
@@ -78,7 +78,7 @@ class LabelledActions:
         if isinstance(other, LabelledActions):
             other = other.labels
         if isinstance(other, Number) or np.asarray(other).dtype.kind in "biufc":
-            raise SpecError(f"{other!s:.50} is no label of an action. fix: compare .codes with numbers")
+            raise SpecError(f"{other!s:.50} is no label of an action", fix="compare .codes with numbers")
         return self.labels == other
 
     def __ne__(self, other: object) -> Any:
@@ -168,8 +168,8 @@ class Acts(ABC):
         self.acting, self.verdict, self._draws = read_acting(acting), read_verdict(verdict), np.random.default_rng()
         if self.verdict is not None and self.verdict["acting"] != acting:
             raise ConfigError(
-                f"acting = {acting!r}: the verdict is on a policy with acting = {self.verdict['acting']!r}. fix: judge "
-                "the policy in the declared way"
+                f"acting = {acting!r}: the verdict is on a policy with acting = {self.verdict['acting']!r}",
+                fix="judge the policy in the declared way",
             )
 
     def with_acting(self, acting: Acting | None) -> Self:
@@ -268,7 +268,7 @@ def _actions(space: ActionSpace) -> str:
 
 def _checked(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-        raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
+        raise SpecError(f"seed = {seed!r}", f"a whole number from 0 to {2**32 - 1:,}", "use seed=0")
     return int(seed)
 
 
@@ -279,7 +279,7 @@ def read_acting(value: Any) -> Acting | None:
     """Return a way of acting, None if none is declared; ConfigError for anything else."""
     if value is None or value in get_args(Acting):
         return cast("Acting | None", value)
-    raise ConfigError(f"acting = {value!r:.100}: expected 'mode', 'sample' or None. fix: use one of them")
+    raise ConfigError(f"acting = {value!r:.100}", "'mode', 'sample' or None", "use one of them")
 
 
 def in_way(policy: P, asked: Acting | None, otherwise: Acting = "mode", tell: Callable[[str], None] | None = None) -> P:
@@ -328,17 +328,17 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
     if isinstance(value, Mapping) and "advice" not in value:  # of an older tidelog
         value = {**value, "advice": advice_on(value.get("decision"), value.get("acting"))}
     if not isinstance(value, Mapping) or set(value) != {*TEXTS, *NUMBERS}:
-        raise ConfigError(f"verdict: expected the fields {', '.join((*TEXTS, *NUMBERS))}. fix: judge the policy again")
+        raise ConfigError("verdict", f"the fields {', '.join((*TEXTS, *NUMBERS))}", "judge the policy again")
     for name in TEXTS:
         text = value[name]
         if not isinstance(text, str) or len(text) > LONGEST or not text.isprintable():
-            raise ConfigError(f"verdict: '{name}' is not a short text. fix: judge the policy again")
+            raise ConfigError(f"verdict: '{name}' is not a short text", fix="judge the policy again")
     read_acting(value["acting"])
     for name in NUMBERS:
         number = value[name]
         missing = number is None and name in UNKNOWN
         if not missing and (isinstance(number, bool) or not isinstance(number, int | float)):
-            raise ConfigError(f"verdict: '{name}' is not a number. fix: judge the policy again")
+            raise ConfigError(f"verdict: '{name}' is not a number", fix="judge the policy again")
     return dict(value)
 
 

@@ -35,8 +35,9 @@ def run_attempt(job: Job) -> None:
         newest = newest_attempt(folder)
         if newest > job.attempt:
             raise CheckpointError(
-                f"{folder}: attempt {newest} has taken this trial over, and this is attempt {job.attempt}: nothing "
-                "was saved. fix: nothing is to be done, the newer attempt goes on"
+                f"{folder}: attempt {newest} has taken this trial over, and this is attempt {job.attempt}: "
+                "nothing was saved",
+                fix="nothing is to be done, the newer attempt goes on",
             )
 
     try:
@@ -81,7 +82,8 @@ def _log(origin: bytes, fingerprint: str) -> Log | Interactions:
     log = reopen_any(msgspec.json.decode(origin))
     if log.fingerprint() != fingerprint:
         raise LogError(
-            f"the log has fingerprint {log.fingerprint()[:12]}, expected {fingerprint[:12]}: its content has "
-            "changed since the sweep began. fix: restore it, and resume the sweep"
+            f"the log has fingerprint {log.fingerprint()[:12]}",
+            f"{fingerprint[:12]}: its content has changed since the sweep began",
+            "restore it, and resume the sweep",
         )
     return log

@@ -55,15 +55,15 @@ def run_job(job: Job, sha256: str, versions: dict[str, str]) -> None:
     host = platform.node()
     if not job.plan.is_file() or checksum(job.plan) != sha256 or not os.access(job.folder, os.W_OK):
         raise ConfigError(
-            f"node {host} does not see {job.folder} as the sweep's process does, or may not write there. fix: use a "
-            "folder that all nodes share under the same path, and go on there"
+            f"node {host} does not see {job.folder} as the sweep's process does, or may not write there",
+            fix="use a folder that all nodes share under the same path, and go on there",
         )
     own = installed(tuple(versions))
     different = [f"{name} {own[name]}, expected {versions[name]}" for name in own if own[name] != versions[name]]
     if different:
         raise ConfigError(
-            f"node {host} has {'; '.join(different)}. fix: install the same versions on all nodes, then resume the "
-            "sweep"
+            f"node {host} has {'; '.join(different)}",
+            fix="install the same versions on all nodes, then resume the sweep",
         )
     _print_to(job.output)
     import_without_gc(ATTEMPT).run_attempt(job)

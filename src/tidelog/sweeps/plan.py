@@ -104,19 +104,19 @@ class Plan(msgspec.Struct, frozen=True):
         """Read `sweep.json`; CheckpointError if it is missing, damaged or of another schema."""
         path = folder / FILE
         if not path.is_file():
-            raise CheckpointError(f"{folder} is no sweep: it has no {FILE}. fix: name the folder of a sweep")
+            raise CheckpointError(f"{folder} is no sweep: it has no {FILE}", fix="name the folder of a sweep")
         check_own(folder)
         try:
             body = parse_saved(read_regular(path))
         except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+            raise CheckpointError(f"{path} cannot be read: {error}", fix="restore the file") from error
         if not isinstance(body, dict) or body.get("schema") != SCHEMA:
             found = body.get("schema") if isinstance(body, dict) else None
             raise CheckpointError(
-                f"{path} has schema {found!r}, expected {SCHEMA}. fix: use the version of tidelog that wrote it"
+                f"{path} has schema {found!r}", f"{SCHEMA}", "use the version of tidelog that wrote it"
             )
         if body.pop("sha256", None) != digest(body):
-            raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
+            raise CheckpointError(f"{path} was changed after it was written: its checksum differs", fix="restore it")
         file = typed(body, _PlanFile, str(path))
         fields = {name: getattr(file, name) for name in cls.__struct_fields__}
         return cls(**fields)

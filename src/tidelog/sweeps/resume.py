@@ -53,7 +53,7 @@ def resume(
     if not (Path(folder) / FILE).is_file():
         is_run = (Path(folder) / RUN).is_file()
         if is_run and (on != "here" or workers is not None or insecure):
-            raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run. fix: drop them")
+            raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run", fix="drop them")
         return resume_run(
             folder,
             log,
@@ -67,7 +67,7 @@ def resume(
     of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
     named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
     if named:
-        raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run. fix: drop {named[0]}")
+        raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run", fix=f"drop {named[0]}")
     plan = Plan.read(Path(folder))
     pool = pool_of(on, plan.cpus, workers, insecure)
     try:

@@ -76,7 +76,7 @@ class Sweep:
     def run_folder(self, trial: int) -> Path:
         """Return the run folder of a trial, which `tl.load` opens."""
         if not 0 <= trial < len(self.plan.trials):
-            raise ConfigError(f"trial = {trial}: this sweep has {len(self.plan.trials):,}. fix: count them from 0")
+            raise ConfigError(f"trial = {trial}: this sweep has {len(self.plan.trials):,}", fix="count them from 0")
         return trial_folder(self.folder, trial) / "run"
 
     @property
@@ -207,7 +207,7 @@ class Sweep:
         """Return the episodes that no trial has learnt from or was chosen by, for `tl.judge`; `log` if it has moved."""
         complete = self.complete()
         if not complete:
-            raise CheckpointError(f"{self.folder} has no complete trial. fix: resume the sweep")
+            raise CheckpointError(f"{self.folder} has no complete trial", fix="resume the sweep")
         return held_out_part(self.run_folder(complete[0]), self.run_record(complete[0]), log)[0]
 
 
@@ -270,8 +270,8 @@ def sweep(
     foreign = [*own, *(name for name in episodes if module_of(name) is not None)]
     if foreign:
         raise ConfigError(
-            f"evaluate: {foreign[0]!r} is your own function or environment, which the processes of a sweep do not "
-            "have. fix: evaluate the policies after the sweep"
+            f"evaluate: {foreign[0]!r} is your own function or environment, which the processes of a sweep do not have",
+            fix="evaluate the policies after the sweep",
         )
     options = FitOptions(
         steps=whole("steps", steps),
@@ -290,7 +290,7 @@ def sweep(
         together=together,
     )
     if not stall_seconds > 0.0 or not math.isfinite(stall_seconds):
-        raise ConfigError(f"stall_seconds = {stall_seconds}: expected a number of seconds above 0. fix: use 900")
+        raise ConfigError(f"stall_seconds = {stall_seconds}", "a number of seconds above 0", "use 900")
     trials = [Trial(algorithm_name(one), to_config(one), share) for one in listed for share in shares]
     pool = pool_of(on, cpus, workers, insecure)
     try:
@@ -314,38 +314,40 @@ def _checked(
     """Return the folder, the algorithms and the shares of the data; ConfigError for what no sweep can train."""
     listed = as_algorithms(algorithms)
     if not isinstance(log, Log | Interactions):
-        raise ConfigError(f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first with tl.read_log")
+        raise ConfigError("log", f"a tl.Log, found {type(log).__name__}", "read it first with tl.read_log")
     for one in listed:
         check_source(one, False)
         check_fit(one, log.spec)
         if type(one).__module__ == "__main__":
             raise ConfigError(
-                f"{type(one).__name__} is defined in the script that runs, which other processes cannot import. fix: "
-                "move it to a module and import it"
+                f"{type(one).__name__} is defined in the script that runs, which other processes cannot import",
+                fix="move it to a module and import it",
             )
         for name, value in to_config(one).items():
             if isinstance(value, Mapping):
                 raise ConfigError(
                     f"{type(one).__name__}.{name} is your own function, and the processes of a sweep read "
-                    "settings from a file. fix: give it a name among the choices of an algorithm of your own"
+                    "settings from a file",
+                    fix="give it a name among the choices of an algorithm of your own",
                 )
     shares = list(data_share) if isinstance(data_share, Sequence) else [data_share]
     if not shares or len(set(shares)) < len(shares):
-        raise ConfigError(f"data_share = {data_share!r}: expected a share, or several that differ. fix: use (0.5, 1.0)")
+        raise ConfigError(f"data_share = {data_share!r}", "a share, or several that differ", "use (0.5, 1.0)")
     count = len(listed) * len(shares)
     if count > MOST_TRIALS:
-        raise ConfigError(f"the sweep has {count:,} trials, expected at most {MOST_TRIALS:,}")
+        raise ConfigError(f"the sweep has {count:,} trials", f"at most {MOST_TRIALS:,}")
     numbers: dict[tuple[str, str], int] = {}
     for number, one in enumerate(listed):
         first = numbers.setdefault((algorithm_name(one), str(to_config(one))), number)
         if first != number:
             raise ConfigError(
-                f"algorithms {first} and {number} are equal ({one!r}): expected each once. fix: "
-                "drop one of them; seeds= repeats a trial"
+                f"algorithms {first} and {number} are equal ({one!r})",
+                "each once",
+                "drop one of them; seeds= repeats a trial",
             )
     folder = as_path("out", out)
     if folder is None:
-        raise ConfigError("out: expected a folder, as the trials are on disk. fix: name one, as in out='sweeps/a'")
+        raise ConfigError("out", "a folder, as the trials are on disk", "name one, as in out='sweeps/a'")
     check_new(folder)
     return folder, listed, shares
 
@@ -353,15 +355,15 @@ def _checked(
 def check_new(folder: Path) -> None:
     """Raise ConfigError unless a folder is new or empty."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
+        raise ConfigError(f"{folder} is a file", "a folder; nothing was written", "choose another folder")
     if folder.exists() and not all(map(is_temporary, folder.iterdir())):
         is_sweep = (folder / FILE).exists()
         again = (
             f", or continue the sweep with `tidelog resume {shlex.quote(str(folder))}` or tl.resume({str(folder)!r})"
         )
         raise ConfigError(
-            f"{folder} exists and is not empty ({'a sweep' if is_sweep else 'no sweep'}); nothing was written. fix: "
-            f"choose another folder{again if is_sweep else ''}"
+            f"{folder} exists and is not empty ({'a sweep' if is_sweep else 'no sweep'}); nothing was written",
+            fix=f"choose another folder{again if is_sweep else ''}",
         )
 
 
@@ -377,29 +379,30 @@ def _halving(
     if halving is None:
         return None
     if not isinstance(halving, tuple | list) or len(halving) != 2:
-        raise ConfigError(f"halving = {halving!r}: expected (factor, steps of the first rung). fix: use (3, 10_000)")
+        raise ConfigError(f"halving = {halving!r}", "(factor, steps of the first rung)", "use (3, 10_000)")
     factor, first = whole("halving", halving[0]), whole("halving", halving[1])
     if factor < 2:
-        raise ConfigError(f"halving = {halving!r}: expected a factor of at least 2. fix: use (3, {first})")
+        raise ConfigError(f"halving = {halving!r}", "a factor of at least 2", f"use (3, {first})")
     if not 1 <= first < steps:
         raise ConfigError(
-            f"halving = {halving!r}: expected a first rung of at least 1 and below the {steps:,} steps. fix: use "
-            f"({factor}, {max(1, steps // factor**2)})"
+            f"halving = {halving!r}",
+            f"a first rung of at least 1 and below the {steps:,} steps",
+            f"use ({factor}, {max(1, steps // factor**2)})",
         )
     if not (direction(best)[0] or "").startswith("held_out/"):
         raise ConfigError(
-            f"halving needs a held-out metric that compares the trials, found best = {best!r}. fix: name one, as in "
-            "best='held_out/imitation_loss'"
+            f"halving needs a held-out metric that compares the trials, found best = {best!r}",
+            fix="name one, as in best='held_out/imitation_loss'",
         )
     if not held_out > 0.0:
-        raise ConfigError(f"halving needs held-out data, found held_out = {held_out}. fix: use held_out=0.2")
+        raise ConfigError(f"halving needs held-out data, found held_out = {held_out}", fix="use held_out=0.2")
     if selection_share == 1.0 and not interactions:
         raise ConfigError(
-            "halving with selection_share = 1.0 leaves no episode that could judge the trials. fix: drop it"
+            "halving with selection_share = 1.0 leaves no episode that could judge the trials", fix="drop it"
         )
     if patience is not None:
         raise ConfigError(
-            f"patience = {patience}: trials of halving stop at its rungs, all at the same step. fix: drop patience"
+            f"patience = {patience}: trials of halving stop at its rungs, all at the same step", fix="drop patience"
         )
     return Halving(factor, first)
 
@@ -413,8 +416,8 @@ def _every(every: int | None, steps: int, halving: Halving | None) -> int:
         return next(size for size in range(min(usual, halving.steps), 0, -1) if halving.steps % size == 0)
     if every < 1 or halving.steps % every:
         raise ConfigError(
-            f"every = {every}: the first rung of halving, {halving.steps}, is not the step of a report. fix: use a "
-            "divisor of it, or drop every"
+            f"every = {every}: the first rung of halving, {halving.steps}, is not the step of a report",
+            fix="use a divisor of it, or drop every",
         )
     return every
 

@@ -32,10 +32,10 @@ def grid(algorithm: Any, **axes: Sequence[Any]) -> list[Any]:
     (base,) = as_algorithms(algorithm)
     for name, values in axes.items():
         if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
-            raise ConfigError(f"{name} = {values!r}: expected a list of values. fix: write {name}=({values!r},)")
+            raise ConfigError(f"{name} = {values!r}", "a list of values", f"write {name}=({values!r},)")
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_TRIALS:
-        raise ConfigError(f"the grid has {count:,} points, expected at most {MOST_TRIALS:,}. fix: use tl.draws")
+        raise ConfigError(f"the grid has {count:,} points", f"at most {MOST_TRIALS:,}", "use tl.draws")
     return [
         dataclasses.replace(base, **dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())
     ]
@@ -56,11 +56,11 @@ def draws(algorithm: Any, count: int, seed: int = 0, **ranges: Sequence[Any]) ->
     (base,) = as_algorithms(algorithm)
     count = whole("count", count)
     if not 1 <= count <= MOST_TRIALS:
-        raise ConfigError(f"count = {count}: expected 1 to {MOST_TRIALS:,} draws")
+        raise ConfigError(f"count = {count}", f"1 to {MOST_TRIALS:,} draws")
     if not ranges:
-        raise ConfigError("ranges: found none, expected at least one. fix: pass one, as in temperature=(1, 10)")
+        raise ConfigError("ranges: found none", "at least one", "pass one, as in temperature=(1, 10)")
     if whole("seed", seed) < 0:
-        raise ConfigError(f"seed = {seed}: expected at least 0")
+        raise ConfigError(f"seed = {seed}", "at least 0")
     kinds = {field.name: field.metadata.get("type") for field in dataclasses.fields(base)}
     random = np.random.default_rng(seed)
     return [
@@ -77,16 +77,17 @@ def _draw(random: np.random.Generator, name: str, values: Sequence[Any], kind: A
     logarithmic = len(values) == 3 and values[2] == "log"
     if len(numbers) != 2 or (len(values) == 3 and not logarithmic):
         raise ConfigError(
-            f"{name} = {values!r}: expected (low, high), (low, high, 'log') or a list of values. fix: write "
-            f"{name}=(1, 10, 'log')"
+            f"{name} = {values!r}",
+            "(low, high), (low, high, 'log') or a list of values",
+            f"write {name}=(1, 10, 'log')",
         )
     low, high = numbers
     if not (math.isfinite(low) and math.isfinite(high) and low < high and (low > 0 or not logarithmic)):
         above = "above 0, " if logarithmic else ""
-        raise ConfigError(f"{name} = {values!r}: expected finite numbers {above}the first one smaller")
+        raise ConfigError(f"{name} = {values!r}", f"finite numbers {above}the first one smaller")
     if kind is int:
         if not all(isinstance(end, Integral) for end in ends):
-            raise ConfigError(f"{name} = {values!r}: expected whole numbers as ends. fix: write {name}=(64, 256)")
+            raise ConfigError(f"{name} = {values!r}", "whole numbers as ends", f"write {name}=(64, 256)")
         if not logarithmic:
             return int(random.integers(int(low), int(high) + 1))
         return int(min(high, round(math.exp(random.uniform(math.log(low), math.log(high))))))

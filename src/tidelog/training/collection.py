@@ -49,7 +49,7 @@ class CollectedLog:
         """Raise ConfigError if the target exists already."""
         for path in (self.target, self._pieces):
             if path.exists():
-                raise ConfigError(f"{path} exists already; nothing was written. fix: choose another path for the log")
+                raise ConfigError(f"{path} exists already; nothing was written", fix="choose another path for the log")
 
     def add(self, member: int, round: int, columns: Named, begins: bool) -> None:
         """Store one rollout, leaves [W, T, ...]; `begins`: every copy was reset before it.
@@ -59,8 +59,8 @@ class CollectedLog:
         """
         if round and not self._piece(member, round - 1).exists():
             raise CheckpointError(
-                f"the earlier rollouts are in the finished log {self.target}, which cannot be extended. fix: start a "
-                "new run with another log_out"
+                f"the earlier rollouts are in the finished log {self.target}, which cannot be extended",
+                fix="start a new run with another log_out",
             )
 
         def save(path: Path) -> None:
@@ -171,7 +171,7 @@ def _read(path: Path) -> Named:
             return {name: content[name] for name in content.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CheckpointError(
-            f"{path} is missing or damaged: {error}. fix: restore the file, or start a new run with another log_out"
+            f"{path} is missing or damaged: {error}", fix="restore the file, or start a new run with another log_out"
         ) from error
 
 

@@ -171,8 +171,9 @@ def check_shares(phases: Sequence[Phase], devices: int) -> None:
                 sizes = f"{less} or {more}" if less else str(more)
                 raise ConfigError(
                     f"devices: {devices} devices cannot share the batches of the {phase.name} phase equally: "
-                    f"{draw.size} samples, expected a multiple of {devices}. fix: use batches of {sizes} samples, or "
-                    "another number of devices"
+                    f"{draw.size} samples",
+                    f"a multiple of {devices}",
+                    f"use batches of {sizes} samples, or another number of devices",
                 )
 
 
@@ -218,8 +219,8 @@ def _places(devices: int | Mapping[str, int]) -> list[Any]:
         if local[0].platform == "cpu" and count == 1 and groups * batch <= (os.cpu_count() or 1):
             others = f"jax.config.update('jax_num_cpu_devices', {groups * batch}) before anything else of JAX"
         raise ConfigError(
-            f"devices = {devices}: this machine has {many} ({local[0].platform}). fix: use {others}, or leave it out; "
-            "a run of several processes goes on in as many"
+            f"devices = {devices}: this machine has {many} ({local[0].platform})",
+            fix=f"use {others}, or leave it out; a run of several processes goes on in as many",
         )
     if batch == 1:
         return local[:groups]
@@ -347,8 +348,9 @@ class Engine:
         together = jax.default_backend() != "cpu" if together is None else together
         if devices is not None and not here:
             raise ConfigError(
-                f"devices = {devices}: members are spread where all of their data is on the device: a log in memory, "
-                "or a functional environment (jax:NAME). fix: leave devices out"
+                f"devices = {devices}: members are spread where all of their data is on the device: a log in "
+                "memory, or a functional environment (jax:NAME)",
+                fix="leave devices out",
             )
         if isinstance(devices, Mapping):
             check_shares(self._phases, devices["batch"])

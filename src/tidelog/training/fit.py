@@ -87,7 +87,7 @@ def fit(
     algorithms = as_algorithms(algorithm)
     if not isinstance(log, Log | Interactions):
         raise ConfigError(
-            f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first, as in tl.read_log(path, columns)"
+            "log", f"a tl.Log, found {type(log).__name__}", "read it first, as in tl.read_log(path, columns)"
         )
     same_program(algorithms)
     check_source(algorithms[0], False)
@@ -269,9 +269,11 @@ def online_network_paths(algorithm: Any, state: Any, targets: Sequence[str]) -> 
     for target, path in paths.items():
         if path.split(".")[0] not in state._fields:
             raise ConfigError(
-                f"warm_start: the online network of '{target}' is unknown; the state has no part '{path}'. fix: name "
-                f"the target too, as in warm_start={{'{target}': run}}, or set "
-                f"{type(algorithm).__name__}.target_sources"
+                f"warm_start: the online network of '{target}' is unknown; the state has no part '{path}'",
+                fix=(
+                    f"name the target too, as in warm_start={{'{target}': run}}, or set "
+                    f"{type(algorithm).__name__}.target_sources"
+                ),
             )
     return paths
 
@@ -279,15 +281,16 @@ def online_network_paths(algorithm: Any, state: Any, targets: Sequence[str]) -> 
 def _load_part(learner: LearnerState, part: str, source: str | Path) -> LearnerState:
     if part not in getattr(learner.state, "_fields", ()):
         raise ConfigError(
-            f"warm_start: the state has no part '{part}'. fix: use one of {', '.join(learner.state._fields)}"
+            f"warm_start: the state has no part '{part}'", fix=f"use one of {', '.join(learner.state._fields)}"
         )
     template = getattr(learner.state, part)
     arrays = read_part(source, part)
     expected = named_arrays(template)
     if set(arrays) != set(expected):
         raise CheckpointError(
-            f"warm_start: '{part}' of {source} has {len(arrays)} arrays, expected the {len(expected)} of this "
-            "algorithm. fix: use a run with the same network sizes"
+            f"warm_start: '{part}' of {source} has {len(arrays)} arrays",
+            f"the {len(expected)} of this algorithm",
+            "use a run with the same network sizes",
         )
     return learner._replace(state=learner.state._replace(**{part: fill(template, arrays, f"'{part}' of {source}")}))
 
@@ -330,18 +333,19 @@ def refit(
     record, policy, folder = _chosen(run, member, algorithm)
     if record.environment is not None:
         raise ConfigError(
-            f"run: it learns in the environment {record.environment}, expected a run that learned from a log. fix: "
-            "pass a run of tl.fit or tidelog train"
+            f"run: it learns in the environment {record.environment}",
+            "a run that learned from a log",
+            "pass a run of tl.fit or tidelog train",
         )
     target = as_path("out", out)
     if target is not None and folder is not None and target.exists() and target.samefile(folder):
-        raise ConfigError(f"out = {target} is the run that is repeated. fix: choose another folder")
+        raise ConfigError(f"out = {target} is the run that is repeated", fix="choose another folder")
     update = int(policy.origin["update"])
     if update < 1:
-        raise ConfigError("run: it has taken no update yet. fix: continue it with tl.resume, then refit it")
+        raise ConfigError("run: it has taken no update yet", fix="continue it with tl.resume, then refit it")
     log = _log_of(record) if log is None else log
     if not isinstance(log, Log | Interactions):
-        raise ConfigError(f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first with tl.read_log")
+        raise ConfigError("log", f"a tl.Log, found {type(log).__name__}", "read it first with tl.read_log")
     _check_same_columns(record.spec, spec_of(policy.algorithm, log))
     check_fit(policy.algorithm, log.spec)
     options = replace(
@@ -368,7 +372,7 @@ def _chosen(run: Run | str | Path, member: int | None, algorithm: Any) -> tuple[
     if not isinstance(run, Run):
         folder = as_path("run", run)
         if folder is None:
-            raise ConfigError("run = None: expected a run or its folder. fix: pass tl.load(folder)")
+            raise ConfigError("run = None", "a run or its folder", "pass tl.load(folder)")
         return Record.read(folder), policy_of_run(folder, member, algorithm), folder
     best = member is None and run.record.options.best is not None
     return run.record, run.best_policy() if best else run.policy(member=member), run.folder
@@ -384,7 +388,7 @@ def _log_of(record: Record) -> Log | Interactions:
     """Read the run's log again; it may have grown since."""
     if record.data.origin is None:
         raise CheckpointError(
-            "the run's log was created in memory and is not saved. fix: pass it, as in refit(run, out, log=log)"
+            "the run's log was created in memory and is not saved", fix="pass it, as in refit(run, out, log=log)"
         )
     return reopen_any(record.data.origin)
 
@@ -396,7 +400,7 @@ def _check_same_columns(before: Spec, now: Spec) -> None:
     for what, (then, found) in (("observations", kinds), ("actions", actions)):
         if then != found:
             raise SpecError(
-                f"log: its {what} are {found}, those of the run's log {then}. fix: read it with the mapping of the run"
+                f"log: its {what} are {found}, those of the run's log {then}", fix="read it with the mapping of the run"
             )
 
 
@@ -452,7 +456,9 @@ def load(
     _, own = evaluators(evaluate or {})
     missing = sorted(set(record.options.own_evaluators) - set(own))
     if missing:
-        raise ConfigError(f"the run's custom evaluators are missing: {', '.join(missing)}. fix: pass them in evaluate=")
+        raise ConfigError(
+            f"the run's custom evaluators are missing: {', '.join(missing)}", fix="pass them in evaluate="
+        )
     if record.environment is not None and not record.is_finetuned:
         return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
@@ -494,13 +500,13 @@ def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interacti
     if log is None:
         if record.data.origin is None:
             raise CheckpointError(
-                "the run's log was created in memory and is not saved. fix: pass it, as in resume(folder, log=log)"
+                "the run's log was created in memory and is not saved", fix="pass it, as in resume(folder, log=log)"
             )
         log = reopen_any(record.data.origin)
     if log.fingerprint() != record.data.fingerprint:
         raise LogError(
-            f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}, expected the run's "
-            f"{record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}. fix: pass the log "
-            "that the run was trained on"
+            f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}",
+            f"the run's {record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}",
+            "pass the log that the run was trained on",
         )
     return log

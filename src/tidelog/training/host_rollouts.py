@@ -43,8 +43,9 @@ def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bo
         return EnvAssignment(first.spec, first.functional)
     if is_one_object(env) and len(seeds) > 1:
         raise ConfigError(
-            f"env: one {first.name} object cannot serve {len(seeds)} members, expected one per member. fix: pass its "
-            "name, or a function that creates it"
+            f"env: one {first.name} object cannot serve {len(seeds)} members",
+            "one per member",
+            "pass its name, or a function that creates it",
         )
     environments = [first, *(make(env, count) for _ in seeds[1:])]
     return EnvAssignment(
@@ -180,7 +181,9 @@ class HostRollouts:
                 columns, now = host.rollout(algorithm, *arguments, carried[index], collection.pieces)
             except EnvironmentFailure as error:
                 self._failed = True
-                raise EnvironmentFailure(f"{error} (seed {self._members[index].seed})") from error
+                raise EnvironmentFailure(
+                    f"{error.problem} (seed {self._members[index].seed})", fix=error.fix
+                ) from error
             return Rollout(columns, now, host.was_reset)
 
         return on_threads(one, len(self._hosts), round > 0)

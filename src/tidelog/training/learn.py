@@ -94,7 +94,7 @@ def finetune(
     use_cache()
     check_alone("finetune")
     if not isinstance(run, Run):
-        raise ConfigError(f"finetune takes a run, found {type(run).__name__}. fix: pass tl.load(folder)")
+        raise ConfigError(f"finetune takes a run, found {type(run).__name__}", fix="pass tl.load(folder)")
     out, log_out = as_path("out", out), as_path("log_out", log_out)
     tuning = FinetuneConfig(offline, updates, collect_every, restart_schedules)
     record, (stores, validation) = run.record, run.learnt_from()
@@ -176,8 +176,8 @@ def reopened_finetuning(
     members = as_members(algorithms, options.seeds)
     if env is None and not record.data.named:
         raise CheckpointError(
-            f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
-            "resume(folder, env=env)"
+            f"the run's environment {record.environment} has no registered name",
+            fix="pass it again, as in resume(folder, env=env)",
         )
     if env is None:
         record.check_imported(path, [str(record.environment)])
@@ -229,8 +229,8 @@ def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
     fix = "fix: fine-tune in an environment with the spaces of the log"
     if set(ours.observation) != set(theirs.observation):
         raise SpecError(
-            f"{name} has the observations {sorted(theirs.observation)}, expected those of the log, "
-            f"{sorted(ours.observation)}. {fix}"
+            f"{name} has the observations {sorted(theirs.observation)}",
+            f"those of the log, {sorted(ours.observation)}. {fix}",
         )
     pairs = [(f"observation '{leaf}'", ours.observation[leaf], theirs.observation[leaf]) for leaf in ours.observation]
     for what, one, two in (*pairs, ("the action", ours.action, theirs.action)):
@@ -256,8 +256,9 @@ def _comparable(space: Any, other: Any) -> Any:
 def _check_offline(record: Record) -> None:
     if record.environment is not None:
         raise ConfigError(
-            f"run: this run learns in the environment {record.environment} already, expected a run that learned from a "
-            "log. fix: resume this run, or pass a run of tl.fit"
+            f"run: this run learns in the environment {record.environment} already",
+            "a run that learned from a log",
+            "resume this run, or pass a run of tl.fit",
         )
 
 
@@ -317,29 +318,30 @@ class Start:
             if settings:
                 names = ", ".join(f"start_{name}" for name in settings)
                 raise ConfigError(
-                    f"{names}: has no effect without a start policy. fix: set start= too, or drop {names}"
+                    f"{names}: has no effect without a start policy", fix=f"set start= too, or drop {names}"
                 )
             return None
         start_policy = policy.policy() if isinstance(policy, Run) else policy
         if not isinstance(start_policy, Policy):
             raise ConfigError(
-                f"start: expected a policy or a run, found {type(policy).__name__}. fix: read it first, as in "
-                "start=tl.load_policy(path) or start=tl.load(run)"
+                "start",
+                f"a policy or a run, found {type(policy).__name__}",
+                "read it first, as in start=tl.load_policy(path) or start=tl.load(run)",
             )
         return cls(start_policy, **settings)
 
     def __post_init__(self) -> None:
         for name in ("decisions", "updates"):
             if whole(f"start_{name}", getattr(self, name)) < 1:
-                raise ConfigError(f"start_{name} = {getattr(self, name)}: expected at least 1. fix: use 1000")
+                raise ConfigError(f"start_{name} = {getattr(self, name)}", "at least 1", "use 1000")
 
 
 def check_begins(algorithm: Any) -> None:
     """Raise ConfigError unless the algorithm supports a start policy."""
     if not isinstance(algorithm, Distillable):
         raise ConfigError(
-            f"start: {type(algorithm).__name__} does not support a start policy. fix: use PPG or OffPolicyPPG, or drop "
-            "start="
+            f"start: {type(algorithm).__name__} does not support a start policy",
+            fix="use PPG or OffPolicyPPG, or drop start=",
         )
 
 
@@ -354,8 +356,8 @@ def begun_as(
     first = members[0].algorithm
     if first.start(first.policy_params(learners[0].state), 1) is not None:
         raise ConfigError(
-            f"start: {type(first).__name__} is recurrent here, and start= supports only feed-forward policies. fix: "
-            "drop recurrent_size or start="
+            f"start: {type(first).__name__} is recurrent here, and start= supports only feed-forward policies",
+            fix="drop recurrent_size or start=",
         )
     count = members[0].algorithm.collection().environments
     environment = assignment.hosts[0].environment if assignment.source is None else Hosted(assignment.source, count)
@@ -369,8 +371,10 @@ def begun_as(
         divergences.append(float(divergence))
         if not math.isfinite(divergences[-1]):
             raise DivergenceError(
-                f"the divergence of {type(first).__name__} with seed {member.seed} from the start policy became NaN or "
-                "infinite, expected a finite number. fix: check the start policy and the environment's observations"
+                f"the divergence of {type(first).__name__} with seed {member.seed} from the start policy "
+                "became NaN or infinite",
+                "a finite number",
+                "check the start policy and the environment's observations",
             )
     facts = Distillation(
         algorithm=type(start.policy.algorithm).__name__,
@@ -436,7 +440,7 @@ def learn(
     out, log_out = as_path("out", out), as_path("log_out", log_out)
     start_from = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
-        raise ConfigError("learn takes an algorithm, found a run. fix: use tl.finetune(run, env, steps)")
+        raise ConfigError("learn takes an algorithm, found a run", fix="use tl.finetune(run, env, steps)")
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
@@ -468,8 +472,9 @@ def learn(
     assignment = _assign_environments(env, members, log_out is not None)
     if ahead and assignment.source is not None:
         raise ConfigError(
-            f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs inside the "
-            "compiled loop. fix: drop ahead"
+            f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs "
+            "inside the compiled loop",
+            fix="drop ahead",
         )
     for one in algorithms:
         check_fit(one, assignment.spec, "environment")
@@ -525,8 +530,8 @@ def reopened(
     members = as_members(algorithms, options.seeds)
     if env is None and not record.data.named:
         raise CheckpointError(
-            f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
-            "resume(folder, env=env)"
+            f"the run's environment {record.environment} has no registered name",
+            fix="pass it again, as in resume(folder, env=env)",
         )
     if env is None:
         record.check_imported(path, [str(record.environment)])
@@ -534,8 +539,9 @@ def reopened(
     assignment = _assign_environments(source, members, log_out is not None)
     if assignment.spec != record.spec:
         raise CheckpointError(
-            f"env: found an environment with {assignment.spec}, expected the run's {record.spec}. fix: pass the "
-            "environment of the run"
+            f"env: found an environment with {assignment.spec}",
+            f"the run's {record.spec}",
+            "pass the environment of the run",
         )
     check_memory(algorithms, len(options.seeds), record.spec, None)
     templates = fresh_collectors(
@@ -573,9 +579,12 @@ def _check_environment(env: Any, algorithm: Any) -> None:
     alternatives = ", ".join(names("a log" if isinstance(env, Log) else "interactions"))
     without = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
     raise SpecError(
-        f"env: {name} needs an environment, because it learns from its own decisions and their probabilities; found a "
-        f"log of {env.steps:,} steps{without}. fix: learn from the log with {alternatives} (tl.fit); then, with an "
-        f"environment, start from that run (tl.learn({name}(...), env, start=run))"
+        f"env: {name} needs an environment, because it learns from its own decisions and their "
+        f"probabilities; found a log of {env.steps:,} steps{without}",
+        fix=(
+            f"learn from the log with {alternatives} (tl.fit); then, with an environment, start from that "
+            f"run (tl.learn({name}(...), env, start=run))"
+        ),
     )
 
 

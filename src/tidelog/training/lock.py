@@ -40,8 +40,8 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as problem:
         why = problem.strerror or problem
         raise CheckpointError(
-            f"{path} cannot be written: {why}. fix: correct the permissions of the folder, or continue with a copy of "
-            "it"
+            f"{path} cannot be written: {why}",
+            fix="correct the permissions of the folder, or continue with a copy of it",
         ) from problem
     try:
         try:

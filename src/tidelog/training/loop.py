@@ -773,8 +773,9 @@ class RoundSchedule:
             last = position.phase == len(self._phases) - 1
             position = Position(position.round + 1) if last else Position(position.round, position.phase + 1)
         raise ConfigError(
-            f"every phase of this algorithm has 0 updates in {IDLE_ROUNDS} consecutive rounds, expected at least 1. "
-            "fix: return more updates from Phase.updates"
+            f"every phase of this algorithm has 0 updates in {IDLE_ROUNDS} consecutive rounds",
+            "at least 1",
+            "return more updates from Phase.updates",
         )
 
     def _planned(self, phase: int, round: int) -> int | None:
@@ -827,7 +828,7 @@ class RoundSchedule:
 def updates_of_share(share: float, steps: int) -> int:
     """Return this share of a run's updates, rounded; a share below 1 leaves at least one update."""
     if not 0.0 <= share <= 1.0:
-        raise ConfigError(f"Phase.share is {share}: expected a share of the run's updates in [0, 1]. fix: use 0.1")
+        raise ConfigError(f"Phase.share is {share}", "a share of the run's updates in [0, 1]", "use 0.1")
     return steps if share == 1.0 else min(round(share * steps), steps - 1)
 
 

@@ -204,7 +204,7 @@ def run_figure(
     found = kinds_of((name for row in rows for name in row), own)
     shown = [one.removeprefix(HELD_OUT) for one in metrics] or [*found.losses, *found.evaluations] or found.others
     if not rows or not shown:
-        raise ConfigError("the run has no report yet, so there is nothing to draw. fix: train it first")
+        raise ConfigError("the run has no report yet, so there is nothing to draw", fix="train it first")
     for metric in shown:
         if metric not in [*found.losses, *found.evaluations, *found.others]:
             series(rows, metric)  # refuses it by name

@@ -138,46 +138,45 @@ class Options:
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
-                raise ConfigError(f"{name} = {getattr(self, name)}: expected at most {LARGEST:,}")
+                raise ConfigError(f"{name} = {getattr(self, name)}", f"at most {LARGEST:,}")
         for name in ("held_out", "selection_share", "data_share", "save_seconds"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         if not 1 <= self.steps <= LARGEST:
-            raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
+            raise ConfigError(f"steps = {self.steps}", f"1 to {LARGEST:,}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
-            raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
+            raise ConfigError(f"stop_after = {self.stop_after}", f"1 to the {self.steps:,} steps")
         if self.devices is not None:
             object.__setattr__(self, "devices", _devices(self.devices))
         if self.split_seed < 0:
-            raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
+            raise ConfigError(f"split_seed = {self.split_seed}", "at least 0", "use split_seed=0")
         if self.every < 1:
-            raise ConfigError(f"every = {self.every}: expected at least 1")
+            raise ConfigError(f"every = {self.every}", "at least 1")
         object.__setattr__(self, "seeds", as_seeds(list(self.seeds)))
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
-            raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once. fix: use seeds=5")
+            raise ConfigError(f"seeds = {list(self.seeds)}", "at least one seed, each once", "use seeds=5")
         if not 0.0 <= self.held_out < 1.0:
-            raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
+            raise ConfigError(f"held_out = {self.held_out}", "a share of the episodes in [0, 1)", "use 0.2")
         if not 0.0 < self.selection_share <= 1.0:
             raise ConfigError(
-                f"selection_share = {self.selection_share}: expected a share of the held-out episodes in (0, 1]. fix: "
-                "use 0.25"
+                f"selection_share = {self.selection_share}", "a share of the held-out episodes in (0, 1]", "use 0.25"
             )
         if not 0.0 < self.data_share <= 1.0:
             raise ConfigError(
-                f"data_share = {self.data_share}: expected a share of the training episodes in (0, 1]. fix: use 0.5"
+                f"data_share = {self.data_share}", "a share of the training episodes in (0, 1]", "use 0.5"
             )
         if self.scale not in ("standard", "none"):
-            raise ConfigError(f"scale = {self.scale!r}: expected 'standard' or 'none'")
+            raise ConfigError(f"scale = {self.scale!r}", "'standard' or 'none'")
         if self.patience is not None and (self.best is None or self.patience < 1):
             raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
         if not isinstance(self.ahead, bool):
-            raise ConfigError(f"ahead = {self.ahead!r}: expected True or False")
+            raise ConfigError(f"ahead = {self.ahead!r}", "True or False")
         if self.together is not None and not isinstance(self.together, bool):
-            raise ConfigError(f"together = {self.together!r}: expected True, False or None")
+            raise ConfigError(f"together = {self.together!r}", "True, False or None")
         if not self.save_seconds >= 0.0:
-            raise ConfigError(f"save_seconds = {self.save_seconds}: expected 0 or more seconds between checkpoints")
+            raise ConfigError(f"save_seconds = {self.save_seconds}", "0 or more seconds between checkpoints")
         if self.keep < 1:
-            raise ConfigError(f"keep = {self.keep}: expected at least 1 checkpoint")
+            raise ConfigError(f"keep = {self.keep}", "at least 1 checkpoint")
 
     @property
     def last(self) -> int:
@@ -201,18 +200,18 @@ def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
         numbers = tuple(whole("seeds", seed) for seed in seeds)
         for seed in numbers:
             if not 0 <= seed <= LARGEST:
-                raise ConfigError(f"seeds: {seed} is outside the range, expected 0 to {LARGEST:,}")
+                raise ConfigError(f"seeds: {seed} is outside the range", f"0 to {LARGEST:,}")
         return numbers
     count = whole("seeds", seeds)
     if not 1 <= count <= MOST_SEEDS:
-        raise ConfigError(f"seeds = {count}: expected 1 to {MOST_SEEDS:,}")
+        raise ConfigError(f"seeds = {count}", f"1 to {MOST_SEEDS:,}")
     return tuple(range(count))
 
 
 def whole(name: str, value: Any) -> int:
     """Return a whole number as an int; ConfigError with that name for anything else."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ConfigError(f"{name} = {value!r}: expected a whole number")
+        raise ConfigError(f"{name} = {value!r}", "a whole number")
     return int(value)
 
 
@@ -221,18 +220,19 @@ def _devices(value: Any) -> int | dict[str, int]:
     axes = value if isinstance(value, Mapping) else {"members": value}
     if not axes or not set(axes) <= {"members", "batch"}:
         raise ConfigError(
-            f"devices = {value!r}: expected a number, or numbers of members and batch. fix: use "
-            "devices={'members': 4, 'batch': 2}, on the command line --devices members=4 batch=2"
+            f"devices = {value!r}",
+            "a number, or numbers of members and batch",
+            "use devices={'members': 4, 'batch': 2}, on the command line --devices members=4 batch=2",
         )
     numbers = {"members": 1, "batch": 1} | {axis: whole("devices", number) for axis, number in axes.items()}
     if not 1 <= min(numbers.values()) <= max(numbers.values()) <= LARGEST:
-        raise ConfigError(f"devices = {value}: expected at least 1. fix: leave it out for one")
+        raise ConfigError(f"devices = {value}", "at least 1", "leave it out for one")
     return numbers["members"] if numbers["batch"] == 1 else numbers
 
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{name} = {value!r}: expected a number")
+        raise ConfigError(f"{name} = {value!r}", "a number")
     return float(value)
 
 
@@ -242,17 +242,17 @@ def _number(name: str, value: Any) -> float:
 def evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
     """Split `evaluate` into episodes by environment and the user's own functions; ConfigError for a number below 1."""
     if not isinstance(evaluate, Mapping):
-        raise ConfigError(f"evaluate = {evaluate!r}: expected {{environment: episodes}} or {{name: function}}")
+        raise ConfigError(f"evaluate = {evaluate!r}", "{environment: episodes} or {name: function}")
     own = {name: value for name, value in evaluate.items() if callable(value)}
     episodes = {name: whole(f"evaluate['{name}']", value) for name, value in evaluate.items() if name not in own}
     for name, count in episodes.items():
         if count < 1:
-            raise ConfigError(f"evaluate['{name}'] = {count}: expected at least 1 episode. fix: use 10")
+            raise ConfigError(f"evaluate['{name}'] = {count}", "at least 1 episode", "use 10")
     return episodes, own
 
 
 def as_path(name: str, value: Any) -> Path | None:
     """Return a path, or None; ConfigError with that name if it is no path."""
     if value is not None and not isinstance(value, str | Path):
-        raise ConfigError(f"{name} = {value!r}: expected a path")
+        raise ConfigError(f"{name} = {value!r}", "a path")
     return None if value is None else Path(value)

@@ -96,8 +96,8 @@ class Processes:
         """Return the error for a failure of the connection to other processes."""
         line = str(error).splitlines()[0] if str(error) else type(error).__name__
         return ProcessError(
-            f"rank {self.rank}: the connection to another of the {self.count} processes failed ({line}). "
-            f"fix: {AGAIN}; the run continues from its last checkpoint"
+            f"rank {self.rank}: the connection to another of the {self.count} processes failed ({line})",
+            fix=f"{AGAIN}; the run continues from its last checkpoint",
         )
 
     def check_same(self, facts: Mapping[str, str]) -> None:
@@ -105,8 +105,8 @@ class Processes:
         found: list[str] = self.decide(dict(facts), _differences)
         if found:
             raise ConfigError(
-                f"the processes do not train the same run: {'; '.join(found)}. fix: start all of them with the same "
-                "command, versions and log"
+                f"the processes do not train the same run: {'; '.join(found)}",
+                fix="start all of them with the same command, versions and log",
             )
 
 
@@ -150,15 +150,14 @@ def connect_processes(
     named = (coordinator, processes, rank)
     if any(one is None for one in named) and any(one is not None for one in named):
         raise ConfigError(
-            f"coordinator = {coordinator}, processes = {processes}, rank = {rank}: expected all three or none. fix: "
-            "name all three, or none under Slurm, Open MPI and Kubernetes"
+            f"coordinator = {coordinator}, processes = {processes}, rank = {rank}",
+            "all three or none",
+            "name all three, or none under Slurm, Open MPI and Kubernetes",
         )
     if coordinator is not None and not (coordinator.rpartition(":")[0] and coordinator.rpartition(":")[2].isdigit()):
-        raise ConfigError(f"coordinator = {coordinator!r}: expected HOST:PORT of process 0. fix: use localhost:9000")
+        raise ConfigError(f"coordinator = {coordinator!r}", "HOST:PORT of process 0", "use localhost:9000")
     if processes is not None and rank is not None and not 0 <= rank < processes:
-        raise ConfigError(
-            f"rank = {rank}: expected 0 to {processes - 1} for {processes} process(es). fix: count from 0"
-        )
+        raise ConfigError(f"rank = {rank}", f"0 to {processes - 1} for {processes} process(es)", "count from 0")
     more: dict[str, Any] = {
         "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
         "shutdown_timeout_seconds": SHUTDOWN_SECONDS,
@@ -179,8 +178,11 @@ def connect_processes(
         place = "the coordinator" if coordinator is None else coordinator
         line = str(error).splitlines()[0]
         raise ConfigError(
-            f"rank {rank}: no connection through {place} within {seconds:g} seconds ({line}). fix: start all processes "
-            "with the address of process 0, and a free port that the others reach; connect before anything else of JAX"
+            f"rank {rank}: no connection through {place} within {seconds:g} seconds ({line})",
+            fix=(
+                "start all processes with the address of process 0, and a free port that the others reach; "
+                "connect before anything else of JAX"
+            ),
         ) from error
     return connected()
 
@@ -196,8 +198,11 @@ def _wait_for(coordinator: str, rank: int, seconds: float) -> None:
         except (OSError, OverflowError) as problem:
             if time.monotonic() >= until:
                 raise ConfigError(
-                    f"rank {rank}: {coordinator} was not reached within {seconds:g} seconds ({problem}). fix: start "
-                    "rank 0 too, name its address and a free port that all reach, or wait longer (--connect-seconds)"
+                    f"rank {rank}: {coordinator} was not reached within {seconds:g} seconds ({problem})",
+                    fix=(
+                        "start rank 0 too, name its address and a free port that all reach, or wait longer "
+                        "(--connect-seconds)"
+                    ),
                 ) from problem
             time.sleep(0.2)
 
@@ -233,7 +238,7 @@ def check_alone(what: str) -> None:
     """Raise ConfigError for what only one process can do."""
     count = connected().count
     if count > 1:
-        raise ConfigError(f"{what} does not support {count} processes. fix: do it in one process")
+        raise ConfigError(f"{what} does not support {count} processes", fix="do it in one process")
 
 
 def devices_of_all(devices: Any) -> Any:
@@ -249,8 +254,9 @@ def devices_of_all(devices: Any) -> Any:
     batch = devices.get("batch", 1) if isinstance(devices, Mapping) else 1
     if isinstance(batch, int) and (batch < 1 or batch % group.count):
         raise ConfigError(
-            f"devices = {devices}: {group.count} processes share each batch, expected a multiple of {group.count} as "
-            f"batch. fix: use devices={{'batch': {jax.device_count()}}}, on the command line --devices "
-            f"batch={jax.device_count()}, or train in one process"
+            f"devices = {devices}: {group.count} processes share each batch",
+            f"a multiple of {group.count} as batch",
+            f"use devices={{'batch': {jax.device_count()}}}, on the command line --devices "
+            f"batch={jax.device_count()}, or train in one process",
         )
     return devices

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -128,15 +127,17 @@ class Checkpoints:
         selected = last if update is None else update
         if selected not in updates:
             raise CheckpointError(
-                f"checkpoint = {selected}: there is no checkpoint at this update. fix: use one of "
-                f"{', '.join(map(str, updates))}"
+                f"checkpoint = {selected}: there is no checkpoint at this update",
+                fix=f"use one of {', '.join(map(str, updates))}",
             )
         try:
             return self._read(self._folder / f"{selected:010d}", templates, params)
         except CheckpointError as error:
             before = [u for u in updates if u < selected]
-            fix = f". fix: use the one before it, with checkpoint={before[-1]}" if before else ""
-            raise CheckpointError(f"{error}{fix}") from error
+            if not before:
+                raise
+            fix = f"{error.fix}, or use the one before it, with checkpoint={before[-1]}"
+            raise CheckpointError(error.found, error.expected, fix) from error
 
     def metrics(self) -> dict[str, int]:
         """Return the bytes of the files of metrics at the last checkpoint, by name; {} without a checkpoint."""
@@ -154,7 +155,7 @@ class Checkpoints:
     def _last(self) -> int:
         updates = self.updates()
         if not updates:
-            raise CheckpointError(f"{self._folder} has no complete checkpoint. fix: start the run again")
+            raise CheckpointError(f"{self._folder} has no complete checkpoint", fix="start the run again")
         return updates[-1]
 
     def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
@@ -162,7 +163,7 @@ class Checkpoints:
         fields = typed(manifest, CheckpointFields, str(folder / MANIFEST))
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(
-                f"{folder} has the members of another run, expected {len(templates)}. fix: use a checkpoint of this run"
+                f"{folder} has the members of another run", f"{len(templates)}", "use a checkpoint of this run"
             )
 
         def fill_from(name: str, template: Any) -> Any:
@@ -195,7 +196,7 @@ def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
     """Return the update of a run's last checkpoint, the file of one member, and the arrays of its state by path."""
     updates = Checkpoints(run / "checkpoints", 1).updates()
     if not updates:
-        raise CheckpointError(f"{run / 'checkpoints'} has no complete checkpoint. fix: start the run again")
+        raise CheckpointError(f"{run / 'checkpoints'} has no complete checkpoint", fix="start the run again")
     last = run / "checkpoints" / f"{updates[-1]:010d}"
     file = CHECKPOINT.file(last, f"member-{member}.safetensors", CHECKPOINT.manifest(last))
     prefix = ".state"
@@ -213,7 +214,7 @@ def read_part(run: str | Path, part: str, member: int = 0) -> Named:
     selected = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
     if not selected:
         parts = sorted({path.split(".")[1].split("[")[0] for path in arrays})
-        raise CheckpointError(f"{file} has no part '{part}'. fix: use one of {', '.join(parts)}")
+        raise CheckpointError(f"{file} has no part '{part}'", fix=f"use one of {', '.join(parts)}")
     return selected
 
 
@@ -257,7 +258,7 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"evaluate['{name}'] returned {value!r}: expected a number. fix: return a float") from None
+        raise ConfigError(f"evaluate['{name}'] returned {value!r}", "a number", "return a float") from None
 
 
 # What the operating system tells about the processor.
@@ -453,8 +454,9 @@ class Record:
             body = msgspec.json.decode(msgspec.json.encode(content, enc_hook=_plain))
         except UnicodeEncodeError as error:
             raise ConfigError(
-                f"{printable(error.object)} has bytes that are no UTF-8: expected a name that the run's record can "
-                "hold. fix: rename the file"
+                f"{printable(error.object)} has bytes that are no UTF-8",
+                "a name that the run's record can hold",
+                "rename the file",
             ) from None
         return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False).encode()
 
@@ -467,7 +469,7 @@ class Record:
             fix = (
                 "pass the folder of a run" if copy is None else f"rename {copy}, which was being replaced, to {folder}"
             )
-            raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: {fix}")
+            raise CheckpointError(f"{folder} is no run folder: it has no {FILE}", fix=fix)
         check_own(folder)
         try:
             body = parse_saved(read_regular(path))
@@ -475,24 +477,27 @@ class Record:
                 raise ValueError("expected an object")
             if body.get("schema") != SCHEMA:
                 raise CheckpointError(
-                    f"{path} has schema {body.get('schema')!r}, expected {SCHEMA}. fix: read it with the version of "
-                    "tidelog that wrote it"
+                    f"{path} has schema {body.get('schema')!r}",
+                    f"{SCHEMA}",
+                    "read it with the version of tidelog that wrote it",
                 )
             if body.pop("sha256", None) != digest(body):
-                raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
+                raise CheckpointError(
+                    f"{path} was changed after it was written: its checksum differs", fix="restore it"
+                )
         except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+            raise CheckpointError(f"{path} cannot be read: {error}", fix="restore the file") from error
         file = typed(body, RunFile, str(path))
         unknown = {name for name, value in body["options"].items() if value} - {one.name for one in fields(Options)}
         if unknown:
             raise CheckpointError(
-                f"{path} has the option {', '.join(sorted(unknown))}, which this tidelog does not have. fix: read "
-                "it with the version that wrote it"
+                f"{path} has the option {', '.join(sorted(unknown))}, which this tidelog does not have",
+                fix="read it with the version that wrote it",
             )
         try:
             spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
         except TidelogError as error:
-            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+            raise CheckpointError(f"{path} cannot be read: {error.problem}", fix="restore the file") from error
         return cls(
             file.algorithm,
             file.configs,
@@ -514,9 +519,9 @@ class Record:
         try:
             return [from_config(cls, config) for config in self.configs]
         except ConfigError as error:
-            if self.file is None or "fix: " in str(error):
+            if self.file is None or error.fix:
                 raise
-            raise CheckpointError(f"{self.file}, configs: {error}. fix: restore the file") from error
+            raise CheckpointError(f"{self.file}, configs: {error.problem}", fix="restore the file") from error
 
     @property
     def has_rewards(self) -> bool:
@@ -590,7 +595,7 @@ def check_free(out: str | Path | None, overwrite: bool = False) -> None:
         return
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
+        raise ConfigError(f"{folder} is a file", "a folder; nothing was written", "choose another folder")
     is_run = (folder / FILE).exists()
     if overwrite and is_run:
         check_unlocked(folder)
@@ -599,7 +604,7 @@ def check_free(out: str | Path | None, overwrite: bool = False) -> None:
         again += f"tl.load({str(folder)!r}), or replace it with overwrite=True (--overwrite)"
         what, other = ("a run", again) if is_run else ("no run", "")
         raise ConfigError(
-            f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
+            f"{folder} exists and is not empty ({what}); nothing was written", fix=f"choose another folder{other}"
         )
 
 
@@ -727,7 +732,7 @@ def _files_of_checkpoint(link: tuple[str, str, bool], folder: Path) -> tuple[str
         for name in manifest["files"]:
             CHECKPOINT.file(folder, name, manifest)
     except CheckpointError as error:
-        return "checkpoint", re.sub(r"\. fix: .*", "", str(error), flags=re.DOTALL), False
+        return "checkpoint", error.problem, False
     return link
 
 

@@ -78,7 +78,7 @@ def agreement_by_step(policy: Policy, log: Log) -> dict[str, NDArray[Any]]:
     """Return the measures of `agreement` at every step, [N] each."""
     if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
         raise SpecError(
-            f"log: found {log.spec}, expected the policy's {policy.spec}. fix: use a log with the spaces of the policy"
+            f"log: found {log.spec}", f"the policy's {policy.spec}", "use a log with the spaces of the policy"
         )
     rows = log.transitions
     chosen = replay_actions(policy, rows.observation, log.starts, rows.mask)
@@ -113,7 +113,7 @@ def policy_of_run(folder: str | Path, member: int | None = None, algorithm: Any 
             return as_declared(path, load_learnt_policy(path / "best" / f"member-{best}", algorithm))
     count = len(record.configs) * len(record.options.seeds)
     if member is not None and not 0 <= member < count:
-        raise ConfigError(f"member = {member}: {path} has {count} member(s). fix: use 0 to {count - 1}")
+        raise ConfigError(f"member = {member}: {path} has {count} member(s)", fix=f"use 0 to {count - 1}")
     return member_policy(path, record, member or 0, algorithm)
 
 
@@ -153,7 +153,7 @@ def publish(run: str | Path, verdict: Any, sinks: Sequence[Tracker], page: str |
     folder, file = Path(run), None if page is None else Path(page)
     record = Record.read(folder)
     if file is not None and not file.is_file():
-        raise ConfigError(f"{file} is not a file: expected a report page. fix: tidelog report {folder} --out {file}")
+        raise ConfigError(f"{file} is not a file", "a report page", f"tidelog report {folder} --out {file}")
     verdicts = verdict if isinstance(verdict, Mapping) else {"policy": verdict}
     facts = {name: {**one.summary, "paragraph": one.paragraph} for name, one in verdicts.items()}
     values = {name: {key: fact for key, fact in one.items() if fact not in (None, "")} for name, one in facts.items()}
@@ -302,7 +302,7 @@ class Run:
         index = self._selection.best_member() if unnamed else self._find(seed, member).index
         if index is None or index not in self._selection.best:
             raise ConfigError(
-                f"this run has no best policy. fix: name a metric for it, as in fit(..., best='{self._example()}')"
+                "this run has no best policy", fix=f"name a metric for it, as in fit(..., best='{self._example()}')"
             )
         if index not in self._best:
             best = load_learnt_policy(self._best_folder(index), self.members[index].algorithm)
@@ -340,20 +340,20 @@ class Run:
 
     def _find(self, seed: int | None, member: int | None) -> Member:
         if seed is not None and member is not None:
-            raise ConfigError(f"seed = {seed}, member = {member}: each names a member. fix: set only one of them")
+            raise ConfigError(f"seed = {seed}, member = {member}: each names a member", fix="set only one of them")
         if seed is None:
             number, count = member or 0, len(self.members)
             if not 0 <= number < count:
-                raise ConfigError(f"member = {number}: this run has {count} member(s). fix: use 0 to {count - 1}")
+                raise ConfigError(f"member = {number}: this run has {count} member(s)", fix=f"use 0 to {count - 1}")
             return self.members[number]
         found = [one for one in self.members if one.seed == seed]
         if not found:
             seeds = list(self.record.options.seeds)
-            raise ConfigError(f"seed = {seed}: no member has this seed. fix: use one of {seeds}")
+            raise ConfigError(f"seed = {seed}: no member has this seed", fix=f"use one of {seeds}")
         if len(found) > 1:
             numbers = ", ".join(str(one.index) for one in found)
             raise ConfigError(
-                f"seed = {seed}: the members {numbers} of this population have it. fix: name one of them with member="
+                f"seed = {seed}: the members {numbers} of this population have it", fix="name one of them with member="
             )
         return found[0]
 
@@ -401,7 +401,7 @@ class Run:
         if self.folder is not None:
             self.record.check_imported(self.folder)
         if until is not None and until < 1:
-            raise ConfigError(f"until = {until}: expected at least 1 step")
+            raise ConfigError(f"until = {until}", "at least 1 step")
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts(several=self._processes.count > 1))
             stack.callback(self._engine.wait)
@@ -426,7 +426,7 @@ class Run:
         checkpoints = self._checkpoints()
         if checkpoints.updates() != self._updates_on_disk:
             raise CheckpointError(
-                f"{folder} was trained by another process since it was loaded. fix: load it again with tl.load"
+                f"{folder} was trained by another process since it was loaded", fix="load it again with tl.load"
             )
         for parent in (folder, folder / "best", folder / "checkpoints"):
             tidy(parent)
@@ -507,10 +507,10 @@ class Run:
             if self.folder is None:
                 raise
             self._save(self._engine.environments_before())
-            what, _, how = str(error).partition(". fix: ")
-            again = f"{how or 'repair the environment'}, then continue with `{self.record.resume_command(self.folder)}`"
+            repair = error.fix or "repair the environment"
+            again = f"{repair}, then continue with `{self.record.resume_command(self.folder)}`"
             raise EnvironmentFailure(
-                f"{what}; the progress until then is saved in {self.folder}. fix: {again}"
+                f"{error.problem}; the progress until then is saved in {self.folder}", fix=again
             ) from error
 
     def _computed(self, function: Callable[[], T]) -> T:
@@ -527,9 +527,10 @@ class Run:
         if failures:
             member, update = failures[0]
             raise DivergenceError(
-                f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
-                f"{_block_text(update)}, expected finite numbers. fix: {self._divergence_fix()}. "
-                f"{self._checkpoint_text()}"
+                f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite "
+                f"at update {_block_text(update)}",
+                "finite numbers",
+                f"{self._divergence_fix()}. {self._checkpoint_text()}",
             )
 
     def _divergence_fix(self) -> str:
@@ -622,7 +623,7 @@ class Run:
 
     def _best_folder(self, index: int) -> Path:
         if self.folder is None:
-            raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
+            raise CheckpointError("this run has no folder", fix="set one, as in fit(..., out='runs/name')")
         return self.folder / "best" / f"member-{index}"
 
     def _check_folder(self) -> None:
@@ -634,13 +635,13 @@ class Run:
             self.check_writer()
         if self.folder is not None and not self.folder.is_dir():
             raise CheckpointError(
-                f"{self.folder} was moved or deleted while the run was training. fix: move it back, then continue with "
-                f"`{self.record.resume_command(self.folder)}`"
+                f"{self.folder} was moved or deleted while the run was training",
+                fix=f"move it back, then continue with `{self.record.resume_command(self.folder)}`",
             )
 
     def _checkpoints(self) -> Checkpoints:
         if self.folder is None:
-            raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
+            raise CheckpointError("this run has no folder", fix="set one, as in fit(..., out='runs/name')")
         return Checkpoints(self.folder / "checkpoints", self.record.options.keep)
 
     def _save(self, environments: list[Any] | None = None) -> None:

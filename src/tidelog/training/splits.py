@@ -137,8 +137,8 @@ def selection_share(
     chooses = (best or "").removeprefix("max:").removeprefix("min:").startswith("held_out/") and held_out > 0.0
     if share is not None and not chooses:
         raise ConfigError(
-            f"selection_share = {share}: no held-out metric chooses the policy. fix: set best='held_out/...' and "
-            "held_out=0.5, or drop selection_share"
+            f"selection_share = {share}: no held-out metric chooses the policy",
+            fix="set best='held_out/...' and held_out=0.5, or drop selection_share",
         )
     if share is not None:
         return share
@@ -301,7 +301,7 @@ class TimeSplit:
         """Raise ConfigError if a period has much less than its share of the events."""
         for problem in () if self._split is None else self._split.report.problems:
             if problem.check == UNEVEN:
-                raise ConfigError(f"held_out: {problem.found}; expected {problem.expected}. fix: {problem.fix}")
+                raise ConfigError(f"held_out: {problem.found}", problem.expected, problem.fix)
 
     def notes(self) -> list[str]:
         """Return what is held out, in one sentence, and a warning if it is far from the asked share."""
@@ -362,7 +362,7 @@ class TimeSplit:
 
 def _stored(log: Interactions, store_spec: StoreSpec, scaler: Scaler) -> StoredInteractions:
     if len(log) < 2:
-        raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
+        raise LogError(f"the log has {len(log)} event(s)", "at least 2", "use a longer log", report=log.report)
     slates, users, gaps, user_ids = (name in store_spec.columns for name in ("slate", "user", "time", "user_id"))
     stored = store_interactions(log, store_spec.targets, slates, users, gaps, user_ids)
     return stored._replace(reward=float32(scaler.reward(log.reward)))
@@ -385,17 +385,17 @@ def check_list_options(
 ) -> None:
     """Raise ConfigError for options of `fit` that have no effect on interactions."""
     if scale is not None:
-        raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale. fix: drop scale")
+        raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale", fix="drop scale")
     if data_share != 1.0:
         raise ConfigError(
-            f"data_share = {data_share}: interactions are split by time, not by episode. fix: drop data_share"
+            f"data_share = {data_share}: interactions are split by time, not by episode", fix="drop data_share"
         )
     if split_seed:
         raise ConfigError(
-            f"split_seed = {split_seed}: interactions are split by time, not at random. fix: drop split_seed"
+            f"split_seed = {split_seed}: interactions are split by time, not at random", fix="drop split_seed"
         )
     if episodes:
         raise ConfigError(
-            f"evaluate: found the environments {', '.join(episodes)}, but a policy of lists cannot act in them. fix: "
-            "pass a function of the policy"
+            f"evaluate: found the environments {', '.join(episodes)}, but a policy of lists cannot act in them",
+            fix="pass a function of the policy",
         )

@@ -37,8 +37,9 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> Stored:
     usable = np.flatnonzero(log.has_target) if "reward" in store_spec.columns else None
     if usable is not None and len(usable) == 0:
         raise LogError(
-            "no step of this log can be learned from: every episode has one step that is not terminated, and its next "
-            "observation is unknown. fix: set terminated=True for one-step decisions, or add a next_observation column"
+            "no step of this log can be learned from: every episode has one step that is not terminated, "
+            "and its next observation is unknown",
+            fix="set terminated=True for one-step decisions, or add a next_observation column",
         )
     space = log.spec.action
     action = space.to_unit(log.action) if isinstance(space, Continuous) else log.action
@@ -66,8 +67,9 @@ def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None)
     mean = float(np.mean(weight if rows is None else weight[rows], dtype=np.float64))
     if mean == 0.0:
         raise LogError(
-            "all weights of the steps that are read are 0, expected at least one above 0. fix: correct the weight "
-            "column, remove it from the mapping, or hold out other episodes (split_seed)"
+            "all weights of the steps that are read are 0",
+            "at least one above 0",
+            "correct the weight column, remove it from the mapping, or hold out other episodes (split_seed)",
         )
     return mean
 
@@ -75,7 +77,7 @@ def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None)
 def check_columns(log: Log, store_spec: StoreSpec) -> None:
     """Raise LogError if the log lacks a column of a store."""
     if "reward" in store_spec.columns and log.reward is None:
-        raise LogError("this log has no reward column, and the algorithm learns from rewards. fix: map one, or use bc")
+        raise LogError("this log has no reward column, and the algorithm learns from rewards", fix="map one, or use bc")
 
 
 def check_differences(algorithm: Algorithm, log: Log) -> None:
@@ -85,13 +87,15 @@ def check_differences(algorithm: Algorithm, log: Log) -> None:
         first, space = np.asarray(log.action[0]), log.spec.action
         shown = repr(space.names[int(first)]) if isinstance(space, Discrete) and space.names else f"{first}"
         raise LogError(
-            f"every action of this log is {shown}, so a policy that is learnt from it cannot differ from the logger; "
-            "expected at least two actions. fix: check the mapping of `action`, or use bc, which imitates the logger"
+            f"every action of this log is {shown}, so a policy that is learnt from it cannot differ from the logger",
+            "at least two actions",
+            "check the mapping of `action`, or use bc, which imitates the logger",
         )
     if learns and log.reward is not None and rewards_are_equal(log):
         raise LogError(
-            f"every reward of this log is {np.ravel(log.reward[:1])[0]:g} and all returns are equal; expected rewards "
-            "that differ. fix: check the mapping, or use bc, which imitates the logging policy"
+            f"every reward of this log is {np.ravel(log.reward[:1])[0]:g} and all returns are equal",
+            "rewards that differ",
+            "check the mapping, or use bc, which imitates the logging policy",
         )
 
 
@@ -128,8 +132,8 @@ class Stream:
         self._log, self._keep, self._scaler, self._episodes = log, keep, scaler, episodes
         if "reward" in keep.columns and self.count(NStep(1, 1.0)) == 0:
             raise LogError(
-                "no step of this log can be a target of value learning, because no next observation is known. fix: set "
-                "terminated=True for one-step decisions, or add a next_observation column"
+                "no step of this log can be a target of value learning, because no next observation is known",
+                fix="set terminated=True for one-step decisions, or add a next_observation column",
             )
         if log.weight is not None:
             self._mean_weight  # noqa: B018 - raises at once if all weights are 0
@@ -288,10 +292,11 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
     fixes += ["open the log with memory_map=True", "use fewer rows"] if data > states and isinstance(log, Log) else []
     members = seeds * len(algorithms)
     raise SpaceError(
-        f"training needs at least {in_units(data + states + programs)} of memory ({in_units(data)} for the log and "
-        f"its batches, {in_units(states)} for {members} member(s) with optimisers, {in_units(programs)} for compiled "
-        f"programs), but {in_units(free)} are free; nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, "
-        "or free memory"
+        f"training needs at least {in_units(data + states + programs)} of memory ({in_units(data)} "
+        f"for the log and its batches, {in_units(states)} for {members} member(s) with optimisers, "
+        f"{in_units(programs)} for compiled programs), but {in_units(free)} are free; nothing was "
+        "written",
+        fix=f"{', '.join(fixes) or 'use fewer rows'}, or free memory",
     )
 
 
@@ -310,9 +315,10 @@ def check_segments(planned: Planned, members: int, stacked: bool) -> None:
     place = "this machine" if jax.default_backend() == "cpu" else "the device"
     largest = max(sizes, key=lambda name: sizes[name])
     raise SpaceError(
-        f"the stores of segments take {in_units(each)}{several}{twice}, {in_units(needed)} in total; the largest is "
-        f"'{largest}' with {in_units(sizes[largest])}; but {place} has {in_units(free)} of memory free; nothing was "
-        "written. fix: reduce environments or rollout_steps, or the algorithm's policy_iterations or capacity"
+        f"the stores of segments take {in_units(each)}{several}{twice}, {in_units(needed)} in total; "
+        f"the largest is '{largest}' with {in_units(sizes[largest])}; but {place} has "
+        f"{in_units(free)} of memory free; nothing was written",
+        fix="reduce environments or rollout_steps, or the algorithm's policy_iterations or capacity",
     )
 
 
