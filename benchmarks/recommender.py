@@ -33,11 +33,12 @@ from tidelog.recommend.evaluate import (
     Markov,
     OwnFrequency,
     Popularity,
-    Ranker,
     TifuKNN,
     compare,
 )
 from tidelog.recommend.interactions import Cases, next_baskets, next_events
+from tidelog.runtime.ranking import Ranks
+from tidelog.types import HistoryArrays
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10
@@ -67,7 +68,7 @@ VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
 BCQ, ENCODER, MISTAKEN = "recommender BCQ", "encoder alone", "critic on proposed items"
 
-Rankers = Mapping[str, Ranker]
+Rankers = Mapping[str, Ranks]
 
 
 def recommender_bcq(log: Any, study: str, seed: int) -> Rankers:
@@ -100,7 +101,7 @@ LEARNT: tuple[Callable[..., Rankers], ...] = (recommender_bcq, mistaken)
 
 def baselines(by_event: bool) -> tuple[Callable[[Any], Rankers], ...]:
     """What counts instead of learning: functions from interactions to a ranker by name."""
-    found: dict[str, Callable[[Any], Ranker]] = {"popularity": Popularity.of, "last-item Markov": Markov.of}
+    found: dict[str, Callable[[Any], Ranks]] = {"popularity": Popularity.of, "last-item Markov": Markov.of}
     if by_event:
         found["last item and event"] = partial(Markov.of, by_event=True)
     found |= {
@@ -176,7 +177,7 @@ REAL: dict[str, Callable[..., Any]] = {
 def real_seed(name: str, seed: int) -> dict[str, Any]:
     """A table of what is learnt with a seed, of baselines too for the first, and how BCQ differs from its encoder."""
     log, cases, kinds = REAL[name]()
-    rankers: dict[str, Ranker] = {}
+    rankers: dict[str, Ranks] = {}
     seconds: dict[str, float] = {}  # of the processor, until a ranker can rank; those learnt together have one time
     for fit in (*baselines(by_event=bool(kinds)), *(partial(learn, study=name, seed=seed) for learn in LEARNT)):
         begun = time.process_time()
@@ -233,14 +234,14 @@ def logged_visits(seed: int) -> Any:
     )  # fmt: skip
 
 
-def shown_first(ranker: Ranker, log: Any) -> world.Act:
+def shown_first(ranker: Ranks, log: Any) -> world.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
     action = np.array([world.ITEMS.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
     kind = np.array([0, *(log.events.index(event) + 1 for event in world.EVENTS)])
 
     def act(histories: Any, events: Any) -> Any:
-        items, _ = ranker.rank(number[histories].astype(np.int32), kind[events].astype(np.int32), 1)
+        items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
         return np.eye(len(world.ITEMS))[action[items[:, 0] - 1]]
 
     return act
@@ -249,7 +250,7 @@ def shown_first(ranker: Ranker, log: Any) -> world.Act:
 def satiation_seed(name: str, seed: int) -> dict[str, float]:
     """Clicks a visit of everything learnt from a log of the seed's own."""
     log = logged_visits(seed)
-    rankers: dict[str, Ranker] = {"popularity": Popularity.of(log), "last-item Markov": Markov.of(log)}
+    rankers: dict[str, Ranks] = {"popularity": Popularity.of(log), "last-item Markov": Markov.of(log)}
     for learn in LEARNT:
         rankers |= learn(log, name, seed)
     found = {

@@ -24,6 +24,7 @@ import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from tidelog.envs.tabular import Tabular
 from tidelog.recommend.ranking import ranker as ranker_of
+from tidelog.types import HistoryArrays
 
 COMMAND = "python -m benchmarks.recommender_delays"
 DELAYS = (0, 1, 3, 8)  # steps until a clicked loud item has its cost; 0: none
@@ -113,7 +114,7 @@ def clicks(delay: int, ranker: Any, log: Any, seed: int) -> float:
     kind = np.array([0, *(log.events.index(event) + 1 for event in EVENTS)])
 
     def act(items: Any, events: Any) -> Any:
-        found, _ = ranker.rank(number[items].astype(np.int32), kind[events].astype(np.int32), 1)
+        found, _ = ranker.rank(HistoryArrays(number[items].astype(np.int32), kind[events].astype(np.int32)), 1)
         return np.eye(len(ITEMS))[action[found[:, 0] - 1]]
 
     return float(visits(delay, act, PLAYED, 2_000 + seed)["reward"].sum() / PLAYED)

@@ -51,15 +51,16 @@ class Peer:
     def __init__(self, model: Any, size: int) -> None:
         self._model, self._size = model, size
 
-    def rank(self, histories: Any, events: Any, k: int, allowed: Any = None, users: Any = None) -> Any:
-        """Return items and scores [B, k] for histories [B, H]; every item is allowed."""
-        rows, places = np.nonzero(histories)
-        taken = (rows, histories[rows, places] - 1)
+    def rank(self, histories: Any, k: int, allowed: Any = None) -> Any:
+        """Return items and scores [B, k] for histories; every item is allowed."""
+        items = histories.items
+        rows, places = np.nonzero(items)
+        taken = (rows, items[rows, places] - 1)
         counts = sparse.csr_matrix(
-            (np.ones(len(rows), np.float32), taken), shape=(len(histories), self._size)
+            (np.ones(len(rows), np.float32), taken), shape=(len(items), self._size)
         )  # doubles are summed
         items, scores = self._model.recommend(
-            np.arange(len(histories)), counts, N=k, filter_already_liked_items=False, recalculate_user=True
+            np.arange(len(items)), counts, N=k, filter_already_liked_items=False, recalculate_user=True
         )
         return (np.asarray(items) + 1).astype(np.int32), np.asarray(scores, np.float32)
 
@@ -97,9 +98,9 @@ class Lists:
             history.tobytes(): row for history, row in zip(np.asarray(histories, np.int32), lists, strict=True)
         }
 
-    def rank(self, histories: Any, events: Any, k: int, allowed: Any = None, users: Any = None) -> Any:
-        """Return items and scores [B, k] for histories [B, H]."""
-        items = np.stack([self._lists[history.tobytes()][:k] for history in np.asarray(histories, np.int32)])
+    def rank(self, histories: Any, k: int, allowed: Any = None) -> Any:
+        """Return items and scores [B, k] for histories."""
+        items = np.stack([self._lists[history.tobytes()][:k] for history in np.asarray(histories.items, np.int32)])
         return items, np.broadcast_to(-np.arange(k, dtype=np.float32), items.shape)
 
 
@@ -111,12 +112,12 @@ def sasrec(
     with TemporaryDirectory() as folder:
         source, target = Path(folder) / "arrays.npz", Path(folder) / "lists.npz"
         words = json.dumps({**settings, "epochs": list(epochs), "seed": seed})
-        np.savez(source, user=log.user, item=log.item, histories=cases.history, settings=words)
+        np.savez(source, user=log.user, item=log.item, histories=cases.histories.items, settings=words)
         subprocess.run([python, str(SASREC_SCRIPT), str(source), str(target)], check=True, stderr=subprocess.DEVNULL)
         found = np.load(target)
     counts, measured = Popularity.of(log).counts, []
     for lists, seconds in zip(found["lists"], found["seconds"], strict=True):
-        row = compare({"SASRec": Lists(cases.history, lists)}, cases, counts, K).row("SASRec")
+        row = compare({"SASRec": Lists(cases.histories.items, lists)}, cases, counts, K).row("SASRec")
         measured.append({one: row.scores[one].estimate for one in MEASURES} | {"seconds": float(seconds)})
     return measured
 

@@ -45,7 +45,8 @@ def one_kind(log: Any) -> Any:
 
 def without_kinds(cases: Cases) -> Cases:
     """Cases whose histories have one kind of event."""
-    return replace(cases, events=(cases.events > 0).astype(np.int32))
+    seen = cases.histories
+    return replace(cases, histories=seen._replace(events=(seen.events > 0).astype(np.int32)))
 
 
 def seed_scores(name: str, seed: int, steps: int) -> dict[str, dict[str, float]]:

@@ -75,9 +75,9 @@ class OfClicks:
         self._commonest = int(taken.argmax())
         self._known: dict[tuple[int, ...], int] = {(): self._commonest}
 
-    def rank(self, histories: Any, events: Any, k: int, allowed: Any = None, users: Any = None) -> Any:
-        """Return the first item [B, 1] for histories and events [B, H], and no scores."""
-        rows = [tuple(row[kind == self._clicked].tolist()) for row, kind in zip(histories, events, strict=True)]
+    def rank(self, histories: Any, k: int, allowed: Any = None) -> Any:
+        """Return the first item [B, 1] for histories, and no scores."""
+        rows = [tuple(row[kind == self._clicked].tolist()) for row, kind in zip(*histories[:2], strict=True)]
         new = sorted(set(rows) - self._known.keys())
         if new:
             items = self._best(new, self._again)

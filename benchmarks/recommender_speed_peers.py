@@ -73,7 +73,7 @@ def events_file(case: str, folder: str) -> str:
     from tidelog.recommend.next_item import store_interactions
 
     log = events_of(case)
-    store = store_interactions(log, SETTINGS["targets"], slates=False)
+    store = store_interactions(log, SETTINGS["targets"])
     path = f"{folder}/events.npz"
     np.savez(path, item=log.item, start=log.starts[log.user], ends=np.asarray(store.ends))
     return path

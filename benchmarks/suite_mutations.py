@@ -597,13 +597,6 @@ MUTATIONS = [
         "tests/ope/test_rankers.py",
     ),
     Mutation(
-        "interactions: a history holds its own event",
-        "recommend/interactions.py",
-        "rows[:, None] + np.arange(-length, 0)",
-        "rows[:, None] + np.arange(1 - length, 1)",
-        "tests/recommend/test_interactions.py",
-    ),
-    Mutation(
         "interactions: the past knows how a session ended later",
         "recommend/interactions.py",
         "terminated = np.where(last, ended, train.terminated)",
@@ -1393,8 +1386,8 @@ MUTATIONS = [
     ),
     Mutation(
         "serving: the mask of a request is dropped",
-        "serving/endpoints.py",
-        "None if mask is None else _mask([mask] if single else mask, fields[1]),",
+        "serving/app.py",
+        'None if mask is None else _array([mask] if single else mask, "masks", None),',
         "None,",
         "tests/serving/test_app.py",
     ),

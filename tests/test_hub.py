@@ -15,7 +15,7 @@ from tests import hub_stub
 from tests.cli.conftest import call
 from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, ConfigError, collect, hub, load_policy
-from tidelog.cli.named_policies import open_policy
+from tidelog.cli.policies import open_policy
 from tidelog.policies.model_card import model_card
 from tidelog.policies.policy import fingerprint
 

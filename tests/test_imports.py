@@ -180,7 +180,7 @@ def test_a_saved_policy_needs_numpy_and_safetensors_alone() -> None:
     """And what serves it, an ASGI stack; signatures need cryptography, an extra."""
     allowed = {
         "runtime": {"numpy", "safetensors", "cryptography"},
-        "serving": {"numpy", "starlette", "uvicorn"},
+        "serving": {"msgspec", "numpy", "starlette", "uvicorn"},
     }
     for name, tree in modules().items():
         if room(name) in allowed:

@@ -26,6 +26,7 @@ __all__ = [
     "DivergenceError",
     "EnvironmentFailure",
     "ExportError",
+    "Histories",
     "Interactions",
     "Ledger",
     "Limits",
@@ -134,6 +135,7 @@ if TYPE_CHECKING:
     from tidelog.recommend.interactions import Interactions
     from tidelog.recommend.read import open_interactions, read_interactions, validate_interactions
     from tidelog.recommend.recommender_bcq import RecommenderBCQ
+    from tidelog.runtime.recommender import Histories
     from tidelog.sweeps.resume import resume
     from tidelog.sweeps.sweep import Sweep, sweep
     from tidelog.sweeps.trials import draws, grid
@@ -199,6 +201,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "validate_interactions",
     ),
     "recommend.interactions": ("Interactions",),
+    "runtime.recommender": ("Histories",),
     "data.log": ("Log",),
     "errors": (
         "CheckpointError",

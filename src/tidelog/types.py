@@ -437,18 +437,21 @@ class Transition(NamedTuple):
         return {} if self.real is None else {"real": self.real}
 
 
-class Histories(NamedTuple):
-    """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users."""
+class HistoryArrays(NamedTuple):
+    """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users.
+
+    They are left-padded with 0. None in the last three is not known, or not read.
+    """
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
-    users: Any  # [B, F] float32; F is 0 if there are no user features
-    gaps: Any = None  # [B, H] int32: groups of the times after the events (`gap_groups`), 0: unknown; None: not read
-    user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown; None: not read
+    users: Any = None  # [B, F] float32 features
+    gaps: Any = None  # [B, H] int32: groups of the times after the events (`gap_groups`), 0: unknown
+    user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown
 
-    def part(self, rows: slice) -> Histories:
-        """The histories of some rows."""
-        return Histories(*(None if values is None else values[rows] for values in self))
+    def part(self, rows: Any) -> HistoryArrays:
+        """The histories of some rows: a slice, indices or a mask [B]."""
+        return HistoryArrays(*(None if values is None else values[rows] for values in self))
 
 
 class Act(NamedTuple):

@@ -61,7 +61,7 @@ def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
 
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    store = store_interactions(log, h.targets, h.negative_weight is not None, h.profile, h.time_gaps, h.user_embedding)
+    store = store_interactions(log, h.targets, h.stores(h.spec_of(log))["log"].columns)
     return _drawn(h.phases()[1].samplers, store, jax.random.key(seed))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.cli import demo, next_lists
+from tidelog.cli import demo, policies
 from tidelog.data.read import read_any
 from tidelog.runtime.artefact import Saved
 from tidelog.training.fit import load
@@ -69,9 +69,9 @@ def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
         with pytest.raises(tl.ConfigError) as error:
             read_any(table, None, **options)
         check(str(error.value))
-    monkeypatch.setattr(next_lists, "Catalogue", object)  # as if the run ranked items
+    monkeypatch.setattr(policies, "Catalogue", object)  # as if the run ranked items
     with pytest.raises(tl.ConfigError) as error:
-        next_lists.refuse_lists(Path(run), load(run).record, "act")
+        policies.refuse_lists(Path(run), load(run).record, "act")
     check(str(error.value))
     monkeypatch.setattr(demo, "_learn", lambda *_: None)
     for name in ("_judge", "_play", "_compare", "_export"):

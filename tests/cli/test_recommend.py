@@ -17,13 +17,12 @@ from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
-from tidelog.cli import main, next_lists
+from tidelog.cli import main, run_result
 from tidelog.cli.recommend import seen_line
 from tidelog.recommend.evaluate import RULES, RuleLists, word_of
 from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.runtime.artefact import notes_of
-from tidelog.serving.endpoints import RecommendEndpoint
 from tidelog.training.metrics import Screen
 from tidelog.training.run import Run
 from tidelog.training.splits import TimeSplit
@@ -304,9 +303,9 @@ def proposed(text: str, verb: str) -> list[str]:
 @pytest.fixture
 def advised_policy(monkeypatch):
     """After a training the next command is that of the policy, also where a rule has better lists."""
-    advice = next_lists.lists_advice
+    advice = run_result.lists_advice
     monkeypatch.setattr(
-        next_lists, "lists_advice", lambda *words: (one for one in advice(*words) if isinstance(one, str))
+        run_result, "lists_advice", lambda *words: (one for one in advice(*words) if isinstance(one, str))
     )
 
 
@@ -554,7 +553,8 @@ def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, 
     assert not (tmp_path / "lists.csv").exists()
     assert main([*words, "--time", "t", "--now", str(now), "--because"]) == 0
     mine = frame.filter(pl.col("u") == "u3").sort("t", maintain_order=True)
-    wanted = whole.recommend([mine["i"].to_list()], 2, exclude_seen=False, times=[mine["t"].to_list()], now=now)
+    asked = tidelog.Histories([mine["i"].to_list()], times=[mine["t"].to_list()], now=now)
+    wanted = whole.recommend(asked, 2, exclude_seen=False)
     found = pl.read_csv(tmp_path / "lists.csv").filter(pl.col("u") == "u3")
     assert found["i"].to_list() == wanted.items[0].tolist()
     assert found["score"].to_list() == pytest.approx(wanted.scores[0].tolist(), abs=1e-5)
@@ -582,12 +582,12 @@ def test_lists_say_what_they_do_with_items_of_the_history():
 
 def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(run, monkeypatch):
     trained = tidelog.load(run)
-    assert "--now" not in next_lists.next_command(trained)
-    monkeypatch.setattr(next_lists, "MOST_EVENTS", 5)
+    assert "--now" not in run_result.next_command(trained)
+    monkeypatch.setattr(run_result, "MOST_EVENTS", 5)
     report = f"`tidelog report {run}` compares these lists with rules that count"
-    assert list(next_lists.lists_advice(trained, 60.0)) == [report]
+    assert list(run_result.lists_advice(trained, 60.0)) == [report]
     monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
-    assert "--now NOW" in next_lists.next_command(trained)
+    assert "--now NOW" in run_result.next_command(trained)
 
 
 def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(run, shop, tmp_path, capsys):
@@ -645,7 +645,7 @@ def test_a_rule_that_cannot_be_followed_is_refused(words, message, run, shop, tm
 
 
 def test_the_next_command_follows_the_advice_to_use_a_rule(run, shop, tmp_path, monkeypatch, capsys):
-    command = next_lists.next_command(tidelog.load(run), "own frequency")
+    command = run_result.next_command(tidelog.load(run), "own frequency")
     assert " --rule own-frequency --data " in command
     words = shlex.split(command)[1:]
     words[words.index("--out") + 1] = str(tmp_path / "lists.csv")
@@ -654,11 +654,12 @@ def test_the_next_command_follows_the_advice_to_use_a_rule(run, shop, tmp_path, 
 
 
 def test_every_rule_that_is_compared_has_a_name_and_answers_over_http(shop):
+    endpoint = pytest.importorskip("tidelog.serving.app").RecommendEndpoint
     log = read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind")
     for name in RULES:
         lists = RuleLists(log, word_of(name))
         assert lists.recommend([["i1"], []], 3).items.shape == (2, 3)
-        answer = RecommendEndpoint(lists, 10)
+        answer = endpoint(lists, 10)
         asked = answer.read(b'{"history": ["i1"], "k": 2}')
         assert len(answer.compute(asked)["items"]) == 2
 
@@ -669,8 +670,9 @@ def test_rules_by_their_names_count_what_the_names_say():
     rows = [(user, moment, *step.split()) for user, path in enumerate(paths) for moment, step in enumerate(path)]
     frame = pl.DataFrame(rows, schema=["u", "t", "i", "kind"], orient="row")
     log = read_interactions(frame, user="u", item="i", time="t", event="kind")
+    asked = tidelog.Histories([["a"], []], events=[["buy"], []])
     first = {
-        rule: RuleLists(log, rule).recommend([["a"], []], 1, False, events=[["buy"], []]).items.ravel().tolist()
+        rule: RuleLists(log, rule).recommend(asked, 1, False).items.ravel().tolist()
         for rule in ("last-event-markov", "last-item-markov", "popularity")
     }
     assert first == {"last-event-markov": ["c", "a"], "last-item-markov": ["b", "a"], "popularity": ["a", "a"]}

@@ -19,7 +19,7 @@ from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
 from tidelog.training.loop import as_arrays
 from tidelog.training.splits import LISTS, QWeightSelection
-from tidelog.types import Histories
+from tidelog.types import HistoryArrays
 
 
 def scaled(h, log):
@@ -75,7 +75,7 @@ def ideas(h, log):
     """The queries of the initial policy."""
     params = h.policy_params(fresh(h, log))
     steps = np.ones((2, h.history), np.int32)
-    return h.queries(params, Histories(steps, steps, np.ones((2, 6), np.float32)))
+    return h.queries(params, HistoryArrays(steps, steps, np.ones((2, 6), np.float32)))
 
 
 @cache
@@ -281,7 +281,7 @@ def test_the_chosen_weight_is_not_worse_than_0():
 def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     log, asked = described().split(share=0.4).test, []
     found = Ranker.find
-    monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[4]) or found(self, *given))
+    monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[0].users) or found(self, *given))
     QWeightSelection(log)(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
 

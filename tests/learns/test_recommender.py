@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 import tidelog as tl
+from tidelog.types import HistoryArrays
 
 
 def shop(users: int = 150, rounds: int = 4) -> tl.Interactions:
@@ -52,9 +53,10 @@ def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None
     policy = tl.fit(algorithm, club(), steps=120, every=120).policy()
     if not told:
         with pytest.raises(tl.SpecError, match="policy has no user features"):
-            policy.recommend([[]], users=[{"club": "odd"}])
+            policy.recommend(tl.Histories([[]], users=[{"club": "odd"}]))
         return
-    found = policy.recommend([[], [], ["tea"], ["coffee"]], 1, users=[{"club": one} for one in ("even", "odd") * 2])
+    asked = tl.Histories([[], [], ["tea"], ["coffee"]], users=[{"club": one} for one in ("even", "odd") * 2])
+    found = policy.recommend(asked, 1)
     assert found.items[:, 0].tolist() == ["tea", "coffee", "milk", "milk"]  # 0 of 20 other seeds fail
 
 
@@ -65,7 +67,7 @@ def test_a_user_without_a_history_is_known_by_id_and_a_stranger_gets_what_half_o
         learning_rate=3e-2, profile=False, user_embedding=True, user_dropout=0.5,
     )  # fmt: skip
     policy = tl.fit(algorithm, club(), steps=200, every=200).policy()
-    found = policy.recommend([[], [], [], []], 2, user_ids=[20, 31, None, "stranger"])
+    found = policy.recommend(tl.Histories([[], [], [], []], user_ids=[20, 31, None, "stranger"]), 2)
     assert found.items[:2, 0].tolist() == ["tea", "coffee"]
     assert set(found.items[2]) == {"tea", "coffee"}
     own, stranger = (found.scores[row, 0] - found.scores[row, 1] for row in (0, 2))
@@ -78,7 +80,7 @@ def test_a_user_without_a_history_is_known_by_id_and_a_stranger_gets_what_half_o
 def test_likelihood_names_what_most_take_and_q_what_pays_later(policy: tl.Policy) -> None:
     items = np.asarray(policy.spec.action.ids)
     history = np.array([[1 + list(items).index("door")]], np.int32)
-    likely, _ = policy.ranker(supervised=True).rank(history, np.ones_like(history), 2)
+    likely, _ = policy.ranker(supervised=True).rank(HistoryArrays(history, np.ones_like(history)), 2)
     assert items[likely[0] - 1].tolist() == ["toffee", "oven"]  # 0 of 20 other seeds fail, here and below
     assert policy.recommend([["door"]], k=2).items[0].tolist() == ["oven", "toffee"]
     assert policy.recommend([["door", "oven"]], k=1).items[0, 0] == "bread"

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.ope.events import events_of
 from tidelog.errors import ConfigError
 from tidelog.recommend.evaluate import EASE, ItemKNN, Markov, OwnFrequency, Popularity, TifuKNN
+from tidelog.types import HistoryArrays
 
 # Counts: item 1 four times, 2 three times, 3 and 4 twice each, 5 once, 6 never.
 LOG = events_of(
@@ -31,7 +32,7 @@ RANKERS = {
 def rank(ranker, history, k, events=None, allowed=None):
     history = np.array([history], np.int32)
     events = np.where(history > 0, 1, 0).astype(np.int32) if events is None else np.array([events], np.int32)
-    items, scores = ranker.rank(history, events, k, allowed)
+    items, scores = ranker.rank(HistoryArrays(history, events), k, allowed)
     return items[0].tolist(), scores[0].tolist()
 
 

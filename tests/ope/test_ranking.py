@@ -25,6 +25,7 @@ from tidelog.recommend.evaluate import (
     unseen,
 )
 from tidelog.recommend.interactions import Cases, histories, next_baskets, next_events
+from tidelog.types import HistoryArrays
 
 FEW = Confidence(replicates=100)
 LOG = events_of(
@@ -42,8 +43,8 @@ class Says:
     def __init__(self, answer):
         self.answer = np.array(answer)
 
-    def rank(self, histories, events, k, allowed=None, users=None):
-        return self.answer[: len(histories)], np.zeros((len(histories), k), np.float32)
+    def rank(self, histories, k, allowed=None):
+        return self.answer[: len(histories.items)], np.zeros((len(histories.items), k), np.float32)
 
 
 def cases_of(targets, rewards=None, user=None, kind=None):
@@ -51,8 +52,7 @@ def cases_of(targets, rewards=None, user=None, kind=None):
     number = len(targets)
     return Cases(
         np.array(user or range(number), np.int32),
-        np.ones((number, 1), np.int32),
-        np.ones((number, 1), np.int32),
+        HistoryArrays(np.ones((number, 1), np.int32), np.ones((number, 1), np.int32)),
         targets,
         np.array(rewards or np.zeros(targets.shape), np.float32),
         np.array(kind or [1] * number, np.int32),
@@ -72,9 +72,9 @@ def test_rankers_are_told_who_the_user_of_each_case_is():
     asked = []
 
     class Asks(Says):
-        def rank(self, histories, events, k, allowed=None, users=None):
-            asked.append(users)
-            return super().rank(histories, events, k)
+        def rank(self, histories, k, allowed=None):
+            asked.append(histories.users)
+            return super().rank(histories, k)
 
     log = described()
     for cases in (next_events(log, np.arange(40)), next_baskets(log, np.arange(40))):
@@ -84,10 +84,10 @@ def test_rankers_are_told_who_the_user_of_each_case_is():
 
 
 def test_histories_hold_what_came_before_and_nothing_of_anybody_else():
-    items, events = histories(LOG, np.array([0, 2, 5]), 2)
+    items, events = histories(LOG, np.array([0, 2, 5]), 2)[:2]
     assert items.tolist() == [[0, 0], [1, 2], [2, 4]]
     assert events.tolist() == [[0, 0], [1, 1], [1, 2]]
-    longest, _ = histories(LOG, np.array([2, 7]), None)
+    longest = histories(LOG, np.array([2, 7]), None).items
     assert longest.tolist() == [[0, 0, 1, 2], [2, 4, 3, 4]]
 
 
@@ -97,7 +97,7 @@ def test_next_events_are_one_case_each():
     assert cases.targets.tolist() == [[3], [4], [3], [4], [1]]
     assert cases.rewards.tolist() == [[5], [2], [3], [4], [1]]
     assert cases.kind.tolist() == [2, 2, 2, 1, 1]
-    assert cases.history[-1, -4:].tolist() == [2, 4, 3, 4]
+    assert cases.histories.items[-1, -4:].tolist() == [2, 4, 3, 4]
     assert len(next_events(LOG, np.array([0, 1])).with_history) == 1
     assert cases.grouped_by(np.array([7, 7])).user.tolist() == [7] * 5
 
@@ -108,7 +108,7 @@ def test_a_basket_is_all_that_was_taken_at_the_users_first_moment():
     assert cases.targets.tolist() == [[3, 0], [3, 4]]
     assert cases.rewards.tolist() == [[5, 0], [3, 6]]
     assert cases.kind.tolist() == [2, 0]
-    assert cases.history[:, -1].tolist() == [2, 2]
+    assert cases.histories.items[:, -1].tolist() == [2, 2]
 
 
 def test_measures_of_hand_made_lists():
@@ -232,7 +232,7 @@ def test_seen_items_are_left_out_on_request():
     popularity = Popularity.of(LOG)
     assert lists(popularity, cases, 3, 5).tolist() == [[1, 2, 3]]
     assert lists(popularity, cases, 3, 5, exclude_seen=True).tolist() == [[1, 0, 0]]
-    assert unseen(cases.history, 5).nonzero()[1].tolist() == [1]
+    assert unseen(cases.histories.items, 5).nonzero()[1].tolist() == [1]
 
 
 @pytest.mark.parametrize(

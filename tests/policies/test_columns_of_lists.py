@@ -1,5 +1,7 @@
 """Lists in, lists out: a column of lists of numbers is read, learnt from and answered in the same form everywhere."""
 
+import json
+
 import anyio
 import numpy as np
 import pandas as pd
@@ -116,8 +118,7 @@ def test_python_numpy_and_onnx_read_lists(policy, expected, tmp_path):
 
 def test_a_server_reads_lists_and_its_example_has_one(policy, expected, tmp_path):
     httpx = pytest.importorskip("httpx")
-    from tidelog.serving.app import application
-    from tidelog.serving.endpoints import example
+    from tidelog.serving.app import application, example
 
     served = runtime.load(policy.save(tmp_path / "policy"))
     body = example(served)
@@ -137,8 +138,8 @@ def test_a_server_reads_lists_and_its_example_has_one(policy, expected, tmp_path
     np.testing.assert_allclose(many.json()["actions"], expected[[3, 7]], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(nested.json()["action"], expected[7], rtol=1e-4, atol=1e-5)
     assert (short.status_code, scalar.status_code) == (422, 422)
-    assert f"observations[1]: '{STATE}' is a list of 1, expected 3 numbers" in short.text
-    assert f"'{STATE}' is no list" in scalar.text
+    assert f"'{STATE}' has a list of 1 in row 1: expected 3 numbers" in short.text
+    assert f"Expected `array`, got `float` - at `$.observation.{STATE}`" in scalar.text
 
 
 def test_lists_that_do_not_fit_are_named_or_left_out(policy, expected):
@@ -158,7 +159,7 @@ def test_a_missing_list_is_filled_as_when_the_log_was_read(tmp_path):
     cells = robot()[STATE].to_list()
     frame = robot().with_columns(pl.Series(STATE, [None, [1.0, None, 2.0], *cells[2:]]))
     pytest.importorskip("starlette")
-    from tidelog.serving.endpoints import _observation
+    from tidelog.serving.app import ActEndpoint
 
     log = read_log(frame, Columns(episode="episode_index", observation=[STATE, "load"], action=ACTION, reward=None,
                                   missing="mean+flag"))  # fmt: skip
@@ -169,7 +170,8 @@ def test_a_missing_list_is_filled_as_when_the_log_was_read(tmp_path):
     for row in (0, 1):
         seen = {STATE: [None] * 3 if row == 0 else [1.0, None, 2.0], "load": frame["load"][row]}
         np.testing.assert_allclose(np.asarray(policy(seen)), wanted[row], rtol=1e-4, atol=1e-5)
-        sent = _observation([seen | {STATE: None} if row == 0 else seen], policy.spec, "observations")
+        body = json.dumps({"observations": [seen | {STATE: None} if row == 0 else seen]})
+        sent = ActEndpoint(policy, 10).read(body.encode()).observation
         np.testing.assert_allclose(np.asarray(policy(sent))[0], wanted[row], rtol=1e-4, atol=1e-5)
     empty = pd.DataFrame({STATE: [None] * 4, "load": frame["load"].to_list()[:4]})  # a table is never one list
     assert np.asarray(policy(empty)).shape == (4, 2)

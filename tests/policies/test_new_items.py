@@ -70,7 +70,7 @@ def test_a_saved_policy_ranks_them_too(reader, again, tmp_path):
         (["new"], [], "1 new items with 0 features"),
         (["new"], [{"z": 1.0}], r"features\[0\]\['z'\] is an unknown column"),
         (["new"], [{"y": "c"}], "has 'c', unknown in the log"),
-        (["new"], [{"x": "one"}], "expected a number or None"),
+        (["new"], [{"x": "one"}], r"expected a number\. fix: convert it, or leave it out"),
     ],
 )
 def test_what_cannot_be_added_is_named(reader, ids, features, said):

@@ -11,8 +11,8 @@ from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.ranking import Found, order_found, top_k
-from tidelog.runtime.recommender import Profiles
-from tidelog.types import Profile
+from tidelog.runtime.recommender import Histories, Profiles
+from tidelog.types import HistoryArrays, Profile
 
 ITEMS = [f"i{n}" for n in range(10)]
 
@@ -75,12 +75,13 @@ def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
 @pytest.mark.sample("likelihood")
 def test_a_ranker_speaks_in_indices(recommender):
     taken = np.array([[0, 0, 4, 5]], np.int32)
-    items, _ = recommender.ranker().rank(taken, (taken > 0).astype(np.int32) * 2, 10)
+    seen = HistoryArrays(taken, (taken > 0).astype(np.int32) * 2)
+    items, _ = recommender.ranker().rank(seen, 10)
     assert items.dtype == np.int32
     assert sorted(items[0]) == list(range(1, 11))
-    likely, _ = recommender.ranker(supervised=True).rank(taken, (taken > 0).astype(np.int32) * 2, 10)
+    likely, _ = recommender.ranker(supervised=True).rank(seen, 10)
     assert sorted(likely[0]) == list(range(1, 11))
-    named = recommender.recommend([["i3", "i4"]], 10, exclude_seen=False, events=[["click", "click"]])
+    named = recommender.recommend(Histories([["i3", "i4"]], events=[["click", "click"]]), 10, exclude_seen=False)
     assert named.items[0].tolist() == [f"i{n - 1}" for n in items[0]]
 
 
@@ -88,16 +89,18 @@ def test_what_is_not_said_of_a_user_counts_as_nothing_known():
     told = policy(small(), described(), after(small(), described()))
     nobody = told.recommend([["i1"]], 4).scores
     for user in (None, {}, {"age": None, "plan": None, "likes": []}, {"age": float("nan"), "plan": ""}):
-        np.testing.assert_array_equal(told.recommend([["i1"]], 4, users=[user]).scores, nobody)
-    skipped = told.recommend([["i1"]], 4, users=[{"plan": "gold"}], unknown="skip").scores
+        np.testing.assert_array_equal(told.recommend(Histories([["i1"]], users=[user]), 4).scores, nobody)
+    skipped = told.recommend(Histories([["i1"]], users=[{"plan": "gold"}], unknown="skip"), 4).scores
     np.testing.assert_array_equal(skipped, nobody)
-    assert np.abs(told.recommend([["i1"]], 4, users=[{"plan": " paid "}]).scores - nobody).max() > 1e-5
+    assert np.abs(told.recommend(Histories([["i1"]], users=[{"plan": " paid "}]), 4).scores - nobody).max() > 1e-5
 
 
 def test_of_many_words_an_error_lists_none():
     many = tuple(f"w{n}" for n in range(300))
     profiles = Profiles(Profile(("plan",) * 300, many, (0.0,) * 300, (1.0,) * 300))
-    with pytest.raises(SpecError, match=r"has 'zzz', unknown in the log; 300 values are known. fix: unknown='skip'"):
+    with pytest.raises(
+        SpecError, match=r"has 'zzz', unknown in the log; 300 values are known. fix: set unknown to 'skip'"
+    ):
         profiles.read([{"plan": "zzz"}], 1)
     with pytest.raises(SpecError, match="did you mean 'w299'"):
         profiles.read([{"plan": "w2999"}], 1)
@@ -106,7 +109,7 @@ def test_of_many_words_an_error_lists_none():
 def test_users_are_refused_by_a_policy_that_reads_nothing_of_them():
     deaf = policy(small(profile=False), described())
     with pytest.raises(SpecError, match="this policy has no user features"):
-        deaf.recommend([["i1"]], users=[{"age": 3}])
+        deaf.recommend(Histories([["i1"]], users=[{"age": 3}]))
 
 
 @pytest.mark.sample("likelihood")
@@ -158,18 +161,22 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
         ({"histories": [["i1"]], "users": [{"age": 1e300}]}, "expected a finite number"),
         ({"histories": [["i1"]], "users": [{"age": 10**400}]}, "expected a finite number"),
         ({"histories": [["i1"]], "users": [{"plan": "pad"}]}, "has 'pad', unknown in the log; did you mean 'paid'"),
-        ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected text, a list of texts, or None"),
+        ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected text or a list of texts"),
         ({"histories": [["i1"]], "users": [{"likes": ["a", 3]}]}, "has 3: expected text"),
     ],
 )
 def test_what_is_handed_in_wrong_is_named(recommender, call, said):
+    asked = Histories(
+        call["histories"], **{name: call[name] for name in ("events", "users", "unknown") if name in call}
+    )
+    choices = {name: call[name] for name in ("k", "candidates", "exclude", "exclude_seen") if name in call}
     with pytest.raises(SpecError, match=said):
-        recommender.recommend(**call)
+        recommender.recommend(asked, **choices)
 
 
 def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
     with pytest.raises(SpecError, match=r"events have 3: expected kinds 0 \(none\) to 2"):
-        recommender.ranker().rank(np.array([[1]]), np.array([[3]]), 2)
+        recommender.ranker().rank(HistoryArrays(np.array([[1]]), np.array([[3]])), 2)
 
 
 def test_lists_keep_the_columns_of_the_table_whatever_they_are_called(recommender):
@@ -186,7 +193,7 @@ def test_lists_keep_the_columns_of_the_table_whatever_they_are_called(recommende
 def test_a_table_is_read_as_the_log_was(recommender):
     frame = pl.DataFrame({"u": [1.0, 1.0], "i": [" i1", "i2"], "kind": [" buy", "click "], "t": [1.0, float("nan")]})
     lists = recommend_for_table(recommender, frame, user="u", item="i", event="kind", k=2)
-    wanted = recommender.recommend([["i1", "i2"]], 2, events=[["buy", "click"]])
+    wanted = recommender.recommend(Histories([["i1", "i2"]], events=[["buy", "click"]]), 2)
     assert lists["i"].to_list() == wanted.items[0].tolist()
     assert lists["u"].to_list() == [1, 1]
     with pytest.raises(SpecError, match=r"column 't' has no valid value in 1 row\(s\): 2"):
@@ -194,8 +201,19 @@ def test_a_table_is_read_as_the_log_was(recommender):
 
 
 def test_unknown_items_are_passed_over_only_when_that_is_asked_for(recommender):
-    skipped = recommender.recommend([["i1", "new", "i2"]], 3, unknown="skip")
+    skipped = recommender.recommend(Histories([["i1", "new", "i2"]], unknown="skip"), 3)
     np.testing.assert_array_equal(skipped.items, recommender.recommend([["i1", "i2"]], 3).items)
+
+
+def test_lists_of_ids_are_histories_of_which_nothing_else_is_known(recommender):
+    asked = Histories([["i1", "i2"], []])
+    assert Histories.of(asked) is asked
+    assert Histories.of(asked.items).items is asked.items
+    lists = recommender.recommend(asked, 3)
+    np.testing.assert_array_equal(lists.items, recommender.recommend(asked.items, 3).items)
+    np.testing.assert_array_equal(
+        recommender.because(asked, lists.items).items, recommender.because(asked.items, lists.items).items
+    )
 
 
 def test_a_ranking_policy_says_so_when_it_is_asked_for_an_action(recommender):

@@ -173,4 +173,4 @@ def test_a_server_answers_alike_and_warns(saved: Path) -> None:
     assert (one["action"], one["warning"][-11:]) == (answer["actions"][2], "1 of 'ward'")
     refused = act(runtime.load(saved / "strict"), {"observations": rows})
     assert refused.status_code == 422
-    assert "'ward' is 'east' in observations[2], unknown in the log" in refused.json()["error"]
+    assert "'ward' is 'east' in row 2, unknown in the log" in refused.json()["error"]

@@ -116,7 +116,7 @@ def test_slates_and_features_share_the_catalogue() -> None:
 
 def test_histories_are_what_came_before() -> None:
     log = interactions()
-    items, events = log.histories(np.arange(len(log)), 4)
+    items, events = log.histories(np.arange(len(log)), 4)[:2]
     for row in range(len(log)):
         before = log.item[log.starts[log.user[row]] : row][-4:]
         np.testing.assert_array_equal(items[row], [0] * (4 - len(before)) + before.tolist())
@@ -133,10 +133,8 @@ def test_users_are_described_as_a_caller_describes_them_later() -> None:
     np.testing.assert_array_equal(again, log.user_features)
     assert abs(log.user_features[:, 0].mean()) < 1e-6
     assert abs(log.user_features[:, 0].std() - 1.0) < 1e-6
-    np.testing.assert_array_equal(log.features_of(np.array([2, 0])), log.user_features[[2, 0]])
     assert Spec.from_json(json.loads(json.dumps(log.spec.to_json()))) == log.spec
     assert "user" not in interactions().spec.observation
-    assert interactions().features_of(np.arange(3)).shape == (3, 0)
 
 
 def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path) -> None:

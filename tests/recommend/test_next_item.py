@@ -17,7 +17,7 @@ def gathered(unit, store, rows):
 
 
 def columns(log, length, targets):
-    store = store_interactions(log, targets, slates=True, users=True)
+    store = store_interactions(log, targets, ["slate", "user"])
     unit = Windows(length, targets, 0.9)
     count, rows = unit.rows(store)
     return np.asarray(rows), gathered(unit, store, rows), count
@@ -40,7 +40,7 @@ def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, 
     np.testing.assert_array_equal(np.asarray(data.slate)[valid], log.slate[grid[valid]])
     np.testing.assert_array_equal(data.user, log.user_features[log.user[rows]])
     for window, row in enumerate(rows):
-        expected = [*log.histories([row], length)[0][0].tolist(), log.item[row]]
+        expected = [*log.histories([row], length).items[0].tolist(), log.item[row]]
         assert np.asarray(data.items)[window].tolist() == expected
     np.testing.assert_array_equal(np.asarray(data.items) > 0, np.asarray(data.events) > 0)
 

@@ -114,7 +114,7 @@ def test_baskets_are_the_events_of_one_time(baskets):
 
 @pytest.mark.parametrize("targets", [2, 5])
 def test_every_event_of_a_basket_is_a_target_once_and_no_event_of_the_basket_is_its_history(baskets, targets):
-    store = store_interactions(baskets, targets, slates=False)
+    store = store_interactions(baskets, targets)
     unit = Windows(7, targets, 0.9)
     _, rows = unit.rows(store)
     data, _, valid = gathered(unit, store, rows)[:3]
@@ -123,7 +123,7 @@ def test_every_event_of_a_basket_is_a_target_once_and_no_event_of_the_basket_is_
     np.testing.assert_array_equal(np.sort(grid[valid]), np.arange(len(baskets)))
     np.testing.assert_array_equal(np.asarray(data.chosen)[valid], baskets.item[grid[valid]])
     for window, row in enumerate(rows):
-        before, _ = baskets.histories([first[row]], 7)
+        before = baskets.histories([first[row]], 7).items
         assert np.asarray(data.items)[window].tolist() == before[0].tolist()
         until = baskets.item[max(baskets.starts[baskets.user[row]], last[row] - 6) : last[row] + 1]
         np.testing.assert_array_equal(np.asarray(data.after.items)[window][7 - len(until) :], until)
@@ -169,10 +169,8 @@ def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
     state = after(h, log, updates=3, phase=0)
     state = eqx.tree_at(lambda one: one.next_item.repeats.age, state, np.linspace(2.0, -2.0, 56, dtype=np.float32))
     rows = np.arange(3, len(log), 7)
-    history, events = log.histories(rows, h.reach)
-    users = log.features_of(log.user[rows])
-    found, scores = policy(h, log, state).ranker().rank(history, events, 4, None, users)
-    store = store_interactions(log, 1, slates=False, users=True)
+    found, scores = policy(h, log, state).ranker().rank(log.histories(rows, h.reach), 4)
+    store = store_interactions(log, 1, ["user"])
     window = gathered(Windows(h.reach, 1), store, rows)[0]
     seen = eqx.filter_jit(read_windows)(state.next_item, state.facts, h, window)
     table = state.next_item.table(None, state.facts.features)

@@ -205,10 +205,8 @@ def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
     h, log = small(memory=8, successors=3, threshold=0.0, q_weight=0.0), described()
     state = after(h, log, updates=3, phase=0)
     rows = np.arange(3, len(log), 7)
-    history, events = log.histories(rows, h.reach)
-    users = log.features_of(log.user[rows])
-    found, scores = policy(h, log, state).ranker().rank(history, events, 4, None, users)
-    window = gathered(Windows(h.reach, 1), store_interactions(log, 1, slates=False, users=True), rows)[0]
+    found, scores = policy(h, log, state).ranker().rank(log.histories(rows, h.reach), 4)
+    window = gathered(Windows(h.reach, 1), store_interactions(log, 1, ["user"]), rows)[0]
     seen = eqx.filter_jit(read_windows)(state.next_item, state.facts, h, window)
     table = state.next_item.table(None, state.facts.features)
     logits = np.asarray(seen.states)[:, 0] @ np.asarray(table.vectors).T + np.asarray(table.bias)

@@ -17,7 +17,8 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.evaluate import lists
 from tidelog.recommend.interactions import next_baskets, next_events
 from tidelog.recommend.next_item import Windows, store_interactions
-from tidelog.runtime.ranking import GAPS, gap_array, gap_groups
+from tidelog.runtime.ranking import gap_groups
+from tidelog.runtime.recommender import Histories
 
 
 def paced():
@@ -48,17 +49,19 @@ def test_a_log_has_the_time_until_each_next_event_in_seconds_or_its_own_unit():
 
 def test_windows_and_cases_have_the_gap_that_ends_at_the_target():
     log = paced()
-    store = store_interactions(log, 3, slates=False, gaps=True)
+    store = store_interactions(log, 3, ["time"])
     rows = np.asarray(Windows(6, 3, 0.9).rows(store)[1])
     data = gathered(Windows(6, 3, 0.9), store, rows).data
     found, cases = np.asarray(data.gaps), next_events(log, rows, 6)
-    np.testing.assert_array_equal(found[:, :-1], cases.gaps)
-    np.testing.assert_array_equal(found[:, :-1], log.history_gaps(rows, 6))
-    known = cases.history[:, -1] > 0
-    np.testing.assert_array_equal(cases.gaps[known, -1], gap_groups(log.time[rows] - log.time[rows - 1])[known])
+    np.testing.assert_array_equal(found[:, :-1], cases.histories.gaps)
+    np.testing.assert_array_equal(found[:, :-1], log.histories(rows, 6).gaps)
+    known = cases.histories.items[:, -1] > 0
+    np.testing.assert_array_equal(
+        cases.histories.gaps[known, -1], gap_groups(log.time[rows] - log.time[rows - 1])[known]
+    )
     baskets = replace(log, time=np.floor(log.time / 40))
     case = next_baskets(baskets, np.arange(len(log)) >= 0, 9)
-    assert (case.gaps == 0).all()  # the first basket of each user has no history
+    assert (case.histories.gaps == 0).all()  # the first basket of each user has no history
 
 
 @pytest.mark.full
@@ -68,9 +71,9 @@ def test_the_reader_learns_from_gaps_and_lists_depend_on_them():
     assert np.abs(np.asarray(state.next_item.reader.gaps)).max() > 0.0
     assert (np.asarray(state.next_item.reader.gaps)[0] == 0).all()  # unknown adds nothing
     whole = policy(h, log, state)
-    one, two = (whole.recommend([["i1", "i2"]], 3, times=[[0.0, 40.0]], now=now) for now in (140.0, 1e6))
+    one, two = (whole.recommend(Histories([["i1", "i2"]], times=[[0.0, 40.0]], now=now), 3) for now in (140.0, 1e6))
     assert np.abs(one.scores - two.scores).max() > 1e-6
-    reasons = whole.because([["i1", "i2"]], one.items, **TIMES)
+    reasons = whole.because(Histories([["i1", "i2"]], **TIMES), one.items)
     assert reasons.times.shape == (1, 3)
 
 
@@ -81,17 +84,17 @@ def test_evaluation_gives_the_reader_the_times_that_recommend_reads():
     before = [list(log.item_ids(log.item[row - 4 : row])) for row in rows]
     events = [[log.events[kind - 1] for kind in log.event[row - 4 : row]] for row in rows]
     times, now = [log.time[row - 4 : row].tolist() for row in rows], log.time[rows].tolist()
-    who = log.features_of(log.user[rows])
-    mine = whole.recommend(before, 3, exclude_seen=False, events=events, times=times, now=now)
-    others = lists(whole.ranker(), replace(cases, user_features=np.zeros_like(who)), 3, len(log.items) + 1)
+    seen = cases.histories._replace(users=None)
+    mine = whole.recommend(Histories(before, events=events, times=times, now=now), 3, exclude_seen=False)
+    others = lists(whole.ranker(), replace(cases, histories=seen), 3, len(log.items) + 1)
     np.testing.assert_array_equal(mine.items, log.items[others - 1])
-    ignored = lists(whole.ranker(), replace(cases, user_features=np.zeros_like(who), gaps=None), 3, len(log.items) + 1)
+    ignored = lists(whole.ranker(), replace(cases, histories=seen._replace(gaps=None)), 3, len(log.items) + 1)
     assert (ignored != others).any()
 
 
 def test_http_answers_as_numpy_does_and_says_what_is_missing(tmp_path):
     plain = runtime.load(listing("lists, gaps").save(tmp_path / "policy"))
-    wanted = plain.recommend([["i1", "i2"]], 3, **TIMES)
+    wanted = plain.recommend(Histories([["i1", "i2"]], **TIMES), 3)
 
     def answer(**more):
         return asked(plain, ("POST", "/recommend", {"json": {"history": ["i1", "i2"], "k": 3, **more}}))[0]
@@ -106,7 +109,7 @@ def test_http_answers_as_numpy_does_and_says_what_is_missing(tmp_path):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "times is missing. fix: pass times="),
+        ({}, "times is missing. fix: pass times, one"),
         ({"times": [[1, 2]]}, "now is missing"),
         ({"times": [[1]], "now": 3}, "times of history 0 are not 2 times"),
         ({"times": [[2, 1]], "now": 3}, "times of history 0 decrease"),
@@ -120,18 +123,18 @@ def test_http_answers_as_numpy_does_and_says_what_is_missing(tmp_path):
 )
 def test_times_that_do_not_fit_are_refused(more, said):
     with pytest.raises(SpecError, match=said):
-        listing("lists, gaps").recommend([["i1", "i2"]], 3, **more)
+        listing("lists, gaps").recommend(Histories([["i1", "i2"]], **more), 3)
 
 
 def test_a_policy_without_gaps_refuses_times():
     with pytest.raises(SpecError, match="does not read times"):
-        listing("lists, gru").recommend([["i1"]], 3, times=[[1]], now=2)
+        listing("lists, gru").recommend(Histories([["i1"]], times=[[1]], now=2), 3)
 
 
 def test_unknown_items_are_left_out_with_their_times():
     whole = listing("lists, gaps")
-    one = whole.recommend([["i1", "i77", "i2"]], 3, unknown="skip", times=[[0.0, 20.0, 40.0]], now=100.0)
-    np.testing.assert_array_equal(one.scores, whole.recommend([["i1", "i2"]], 3, **TIMES).scores)
+    one = whole.recommend(Histories([["i1", "i77", "i2"]], unknown="skip", times=[[0.0, 20.0, 40.0]], now=100.0), 3)
+    np.testing.assert_array_equal(one.scores, whole.recommend(Histories([["i1", "i2"]], **TIMES), 3).scores)
 
 
 def test_dates_are_read_with_their_zones():
@@ -139,17 +142,17 @@ def test_dates_are_read_with_their_zones():
     dated = replace(log, time=np.datetime64("2026-01-01", "us") + (log.time * 1e6).astype("timedelta64[us]"))
     numbered = listing("lists, gaps")
     whole = Policy(numbered.algorithm, dated.spec, numbered.scaler, numbered.params)
-    numbers = numbered.recommend([["i1", "i2"]], 3, **TIMES)
+    numbers = numbered.recommend(Histories([["i1", "i2"]], **TIMES), 3)
     times = [["2026-01-01T00:00:00", np.datetime64("2026-01-01T00:00:40")]]
-    found = whole.recommend([["i1", "i2"]], 3, times=times, now="2026-01-01T01:01:40+01:00")
+    found = whole.recommend(Histories([["i1", "i2"]], times=times, now="2026-01-01T01:01:40+01:00"), 3)
     np.testing.assert_array_equal(found.scores, numbers.scores)
     with pytest.raises(SpecError, match="expected a date"):
-        whole.recommend([["i1", "i2"]], 3, **TIMES)
+        whole.recommend(Histories([["i1", "i2"]], **TIMES), 3)
     for now in ("soon", "NaT", np.datetime64("NaT", "s")):
         with pytest.raises(
             SpecError, match=r"have .*expected a date, as 2026-01-31T12:00:00\. fix: use the log's kind"
         ):
-            whole.recommend([["i1", "i2"]], 3, times=times, now=now)
+            whole.recommend(Histories([["i1", "i2"]], times=times, now=now), 3)
 
 
 @pytest.mark.full
@@ -170,15 +173,6 @@ def _data(leaf):
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
-def test_groups_of_gaps_have_the_shape_of_the_histories_and_are_groups():
-    histories = np.array([[0, 1, 2]])
-    np.testing.assert_array_equal(gap_array(None, histories), np.zeros((1, 3), np.int32))
-    np.testing.assert_array_equal(gap_array(np.array([[0, 1, GAPS - 1]]), histories), [[0, 1, GAPS - 1]])
-    for gaps in (np.zeros((1, 2), int), np.array([[0, 1, GAPS]]), np.array([[0, -1, 2]])):
-        with pytest.raises(SpecError, match=rf"expected \[1, 3\] of groups 0 to {GAPS - 1}\. fix: use gap_groups"):
-            gap_array(gaps, histories)
-
-
 def test_the_reader_refuses_gaps_that_it_has_no_vectors_for_and_the_lack_of_those_it_reads():
     events, vectors = jnp.array([[1, 2]]), jnp.zeros((1, 2, 8))
     for reads in (True, False):
@@ -190,8 +184,8 @@ def test_the_reader_refuses_gaps_that_it_has_no_vectors_for_and_the_lack_of_thos
 def test_every_history_ends_at_a_time_of_its_own():
     """What a history reads does not depend on the time of another one's lists."""
     whole, ends = listing("lists, gaps"), [100.0, 1e6]
-    both = whole.recommend([["i1", "i2"]] * 2, 3, times=TIMES["times"] * 2, now=ends)
+    both = whole.recommend(Histories([["i1", "i2"]] * 2, times=TIMES["times"] * 2, now=ends), 3)
     for row, end in enumerate(ends):
-        alone = whole.recommend([["i1", "i2"]], 3, times=TIMES["times"], now=end)
+        alone = whole.recommend(Histories([["i1", "i2"]], times=TIMES["times"], now=end), 3)
         np.testing.assert_allclose(both.scores[row], alone.scores[0], atol=1e-5)
     assert np.abs(both.scores[0] - both.scores[1]).max() > 1e-3

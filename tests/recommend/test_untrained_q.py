@@ -17,6 +17,7 @@ from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
 from tidelog.training.run import policy_of_run
 from tidelog.training.splits import WEIGHTS, QWeightSelection, _best_weight
+from tidelog.types import HistoryArrays
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
 UNUSED = (
@@ -81,10 +82,11 @@ def test_lists_are_those_of_the_encoder_alone(changes):
     """With a generator too: its proposals, without an update, come before no likelier item."""
     policy = untrained(**changes)
     items = np.asarray([[0, 2, 3], [0, 0, 8]], np.int32)
-    lists = [policy.ranker(supervised=alone).rank(items, np.minimum(items, 1), 5)[0] for alone in (False, True)]
+    seen = HistoryArrays(items, np.minimum(items, 1))
+    lists = [policy.ranker(supervised=alone).rank(seen, 5)[0] for alone in (False, True)]
     np.testing.assert_array_equal(*lists)
     trained = untrained(updates=1, **{"q_weight": 5.0, **changes})
-    assert (trained.ranker().rank(items, np.minimum(items, 1), 5)[0] != lists[1]).any()  # what would be served
+    assert (trained.ranker().rank(seen, 5)[0] != lists[1]).any()  # what would be served
     assert policy.notes() == [NOTE]
     assert trained.notes() == []
 

@@ -23,7 +23,7 @@ from tidelog.recommend.next_item import Windows, next_item_loss, store_interacti
 from tidelog.recommend.recommender_bcq import next_item_step, pretrain_step, progress
 from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
-from tidelog.runtime.ranking import user_places
+from tidelog.runtime.recommender import Histories
 from tidelog.training.loop import as_arrays
 from tidelog.types import Spec, Users
 
@@ -38,15 +38,16 @@ def test_a_vector_is_the_shared_one_plus_its_own_by_hand():
 
 def test_windows_and_cases_name_the_user_of_each_row():
     log = described()
-    store = store_interactions(log, 3, slates=False, user_ids=True)
+    store = store_interactions(log, 3, ["user_id"])
     rows = np.asarray(Windows(6, 3).rows(store)[1])
     np.testing.assert_array_equal(gathered(Windows(6, 3), store, rows).data.user_index, log.user[rows] + 1)
-    assert gathered(Windows(6, 3), store_interactions(log, 3, slates=False), rows).data.user_index is None
+    assert gathered(Windows(6, 3), store_interactions(log, 3), rows).data.user_index is None
     cases = next_events(log, rows)
-    np.testing.assert_array_equal(cases.user_index, log.user[rows] + 1)
-    np.testing.assert_array_equal(cases.grouped_by(np.zeros(16, int)).user_index, cases.user_index)
+    np.testing.assert_array_equal(cases.histories.user_index, log.user[rows] + 1)
+    grouped = cases.grouped_by(np.zeros(16, int))
+    np.testing.assert_array_equal(grouped.histories.user_index, cases.histories.user_index)
     baskets = next_baskets(log, np.ones(len(log), bool))
-    np.testing.assert_array_equal(baskets.user_index, np.arange(16) + 1)
+    np.testing.assert_array_equal(baskets.histories.user_index, np.arange(16) + 1)
 
 
 @pytest.mark.full
@@ -159,13 +160,15 @@ def test_updates_hold_no_second_table_of_users():
 def test_evaluation_reads_the_users_that_recommend_reads():
     whole, log = listing("lists, users"), described()
     rows = np.flatnonzero(log.place == 4)[:6]
-    cases = replace(next_events(log, rows, 8), user_features=None)
+    cases = next_events(log, rows, 8)
+    seen = cases.histories._replace(users=None)
     before = [list(log.item_ids(log.item[row - 4 : row])) for row in rows]
     events = [[log.events[kind - 1] for kind in log.event[row - 4 : row]] for row in rows]
-    mine = whole.recommend(before, 3, exclude_seen=False, events=events, user_ids=log.users[log.user[rows]].tolist())
-    others = lists(whole.ranker(), cases, 3, len(log.items) + 1)
+    asked = Histories(before, events=events, user_ids=log.users[log.user[rows]].tolist())
+    mine = whole.recommend(asked, 3, exclude_seen=False)
+    others = lists(whole.ranker(), replace(cases, histories=seen), 3, len(log.items) + 1)
     np.testing.assert_array_equal(mine.items, log.items[others - 1])
-    unknown = lists(whole.ranker(), replace(cases, user_index=None), 3, len(log.items) + 1)
+    unknown = lists(whole.ranker(), replace(cases, histories=seen._replace(user_index=None)), 3, len(log.items) + 1)
     assert (unknown != others).any()
 
 
@@ -174,17 +177,18 @@ def test_every_reader_knows_the_same_users_and_the_others_share_one_vector(tmp_p
     path = whole.save(tmp_path / "policy")
     plain = runtime.load(path)
     ids, histories = ["u0", "u15", None, "nobody"], [["i1", "i2"]] * 4
-    one, two = (reader.recommend(histories, 3, user_ids=ids) for reader in (whole, plain))
+    known = Histories(histories, user_ids=ids)
+    one, two = (reader.recommend(known, 3) for reader in (whole, plain))
     np.testing.assert_array_equal(one.items, two.items)
     np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
     assert np.abs(one.scores[0] - one.scores[1]).max() > 1e-3
     np.testing.assert_array_equal(two.scores[2], two.scores[3])
     np.testing.assert_array_equal(plain.recommend(histories, 3).scores[0], two.scores[2])
-    because = plain.because(histories, two.items, user_ids=ids)
-    np.testing.assert_allclose(whole.because(histories, two.items, user_ids=ids).times, because.times, rtol=1e-3)
+    because = plain.because(known, two.items)
+    np.testing.assert_allclose(whole.because(known, two.items).times, because.times, rtol=1e-3)
     alone = plain.because(histories[:1], two.items[:1])
     assert np.abs(alone.times - because.times[0]).max() > 1e-4
-    diverse = plain.recommend(histories, 3, user_ids=ids, diversity=0.3)
+    diverse = plain.recommend(known, 3, diversity=0.3)
     assert np.abs(diverse.scores[0] - plain.recommend(histories, 3, diversity=0.3).scores[0]).max() > 1e-4
     listed = recommend_for_table(plain, _table(), user="u", item="i", k=3)
     np.testing.assert_allclose(listed["score"].to_numpy()[:3], two.scores[0], **SCORES)
@@ -203,14 +207,14 @@ def test_onnx_knows_the_same_users(tmp_path):
 
 def test_http_answers_as_numpy_does(tmp_path):
     plain = runtime.load(listing("lists, users").save(tmp_path / "policy"))
-    wanted = plain.recommend([["i1", "i2"]] * 2, 3, user_ids=["u3", None])
+    wanted = plain.recommend(Histories([["i1", "i2"]] * 2, user_ids=["u3", None]), 3)
 
     def answer(**body):
         return asked(plain, ("POST", "/recommend", {"json": {"k": 3, **body}}))[0]
 
     one = answer(history=["i1", "i2"], user_id="u3", because=True).json()
     np.testing.assert_allclose(one["scores"], wanted.scores[0], **SCORES)
-    reasons = plain.because([["i1", "i2"]], wanted.items[:1], user_ids=["u3"])
+    reasons = plain.because(Histories([["i1", "i2"]], user_ids=["u3"]), wanted.items[:1])
     np.testing.assert_allclose(one["times_likelier"], reasons.times[0], **SCORES)
     many = answer(histories=[["i1", "i2"]] * 2, user_ids=["u3", None]).json()
     np.testing.assert_allclose(many["scores"], wanted.scores, **SCORES)
@@ -219,7 +223,7 @@ def test_http_answers_as_numpy_does(tmp_path):
         assert found.status_code == 422, wrong
     other = runtime.load(listing("lists, plain").save(tmp_path / "other"))
     refused = asked(other, ("POST", "/recommend", {"json": {"history": ["i1"], "user_id": "u3"}}))[0]
-    assert 'does not know users by id. fix: drop "user_id" or "user_ids"' in refused.json()["error"]
+    assert "does not know users by id. fix: drop the ids of users" in refused.json()["error"]
 
 
 def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp_path):
@@ -246,23 +250,14 @@ def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp
 @pytest.mark.parametrize(
     ("name", "ids", "said"),
     [
-        ("lists, plain", ["u1"], r"does not know users by id\. fix: drop user_ids="),
+        ("lists, plain", ["u1"], r"does not know users by id\. fix: drop the ids of users"),
         ("lists, users", "u1", r"user_ids is 'u1': expected a list of ids"),
         ("lists, users", ["u1", "u2"], r"1 histories with 2 user_ids"),
     ],
 )
 def test_ids_that_do_not_fit_are_refused(name, ids, said):
     with pytest.raises(SpecError, match=said):
-        listing(name).recommend([["i1"]], 3, user_ids=ids)
-
-
-def test_places_of_users_are_those_of_the_policy():
-    assert user_places(None, 2, 3).tolist() == [0, 0]
-    assert user_places(np.array([0, 3]), 2, 3).tolist() == [0, 3]
-    assert user_places(np.array([0, 3]), 2, 0).tolist() == [0, 0]  # a policy that knows no users
-    for wrong in (np.array([4, 0]), np.array([-1, 0]), np.array([1])):
-        with pytest.raises(SpecError, match=r"expected \[2\] of 0 \(unknown\) to 3"):
-            user_places(wrong, 2, 3)
+        listing(name).recommend(Histories([["i1"]], user_ids=ids), 3)
 
 
 @pytest.mark.full

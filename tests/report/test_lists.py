@@ -30,6 +30,7 @@ from tidelog.recommend.read import read_interactions
 from tidelog.report.lists import _lead
 from tidelog.report.page import report_of
 from tidelog.training.run import policy_of_run
+from tidelog.types import HistoryArrays
 
 
 @pytest.fixture
@@ -103,14 +104,16 @@ def test_the_page_leads_with_advice_where_a_rule_is_better():
     users = np.arange(40, dtype=np.int32)
     history = (1 + users % 12).reshape(-1, 1).astype(np.int32)
     ones = np.ones_like(history)
-    cases = Cases(users, history, ones, history, ones.astype(np.float32), ones[:, 0])
+    cases = Cases(users, HistoryArrays(history, ones), history, ones.astype(np.float32), ones[:, 0])
 
     class Constant:
         def __init__(self, first):
             self.first = first
 
-        def rank(self, histories, events, k, allowed=None, users=None):
-            return np.tile(np.arange(self.first, self.first + k, dtype=np.int32), (len(histories), 1)), np.zeros(k)
+        def rank(self, histories, k, allowed=None):
+            return np.tile(np.arange(self.first, self.first + k, dtype=np.int32), (len(histories.items), 1)), np.zeros(
+                k
+            )
 
     own = OwnFrequency(21)
     few = Confidence(replicates=50)
@@ -212,9 +215,9 @@ def test_lists_are_advised_in_one_sentence_from_python():
     split = read_interactions(frame, user="u", item="i", time="t").split()
 
     class Absent:
-        def rank(self, histories, events, k, allowed=None, users=None):
-            others = [[item for item in range(1, 16) if item not in set(own)][:k] for own in np.asarray(histories)]
-            return np.asarray(others, np.int32), np.zeros((len(histories), k))
+        def rank(self, histories, k, allowed=None):
+            others = [[item for item in range(1, 16) if item not in set(own)][:k] for own in histories.items]
+            return np.asarray(others, np.int32), np.zeros((len(histories.items), k))
 
     worse = advise_lists(Absent(), split.train, split.test, "shop")
     assert worse.decision.startswith("Do not use these lists: the counting rule ")

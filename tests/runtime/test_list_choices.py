@@ -12,6 +12,7 @@ from tidelog.runtime import recommender
 from tidelog.runtime import recommender as list_choices
 from tidelog.runtime.ranking import Ranker, RankingFunctions
 from tidelog.runtime.recommender import diverse, pool_size
+from tidelog.types import HistoryArrays
 
 HISTORIES = [["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)], []]
 VECTORS = np.array([[0, 0], [1, 0], [0.96, 0.28], [0, 1], [-1, 0]], np.float32)  # of no item, then of four
@@ -41,18 +42,19 @@ def test_lists_of_a_thousand_items_are_the_best_thousand():
             table, lambda seen: np.tile(query, (len(seen.items), 1, 1)), scored, None, 3, 1, 0, 20, 0.0, 0.0
         )
     )
-    seen, allowed = np.ones((2, 3), np.int32), np.ones((2, 1_501), bool)
+    ones, allowed = np.ones((2, 3), np.int32), np.ones((2, 1_501), bool)
+    seen = HistoryArrays(ones, ones)
     allowed[1, 1:501] = False  # exactly a thousand are left
-    items, scores = ranker.rank(seen, seen, 1_000, allowed)
+    items, scores = ranker.rank(seen, 1_000, allowed)
     order = 1 + np.argsort(-(table[1:] @ query), kind="stable")
     assert items[0].tolist() == order[:1_000].tolist()
     assert items[1].tolist() == [item for item in order.tolist() if item > 500]
     assert (np.diff(scores, axis=1) <= 0).all()
-    pool = ranker.rank(seen, seen, pool_size(1_000, allowed), allowed)
+    pool = ranker.rank(seen, pool_size(1_000, allowed), allowed)
     diverse_items, _ = diverse(*pool, ranker.vectors, 1_000, 0.3)
     assert all(len(set(row)) == 1_000 for row in diverse_items.tolist())
     with pytest.raises(SpecError, match="k = 1001, but history 1 has only 1000 candidates"):
-        ranker.rank(seen, seen, 1_001, allowed)
+        ranker.rank(seen, 1_001, allowed)
 
 
 def test_diverse_lists_are_the_same_however_many_are_in_memory(monkeypatch):
@@ -80,10 +82,10 @@ def test_likelihoods_are_those_of_the_cross_entropy(name):
     """They sum to 1 over the catalogue, and order it as the ranker by likelihood alone does."""
     ranker = listing(name).ranker(supervised=True)
     items = np.array([[0, 0, 0], [0, 3, 4], [5, 5, 1]], np.int32)
-    events = np.minimum(items, 1)
-    found = ranker.log_likelihood(items, events, np.tile(np.arange(1, 11), (3, 1)))
+    seen = HistoryArrays(items, np.minimum(items, 1))
+    found = ranker.log_likelihood(seen, np.tile(np.arange(1, 11), (3, 1)))
     np.testing.assert_allclose(np.exp(found).sum(1), 1.0, atol=1e-5)
-    listed, scores = ranker.rank(items, events, 4)
+    listed, scores = ranker.rank(seen, 4)
     own = np.take_along_axis(found, listed - 1, axis=1)
     np.testing.assert_allclose(own - own[:, :1], scores, atol=1e-4)
 
@@ -147,7 +149,8 @@ def test_a_reason_is_the_item_without_which_the_likelihood_is_lowest(tmp_path):
 
     def likelihood(history, item):
         seen = np.array([[place[one] for one in history] or [0]], np.int32)
-        return ranker.log_likelihood(seen, usual * np.minimum(seen, 1), np.array([[place[item]]]))[0, 0]
+        asked = HistoryArrays(seen, usual * np.minimum(seen, 1))
+        return ranker.log_likelihood(asked, np.array([[place[item]]]))[0, 0]
 
     for history, items, reasons, times in zip(HISTORIES, lists.items, *found, strict=True):
         kept = history[-ranker.history :]

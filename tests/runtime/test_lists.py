@@ -14,6 +14,7 @@ from tidelog.policies import export as onnx
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, Saved, write
 from tidelog.runtime.ranking import Found, gap_groups, order_found
+from tidelog.runtime.recommender import Histories
 
 TRACED = ("lists, gru", "lists, gaps", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
@@ -64,14 +65,14 @@ def test_the_same_call_gives_the_same_lists(name, exported):
     for choices in ({}, {"candidates": [f"i{n}" for n in range(6)], "exclude": ["i5"], "exclude_seen": False}):
         k = 3 if choices else 1
         shown = HISTORIES if choices else HISTORIES[:3]
-        if name == "lists, gaps":
-            choices |= {"times": [[5.0 * n for n, _ in enumerate(one)] for one in shown], "now": 99.0}
-        one, two = whole.recommend(shown, k, **choices), plain.recommend(shown, k, **choices)
+        when = {"times": [[5.0 * n for n, _ in enumerate(one)] for one in shown], "now": 99.0}
+        wanted = Histories(shown, **(when if name == "lists, gaps" else {}))
+        one, two = whole.recommend(wanted, k, **choices), plain.recommend(wanted, k, **choices)
         np.testing.assert_array_equal(one.items, two.items)
         np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
     more = {"times": [[1.0, 2.0]], "now": 9.0} if name == "lists, gaps" else {}
-    told = plain.recommend([["i1", "i2"]], 3, events=[["click", "buy"]], **more)
-    assert told.items.tolist() == whole.recommend([["i1", "i2"]], 3, events=[["click", "buy"]], **more).items.tolist()
+    told = Histories([["i1", "i2"]], events=[["click", "buy"]], **more)
+    assert plain.recommend(told, 3).items.tolist() == whole.recommend(told, 3).items.tolist()
     with pytest.raises(SpecError, match="history 0 has the unknown item 'i77'"):
         plain.recommend([["i77"]])
     with pytest.raises(SpecError, match=r"ranks items of a catalogue. fix: call policy\.recommend"):
@@ -99,11 +100,9 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
         feeds["gap"][0, -2:] = gap_groups(np.array([40.0, 60.0]))
     item, score = session.run(["item", "score"], feeds)
     wanted = listing(name).recommend(
-        [["i1", "i2"], []],
+        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []], **timed(name, (2, 0))),
         item.shape[1],
         exclude_seen=False,
-        events=[[described().events[0]] * 2, []],
-        **timed(name, (2, 0)),
     )
     ids = np.asarray(described().items)
     np.testing.assert_array_equal(ids[item - 1], wanted.items)
@@ -122,13 +121,14 @@ def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
     whole, plain = listing(name), runtime.load(exported(name)[0])
     users = [{"age": 245, "plan": "paid", "likes": ["a", "b"]}, {"age": 20.0, "plan": "free"}, None]
     told = {
-        reader: reader.recommend([["i1"]] * 3, 4, users=users, **timed(name, (1, 1, 1))) for reader in (whole, plain)
+        reader: reader.recommend(Histories([["i1"]] * 3, users=users, **timed(name, (1, 1, 1))), 4)
+        for reader in (whole, plain)
     }
     for made in told.values():
         np.testing.assert_array_equal(made.items, told[whole].items)
         np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)
     assert np.abs(told[plain].scores[0] - told[plain].scores[1]).max() > 1e-3
-    unknown = plain.recommend([["i1"]] * 3, 4, **timed(name, (1, 1, 1)))
+    unknown = plain.recommend(Histories([["i1"]] * 3, **timed(name, (1, 1, 1))), 4)
     np.testing.assert_array_equal(unknown.scores[2], told[plain].scores[2])
 
 
@@ -168,10 +168,10 @@ def test_unsupported_items_come_last_in_the_file_as_they_do_here():
 def test_random_histories_are_of_every_length_and_masks_leave_a_list():
     whole = listing("lists, gru")
     seen, mask = random_observations(whole), random_masks(whole)
-    lengths = (seen["item"] > 0).sum(axis=1)
+    lengths = (seen["items"] > 0).sum(axis=1)
     assert (lengths == 0).any()
-    assert (lengths == seen["item"].shape[1]).any()
-    np.testing.assert_array_equal(seen["item"] > 0, seen["event"] > 0)
+    assert (lengths == seen["items"].shape[1]).any()
+    np.testing.assert_array_equal(seen["items"] > 0, seen["events"] > 0)
     assert mask[:, 1:].sum(axis=1).min() >= 4
     assert not mask[:, 0].any()
 

@@ -14,17 +14,32 @@ from tidelog.runtime import artefact as artefact_files
 from tidelog.runtime import artefact as signing
 from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
-from tidelog.runtime.ranking import check_histories, user_array
-from tidelog.runtime.recommender import UNKNOWN_ITEMS, Vocabulary, encode_histories
+from tidelog.runtime.ranking import GAPS, RankingFunctions, fit_histories
+from tidelog.runtime.recommender import Histories, Vocabulary
 from tidelog.runtime.way_of_acting import LabelledActions, _actions
-from tidelog.types import Catalogue, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import Catalogue, Continuous, Discrete, HistoryArrays, Image, MultiDiscrete, Spec, Vector
 
 PAIR = np.asarray([[0, 1], [2, 1]])
 ANY = Spec({"x": Vector(2)}, Discrete(2))
 
 
-def histories(items=PAIR, events=PAIR, allowed=None):
-    check_histories(items, events, allowed, 3, 2)
+def histories(items=PAIR, events=PAIR, allowed=None, users=None, gaps=None, index=None):
+    """What a policy of three items, two kinds of events, three features and three known users reads."""
+    table, no = np.zeros((4, 2)), lambda *_: None
+    functions = RankingFunctions(table, no, no, None, 5, 2, 3, 1, 0.0, 0.0, reads_gaps=True, known_users=3)
+    return fit_histories(HistoryArrays(items, events, users, gaps, index), functions, allowed)
+
+
+def test_histories_are_padded_and_nothing_is_known_where_nothing_is_said():
+    read = histories()
+    assert read.items.tolist() == read.events.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 2, 1]]
+    assert read.users.tolist() == [[0.0] * 3] * 2
+    assert read.gaps.tolist() == [[0] * 5] * 2
+    assert read.user_index.tolist() == [0, 0]
+    told = histories(gaps=np.array([[0, 1], [GAPS - 1, 0]]), index=np.array([0, 3]), users=np.ones((2, 3)))
+    assert told.gaps[:, -2:].tolist() == [[0, 1], [GAPS - 1, 0]]
+    assert told.user_index.tolist() == [0, 3]
+    assert told.users.tolist() == [[1.0] * 3] * 2
 
 
 REFUSED = {
@@ -50,10 +65,22 @@ REFUSED = {
         "allowed has shape [2, 3]: expected [2, 4]. fix: reshape it",
     ),
     "users": (
-        lambda: user_array(np.ones((2, 1)), 2, 3),
+        lambda: histories(users=np.ones((2, 1))),
         "users have shape [2, 1]: expected finite [2, 3]. fix: reshape the",
     ),
-    "infinite users": (lambda: user_array(np.full((1, 1), np.inf), 1, 1), "expected finite [1, 1]. fix: reshape them"),
+    "infinite users": (
+        lambda: histories(users=np.full((2, 3), np.inf)),
+        "expected finite [2, 3]. fix: reshape them",
+    ),
+    "gaps of another shape": (
+        lambda: histories(gaps=np.zeros((2, 3), int)),
+        "expected [2, 2] of groups 0 to 127. fix: use gap_groups",
+    ),
+    "no group": (lambda: histories(gaps=np.full((2, 2), GAPS)), "expected [2, 2] of groups 0 to 127"),
+    "a group below": (lambda: histories(gaps=np.full((2, 2), -1)), "expected [2, 2] of groups 0 to 127"),
+    "a user too many": (lambda: histories(index=np.array([4, 0])), "expected [2] of 0 (unknown) to 3"),
+    "a user below": (lambda: histories(index=np.array([-1, 0])), "expected [2] of 0 (unknown) to 3"),
+    "one user": (lambda: histories(index=np.array([1])), "expected [2] of 0 (unknown) to 3"),
     "no items": (
         lambda: Vocabulary(ANY),
         "this policy has actions, not items to rank. fix: call it with an observation",
@@ -90,9 +117,8 @@ def test_what_does_not_fit_is_refused(name):
 
 
 def test_events_need_one_list_for_each_history():
-    vocabulary = Vocabulary(listing("lists, mean").spec)
     with pytest.raises(SpecError, match=r"2 histories with 1 lists of events\. fix: pass one list per history"):
-        encode_histories(vocabulary, [[], []], [[]])
+        listing("lists, mean").recommend(Histories([[], []], events=[[]]))
 
 
 def test_an_unknown_item_of_a_large_catalogue_is_guessed_or_passed_over():
@@ -101,8 +127,8 @@ def test_an_unknown_item_of_a_large_catalogue_is_guessed_or_passed_over():
     assert "skip" not in few._guess("i33")
     ids = tuple(f"item {n}" for n in range(60))
     many = Vocabulary(Spec(spec.observation, Catalogue(ids)))
-    assert many._guess("item 5x") == "did you mean 'item 5'? unknown='skip' ignores it"
-    assert many._guess("zzzz") == UNKNOWN_ITEMS
+    assert many._guess("item 5x") == "did you mean 'item 5'? fix: set unknown to 'skip' to ignore it"
+    assert many._guess("zzzz") == "fix: set unknown to 'skip' to ignore it"
 
 
 def test_a_policy_describes_its_actions(tmp_path):

@@ -20,17 +20,9 @@ import tidelog as tl
 from tests.serving.bodies import BODIES, JSON, ROW
 from tidelog import runtime
 from tidelog.cli import serve
+from tidelog.errors import SpecError
 from tidelog.runtime.rule import Question, Rule
-from tidelog.serving.app import Bounds, application
-from tidelog.serving.endpoints import (
-    ActEndpoint,
-    ParsedRequest,
-    RequestError,
-    _observation,
-    _rows,
-    _times,
-    example,
-)
+from tidelog.serving.app import ActEndpoint, ActRequest, Bounds, RecommendEndpoint, application, example
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 
@@ -113,10 +105,11 @@ def test_pictures_are_whole_numbers_to_255(plain):
     seen = {"picture": picture.astype(np.uint8), "x": np.asarray([0.5, 1.0])}
     answer = act(policy, {"observation": {"picture": picture.tolist(), "x": [0.5, 1.0]}})
     assert answer.json()["action"] == policy(seen)
-    assert (
-        "'picture' is a picture, expected whole numbers"
-        in act(policy, {"observation": {"picture": [[[256]]], "x": [0, 0]}}).text
-    )
+    wrong = {"a number": [[[256]]], "half a number": [[[0.5]]], "another shape": [[[0]], [[0], [1]]]}
+    texts = {name: act(policy, {"observation": {"picture": one, "x": [0, 0]}}) for name, one in wrong.items()}
+    assert [answer.status_code for answer in texts.values()] == [422] * 3
+    assert "Expected `int` <= 255 - at `$.observation.picture[0][0][0]`" in texts["a number"].text
+    assert "rows of different lengths" in texts["another shape"].text
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -129,8 +122,8 @@ def test_what_does_not_fit_is_named(name, plain):
 RAW = {
     "no JSON": (b"{", JSON, 400, "the body is not JSON"),
     "not even text": (b"\xff\xfe\x00", JSON, 400, "the body is not JSON"),
-    "NaN": (b'{"observation": {"age": NaN}}', JSON, 400, "NaN is not JSON. fix: send null"),
-    "twice": (b'{"observation": {"age": 1, "age": 2}}', JSON, 400, "the field 'age' appears twice"),
+    "NaN": (b'{"observation": {"age": NaN}}', JSON, 400, "nan is not finite. fix: send valid JSON, with null"),
+    "twice": (b'{"observation": {"age": 1, "age": 2}}', JSON, 400, "the key 'age' is repeated in one object"),
     "a tower": (b"[" * 20_000, JSON, 400, "nested too deeply"),
     "a giant": (b'{"observation": {"age": ' + b"9" * 9_000 + b"}}", JSON, 400, "the body is not JSON"),
     "a form": (b"age=1", {"content-type": "application/x-www-form-urlencoded"}, 415, "expected application/json"),
@@ -206,10 +199,13 @@ def test_letters_and_numbers_beyond_what_fits_are_answered_in_json(plain):
     odd = asked(policy, ("POST", "/act", {"content": b'{"observation": {"age": 1, "\\ud800": 1}}', "headers": JSON}))[0]
     assert odd.status_code == 422
     assert "unknown feature" in odd.json()["error"]
+    text = b'{"observation": {"numeric": [1, 2, "\\ud800", 0], "categorical": [0, 0]}}'
+    half = asked(policy, ("POST", "/act", {"content": text, "headers": JSON}))[0]
+    assert (half.status_code, half.json()["error"][:30]) == (422, "a text has half of a character")
     assert act(policy, {"observation": ROW | {"ward": "b\0"}}).status_code == 422
     far = act(memory, {"observation": ROW, "memory": [1e300] * memory.start().carry.shape[1]})
     assert far.status_code == 422
-    assert "expected numbers of shape" in far.json()["error"]
+    assert "expected finite numbers of shape" in far.json()["error"]
     beyond = act(policy, {"observation": ROW | {"age": 3e38}, "seed": 1})
     assert beyond.status_code == 422 or np.isfinite(beyond.json()["propensity"])
 
@@ -218,7 +214,7 @@ def test_many_fields_given_twice_are_found_quickly(plain):
     names = ",".join(f'"{n}":0' for n in range(60_000))
     begin = time.perf_counter()
     answer = asked(plain["iql, choice"], ("POST", "/act", {"content": f'{{{names},"z":0,"z":0}}', "headers": JSON}))[0]
-    assert "the field 'z' appears twice" in answer.json()["error"]
+    assert "the key 'z' is repeated in one object" in answer.json()["error"]
     assert time.perf_counter() - begin < 10  # one by one against all: a minute
 
 
@@ -344,34 +340,44 @@ def test_an_answer_that_is_no_number_is_refused():
         act=lambda *args: (np.asarray([[np.inf]]), None),
     )
     endpoint = ActEndpoint(policy, 10)
-    one = ParsedRequest({"x": np.zeros((1, 2))}, 1, True)
-    with pytest.raises(
-        RequestError, match=r"the action is not finite, the observation is too large\. fix: send smaller"
-    ):
+    one = ActRequest({"x": np.zeros((1, 2))}, 1, True)
+    with pytest.raises(SpecError, match=r"the action is not finite, the observation is too large\. fix: send smaller"):
         endpoint.compute(one)
 
 
+def reads(spec, *rows):
+    """What an endpoint reads of observations in a body."""
+    policy = SimpleNamespace(spec=spec, is_recurrent=False)
+    return ActEndpoint(policy, 10).read(json.dumps({"observations": rows}).encode()).observation
+
+
 def test_rows_by_position_are_those_of_the_only_leaf():
-    spec = Spec({"x": Vector(2)}, Discrete(2))
-    np.testing.assert_array_equal(_observation([[1, 2.5], [3, 4]], spec, "observations")["x"], [[1, 2.5], [3, 4]])
-    np.testing.assert_array_equal(_observation([1, 2], Spec({"x": Vector(1)}, Discrete(2)), "o")["x"], [[1], [2]])
+    np.testing.assert_array_equal(reads(Spec({"x": Vector(2)}, Discrete(2)), [1, 2.5], [3, 4])["x"], [[1, 2.5], [3, 4]])
+    np.testing.assert_array_equal(reads(Spec({"x": Vector(1)}, Discrete(2)), 1, 2)["x"], [[1], [2]])
+
+
+def test_whole_numbers_of_categories_by_leaf_are_codes_and_all_else_is_a_label():
+    spec = Spec({"n": Vector(1, ("age",)), "c": Codes((2,), ("ward",), (("a", "b"),))}, Discrete(2))
+    assert reads(spec, {"n": [1], "c": [1]})["c"].dtype == np.int64
+    assert reads(spec, {"n": [1], "c": ["b"]})["c"].tolist() == [["b"]]
+    assert reads(spec, {"n": 1, "c": 1.0})["c"].dtype == np.float64
+    named = reads(spec, {"age": True, "ward": 3}, {"age": 2, "ward": "b"})
+    assert (named["age"].tolist(), named["ward"].tolist()) == ([1.0, 2.0], ["3", "b"])
+    with pytest.raises(SpecError, match=r"Expected `object`, got `array` - at `\$.observations\[1\]`"):
+        reads(spec, {"n": [1], "c": [1]}, [1])
 
 
 @pytest.mark.parametrize(
-    ("read", "expected"),
+    ("body", "expected"),
     [
-        (
-            lambda: _rows("x", "histories", False),
-            "'histories' is not a list with one list per user. fix: send [[...], ",
-        ),
-        (lambda: _rows([], "histories", False), "'histories' is not a list with one list per user. fix: send [[...], "),
-        (lambda: _times("noon"), "'times' is not a list with one time per item. fix: send numbers or dates"),
-        (lambda: _times([3.0]), "'times' is not a list with one time per item. fix: send numbers or dates"),
-        (lambda: _times([[True]]), "a time is True: expected a number or a date. fix: send the log's times"),
-        (lambda: _times([[10**40]]), "expected a number or a date. fix: send the log's times"),
+        ({"histories": "x"}, "Expected `array`, got `str` - at `$.histories`. fix: correct this field"),
+        ({"histories": []}, "'histories' has no rows: expected at least one. fix: send [...]"),
+        ({"history": [], "times": "noon"}, "Expected `array | null`, got `str` - at `$.times`"),
+        ({"histories": [[]], "times": [3.0]}, "Expected `array`, got `float` - at `$.times[0]`"),
+        ({"history": ["a"], "times": [True]}, "Expected `float | str`, got `bool` - at `$.times[0]`"),
+        ({"history": [], "user_id": 1.5}, "Expected `int | str | null`, got `float` - at `$.user_id`"),
     ],
 )
-def test_lists_of_another_form_are_refused(read, expected):
-    with pytest.raises(RequestError, match=re.escape(expected)):
-        read()
-    assert _times([[1.5, 2, "2026-01-01"], []]) == [[1.5, 2, "2026-01-01"], []]
+def test_bodies_of_another_type_are_refused_with_the_path_of_the_field(body, expected):
+    with pytest.raises(SpecError, match=re.escape(expected)):
+        RecommendEndpoint(None, 10).read(json.dumps(body).encode())

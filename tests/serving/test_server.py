@@ -22,8 +22,7 @@ from tests.serving.bodies import JSON, ROW, random_body
 from tidelog import runtime
 from tidelog.cli import main, serve
 from tidelog.runtime.policy import Policy
-from tidelog.serving.app import Bounds
-from tidelog.serving.endpoints import RecommendEndpoint, list_example
+from tidelog.serving.app import Bounds, RecommendEndpoint, list_example
 
 
 @contextmanager
@@ -290,5 +289,5 @@ def test_the_command_prints_an_example_that_is_answered(listed, saved, tmp_path,
 
 def test_the_example_of_a_policy_that_reads_times_has_them(monkeypatch, tmp_path):
     policy = runtime.load(listing("lists, mean").save(tmp_path / "policy"))
-    monkeypatch.setattr(type(policy.ranker()), "reads_gaps", True)
+    monkeypatch.setattr(policy.ranker(), "reads_gaps", True)
     assert list_example(policy) == {"history": ["i0", "i1"], "k": 5, "times": [0, 1], "now": 2}

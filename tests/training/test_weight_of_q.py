@@ -39,8 +39,8 @@ def selected(log, discount=1.0):
     """The weight that is chosen where likelihood prefers the loud item, and Q the tame one."""
 
     def find(history, *_):
-        both = np.tile([LOUD, KIND], (len(history), 1)).astype(np.int32)
-        numbers = np.tile([0.0, -0.3], (len(history), 1)), np.tile([0.0, 1.0], (len(history), 1))
+        both = np.tile([LOUD, KIND], (len(history.items), 1)).astype(np.int32)
+        numbers = np.tile([0.0, -0.3], (len(history.items), 1)), np.tile([0.0, 1.0], (len(history.items), 1))
         return Found(items=both, likelihood=numbers[0], rating=numbers[1], first=np.ones(both.shape, bool))
 
     algorithm = SimpleNamespace(reach=2, discount=discount, q_weight=None, q_metrics=lambda _: {"q_updates": 1.0})

@@ -16,7 +16,7 @@ import jax
 
 from tidelog.algorithms.sampling import Sampler
 from tidelog.errors import ConfigError, SpecError
-from tidelog.types import Act, Histories, Observation, Spec
+from tidelog.types import Act, HistoryArrays, Observation, Spec
 
 State = Any  # a pytree: everything that a resumed run needs
 PolicyParams = Any  # a pytree: the part of the state that acting reads and that a saved policy holds
@@ -185,11 +185,11 @@ class Ranking(Algorithm, Protocol):
     def all_items(self, params: PolicyParams) -> jax.Array:
         """Return the item vectors [N + 1, Q] for the search."""
 
-    def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+    def queries(self, params: PolicyParams, seen: HistoryArrays, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, Q] for histories; the first finds the most likely items."""
 
     def score_items(
-        self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+        self, params: PolicyParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> Any:
         """Return likelihood, standardised value and support of found items [B, K]."""
 

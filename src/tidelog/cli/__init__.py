@@ -1,4 +1,4 @@
-"""The command line: one module per command, imported when the command runs.
+"""The command line: modules of commands, imported when a command runs.
 
 Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stopped by a failure
 (saved, resumable), 130 and 143 interrupted.
@@ -37,6 +37,7 @@ COMMANDS = {
     "serve": "answer observations over HTTP",
     "collect": "play an environment and save the log",
 }
+HOMES = {"collect": "evaluate", "finetune": "train", "refit": "train"}  # the others have a module of their own
 PLUGIN = "--plugin"
 PROCESSES = ("--processes", "--coordinator", "--rank")
 ENVIRONMENTS = ("--env", "--evaluate")
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TidelogError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         if isinstance(error, ProcessError):
-            importlib.import_module("tidelog.cli.processes").leave(4)
+            importlib.import_module("tidelog.cli.train").leave(4)
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure | ProcessError) else 2
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)  # noqa: T201
@@ -92,8 +93,9 @@ def _dispatch(words: list[str]) -> int:
     if command not in COMMANDS:
         print(f"tidelog: no command '{command}': {nearest(command, COMMANDS)}", file=sys.stderr)  # noqa: T201
         return 2
-    module = import_without_gc(f"tidelog.cli.{command}")
-    code: int = module.run(words[1:])
+    home = HOMES.get(command, command)
+    run = getattr(import_without_gc(f"tidelog.cli.{home}"), "run" if home == command else f"run_{command}")
+    code: int = run(words[1:])
     return code
 
 

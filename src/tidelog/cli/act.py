@@ -24,8 +24,7 @@ from tidelog.cli.flags import (
     print_notes,
     source_of,
 )
-from tidelog.cli.named_policies import SimpleRule, open_for_use, open_simple_rule, with_rule
-from tidelog.cli.way_of_acting import in_chosen_way, print_way
+from tidelog.cli.policies import SimpleRule, in_chosen_way, open_for_use, open_simple_rule, print_way, with_rule
 from tidelog.data.columns import USUAL_FORM, Columns
 from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
 from tidelog.data.sources import SOURCES, ending_of, is_table_file

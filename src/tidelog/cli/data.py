@@ -12,14 +12,16 @@ import polars as pl
 
 from tidelog._files import write_file
 from tidelog._text import printable
-from tidelog.cli.declared import DeclaredFlags, RandomisedFlag, declared_value, with_declared
 from tidelog.cli.flags import (
     Column,
+    DeclaredFlags,
     File,
     InteractionFlags,
     OutputFlags,
+    RandomisedFlag,
     Sources,
     check_targets,
+    declared_value,
     is_saved_interactions,
     parse,
     print_json,
@@ -28,6 +30,7 @@ from tidelog.cli.flags import (
     read_from_flags,
     roles_of,
     source_of,
+    with_declared,
 )
 from tidelog.data.columns import Columns
 from tidelog.data.inspect import Description, describe_table, inspect_log, training_command

@@ -1,6 +1,7 @@
 """`tidelog evaluate RUN ... --env NAME | --data LOG`: returns of runs' policies, or a comparison with a log.
 
 Several runs play, or answer, the same episodes; the differences between them are paired by episode.
+`tidelog collect` plays an environment and saves the log.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tyro
@@ -17,9 +18,11 @@ from tidelog._files import write_json
 from tidelog.cli.flags import (
     Env,
     File,
+    Folder,
     OutputFlags,
     Repeated,
     RunFolder,
+    check_targets,
     parse,
     present,
     print_details,
@@ -28,15 +31,15 @@ from tidelog.cli.flags import (
     source_of,
     table,
 )
-from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.way_of_acting import in_chosen_way
+from tidelog.cli.policies import in_chosen_way, open_policy, refuse_lists
 from tidelog.data.log import Log
 from tidelog.data.read import read_any
 from tidelog.data.sources import several_as_text
 from tidelog.data.statistics import Sketch, episode_hashes
+from tidelog.data.storage import is_saved_log
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
-from tidelog.policies.rollout import leaf_pairs, rollout
+from tidelog.policies.rollout import collect, leaf_pairs, rollout
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
 from tidelog.runtime.way_of_acting import DOES
 from tidelog.training.record import Record
@@ -280,3 +283,51 @@ def _in_words(one: str, other: str, interval: Interval, measure: str) -> str:
         return f"no difference was shown between {one} and {other}"
     high, low = (one, other) if interval.estimate > 0 else (other, one)
     return f"{high} has a higher {measure} than {low}, by {abs(interval.estimate):.3g}"
+
+
+# `tidelog collect --env NAME --out LOG`: play an environment and save the log.
+
+
+@dataclass
+class Collect(OutputFlags):
+    """Play complete episodes and write them as a log, with propensities if known."""
+
+    env: Env
+    """a built-in environment or a gymnasium id"""
+    out: Folder
+    """the output folder of the log"""
+    policy: Annotated[str, "RUN|POLICY|random"] = "random"
+    """`random`, a saved policy, or a run folder"""
+    episodes: int | None = None
+    """number of episodes; alternatively use --steps"""
+    steps: int | None = None
+    """play complete episodes with at least this many decisions in total"""
+    seed: int = 0
+    """random seed of the play"""
+    sample: bool = False
+    """sample actions from the policy's distribution; default: its declared way, else a sample"""
+    mode: bool = False
+    """take the policy's most likely actions"""
+    overwrite: bool = False
+    """replace the log in the folder of --out"""
+
+
+def run_collect(words: list[str]) -> int:
+    """Collect a log."""
+    options = parse(Collect, words, "collect")
+    return present(options, lambda: _collect(options))
+
+
+def _collect(options: Collect) -> dict[str, Any]:
+    """Play, save the log, and return what it has."""
+    target, policy = Path(options.out), None
+    check_targets(target, overwrite=options.overwrite, replaceable=is_saved_log)
+    if options.policy != "random":
+        policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
+    log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)
+    log.save(target, overwrite=options.overwrite)
+    returns = log.statistics().returns or {}
+    count = len(log.episodes)
+    facts = "" if options.quiet else f"{log.steps:,} steps in {count:,} episodes, mean return {returns['mean']:.4g}: "
+    print_line(f"{facts}{target}")
+    return {"log": str(target), "steps": log.steps, "episodes": count, "returns": returns}

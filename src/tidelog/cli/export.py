@@ -22,8 +22,7 @@ from tidelog.cli.flags import (
     source_of,
     table,
 )
-from tidelog.cli.named_policies import SimpleRule, open_policy, open_simple_rule, with_rule
-from tidelog.cli.way_of_acting import in_chosen_way, print_way
+from tidelog.cli.policies import SimpleRule, in_chosen_way, open_policy, open_simple_rule, print_way, with_rule
 from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export import Logged, export, export_onnx, has_onnx, onnx_facts, recheck
 from tidelog.policies.policy import Policy

@@ -16,22 +16,21 @@ import tyro
 
 from tidelog._machine import limit_arenas
 from tidelog._text import in_unit, three_digits, with_ends
-from tidelog.cli.declared import DeclaredFlags, declared_value
 from tidelog.cli.flags import (
+    DeclaredFlags,
     File,
     Repeated,
     RunOrPolicy,
     SinkName,
     check_targets,
+    declared_value,
     json_only,
     parse,
     print_line,
     source_of,
     table,
 )
-from tidelog.cli.named_policies import open_policy
-from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.way_of_acting import chosen_way
+from tidelog.cli.policies import chosen_way, open_policy, refuse_lists
 from tidelog.data.declare import is_declaration
 from tidelog.data.log import Log
 from tidelog.data.read import read_any

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
-import polars as pl
 import tyro
 
 from tidelog._files import read_text
@@ -27,12 +25,12 @@ from tidelog.cli.flags import (
     print_notes,
     source_of,
 )
-from tidelog.cli.named_policies import open_for_use, open_policy, open_rule
+from tidelog.cli.policies import open_for_use, open_policy, open_rule
 from tidelog.data.sources import table_with
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.tables import available_items, new_items, recommend_for_table
-from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
+from tidelog.runtime.recommender import PolicyRanker, Recommends, Vocabulary, excludes_seen
 from tidelog.training.metrics import Screen
 
 
@@ -134,7 +132,24 @@ def _recommend(options: Recommend) -> dict[str, Any]:
         screen.tell("reading the policy", 0.0)
         policy = _opened(options)
         screen.tell("reading the histories", 0.05)
-        lists = _lists(policy, options, source, lambda share: screen.tell("making the lists", 0.1 + 0.8 * share))
+        lists = recommend_for_table(
+            policy,
+            source,
+            user=str(options.user),
+            item=str(options.item),
+            time=options.time,
+            event=options.event,
+            user_features=None if options.user_features is None else Path(options.user_features),
+            k=options.k,
+            exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
+            candidates=_candidates(options),
+            because=options.because,
+            now=_now(policy, options.now),
+            diversity=options.diversity,
+            exclude=_lines(options.exclude),
+            unknown=options.unknown,
+            progress=lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
+        )
     note, users = write_table(lists, target, options.csv_safe), int(lists[str(options.user)].n_unique())
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     print_line(f"lists of {count_of(options.k, 'item')} for {count_of(users, 'user')}: {target}")
@@ -143,45 +158,21 @@ def _recommend(options: Recommend) -> dict[str, Any]:
     return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
 
 
-def _lists(
-    policy: Recommends, options: Recommend, source: str | list[str], progress: Callable[[float], None]
-) -> pl.DataFrame:
-    """Return the table of lists; `progress` is called with the share that is made."""
-    return recommend_for_table(
-        policy,
-        source,
-        user=str(options.user),
-        item=str(options.item),
-        time=options.time,
-        event=options.event,
-        user_features=None if options.user_features is None else Path(options.user_features),
-        k=options.k,
-        exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
-        candidates=_candidates(options),
-        because=options.because,
-        now=_now(policy, options.now),
-        diversity=options.diversity,
-        exclude=_lines(options.exclude),
-        unknown=options.unknown,
-        progress=progress,
-    )
-
-
 def _opened(options: Recommend) -> Recommends:
     """Return the policy; SpecError for one that does not rank items."""
     if options.rule is not None:
         if options.new_items is not None or options.member is not None:
             raise ConfigError("--rule counts the log, without a policy", fix="drop --new-items and --member")
-        return cast("Recommends", open_rule(options.policy, options.rule))
+        return open_rule(options.policy, options.rule)
     if options.new_items is not None:
-        described = new_items(open_policy(options.policy, options.member), options.new_items, str(options.item))
-        return cast("Recommends", described)
-    policy = open_for_use(options.policy, options.member)
+        return new_items(open_policy(options.policy, options.member), options.new_items, str(options.item))
+    policy: Any = open_for_use(options.policy, options.member)
     Vocabulary(policy.spec)
-    return cast("Recommends", policy)
+    ranking: Recommends = policy
+    return ranking
 
 
-def seen_line(ranker: Ranks) -> str:
+def seen_line(ranker: PolicyRanker) -> str:
     """Return what lists do with items of the history by default, and why."""
     share = f"{ranker.repeat_share:.0%} of the events in training repeat an item of their user"
     if excludes_seen(ranker):

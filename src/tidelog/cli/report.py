@@ -20,7 +20,7 @@ from tidelog.cli.flags import (
     print_line,
     source_of,
 )
-from tidelog.cli.named_policies import SimpleRule, with_rule
+from tidelog.cli.policies import SimpleRule, with_rule
 from tidelog.data.read import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.page import report_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import tyro
 
 from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, SinkName, json_only, parse, print_json, print_line
-from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
+from tidelog.cli.train import ProcessFlags, connect
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.parallel import pool_of

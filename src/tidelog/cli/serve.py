@@ -17,7 +17,7 @@ import tyro
 from tidelog._files import digest, write_file
 from tidelog._text import printable
 from tidelog.cli.flags import parse
-from tidelog.cli.named_policies import WORDS, open_rule, open_simple_rule, with_rule
+from tidelog.cli.policies import WORDS, open_rule, open_simple_rule, with_rule
 from tidelog.errors import ConfigError, ExportError, install
 from tidelog.hub import local
 from tidelog.runtime.load import load
@@ -108,7 +108,7 @@ def run(words: list[str]) -> int:
 
 def _example(policy: Any, address: str) -> list[str]:
     """A ready command that asks the server; a long observation is in a temporary file."""
-    from tidelog.serving.endpoints import example, list_example
+    from tidelog.serving.app import example, list_example
 
     body, path = (example(policy), "act") if isinstance(policy, Policy | Rule) else (list_example(policy), "recommend")
     if body is None:

@@ -20,8 +20,8 @@ from tidelog._text import wrapped
 from tidelog.algorithms.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
 from tidelog.auto.settings import LEAST_HELD_OUT, suggest
-from tidelog.cli.declared import DeclaredFlags
 from tidelog.cli.flags import (
+    DeclaredFlags,
     File,
     Folder,
     OnEngine,

@@ -1,28 +1,39 @@
-"""`tidelog train ALGORITHM --data LOG` or `--env NAME`: learn a policy from a log or in an environment."""
+"""`tidelog train ALGORITHM --data LOG` or `--env NAME`: learn a policy from a log or in an environment.
+
+`tidelog finetune` continues an offline run in an environment, `tidelog refit` learns from the whole log.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import tyro
+
 from tidelog._files import write_file
 from tidelog.algorithms.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
-from tidelog.cli.declared import DeclaredFlags, declared_value, with_declared
 from tidelog.cli.flags import (
     OPTIONS,
     OUTPUT,
+    DeclaredFlags,
+    Env,
     EnvironmentFlags,
     File,
     Folder,
     InteractionFlags,
+    Repeated,
+    RunFolder,
     RunOrPolicy,
     SinkName,
     Sources,
     check_targets,
+    declared_value,
     devices_of,
     flag_names,
     free_folder,
@@ -36,25 +47,79 @@ from tidelog.cli.flags import (
     read_from_flags,
     source_of,
     verb_flags,
+    with_declared,
 )
-from tidelog.cli.named_policies import open_policy
-from tidelog.cli.processes import ProcessFlags, connect
+from tidelog.cli.policies import open_policy, refuse_lists
 from tidelog.cli.run_result import train_and_show
 from tidelog.data.export import toml_text
 from tidelog.data.log import Log
 from tidelog.data.read import read_any
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import reopen_any
 from tidelog.sinks import open_sink
 from tidelog.training.engine import cores_as_devices
-from tidelog.training.fit import fit
-from tidelog.training.learn import learn
+from tidelog.training.fit import fit, load, refit
+from tidelog.training.learn import finetune, learn
 from tidelog.training.metrics import Screen
-from tidelog.training.processes import connected
+from tidelog.training.processes import Processes, connect_processes, connected
+from tidelog.training.record import Record
 
 AUTO, NONE = "auto", "none"
 SETTINGS = "run.toml"  # in the run folder
 STEPS = 20_000
+
+
+# Training in several processes that a launcher starts: the flags by which each one joins the others.
+
+
+@dataclass(kw_only=True)
+class ProcessFlags:
+    """One training in several processes that share each batch; a launcher starts each of them."""
+
+    processes: int | None = None
+    """number of processes that train together"""
+    coordinator: str | None = None
+    """HOST:PORT of rank 0, which all processes reach; "auto" asks Slurm, Open MPI or Kubernetes for all three"""
+    rank: int | None = None
+    """number of this process, from 0"""
+    connect_seconds: float = 300.0
+    """wait so long for the other processes"""
+
+
+def connect(options: Any) -> Processes:
+    """Connect this process to the others that the flags name; the ranks after 0 print no results.
+
+    ConfigError without `--out` where a new run begins: all processes must know the folder.
+    """
+    named = (options.coordinator, options.processes, options.rank)
+    if named == (None, None, None):
+        return connected()
+    if options.coordinator != AUTO and None in named:
+        raise ConfigError(
+            f"--coordinator {options.coordinator}, --processes {options.processes}, --rank {options.rank}",
+            "all three, or --coordinator auto",
+            "start each process with the address of rank 0, their number and its rank",
+        )
+    if getattr(options, "out", "") is None:
+        raise ConfigError(
+            "several processes write one run folder, which all must know", fix="name it with --out FOLDER"
+        )
+    if options.coordinator == AUTO:
+        named = (None, None, None)
+    group = connect_processes(*named, seconds=options.connect_seconds)
+    shown = os.devnull if group.rank else os.dup(1)
+    sys.stdout = open(shown, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (until the process ends)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Gloo, which adds gradients up on processors, prints to it
+    return group
+
+
+def leave(code: int) -> None:
+    """End this process at once after another one was lost: the end of JAX would wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if connected().count > 1:
+        os._exit(code)
 
 
 @dataclass(kw_only=True)
@@ -334,3 +399,89 @@ def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
     if not presets:
         raise ConfigError(f"{cls.__name__} has no presets", fix="drop --preset")
     return chosen_preset(cls.__name__, presets, name)
+
+
+# `tidelog finetune RUN --env NAME`: continue an offline run in an environment.
+
+
+@dataclass(kw_only=True)
+class FinetuneFlags(EnvironmentFlags):
+    """Continue an offline run in an environment, on its log and new experience."""
+
+    run: tyro.conf.Positional[RunFolder]
+    """the run folder"""
+    env: Env
+    """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces must be those of the log"""
+    out: Folder | None = None
+    """the new run folder; default: runs/<algorithm>-online, with a number if it exists"""
+
+
+Finetune = verb_flags(
+    "finetune", FinetuneFlags, steps=20_000, offline=0.5, updates=1.0, collect_every=10, restart_schedules=False
+)
+
+
+def run_finetune(words: list[str]) -> int:
+    """Fine-tune a run and print the result."""
+    options = parse(Finetune, words, "finetune")
+    refuse_lists(Path(options.run), Record.read(Path(options.run)), "finetune")
+    offline_run = load(options.run)
+    folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
+    arguments = options_in(options, "finetune")
+    if folder.exists() and folder.samefile(options.run):
+        raise ConfigError(f"--out {folder} is the run that is continued", fix="choose another folder")
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    sinks = [open_sink(word, folder) for word in options.sink]
+    training = finetune(
+        offline_run, options.env, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **arguments
+    )
+    return train_and_show(training, options.quiet, options.json)
+
+
+# `tidelog refit RUN`: the settings of a run's policy once more, on the whole log, before the policy is used.
+
+
+@dataclass
+class Refit:
+    """Learn from the whole log with the settings of a run's policy.
+
+    The result learns from the held-out episodes too, and so has no verdict.
+    """
+
+    run: tyro.conf.Positional[RunFolder]
+    """the run folder (its best policy if there is one, else its first member)"""
+    data: Repeated = ()
+    """a newer log with the same columns; default: the log of the run, read again"""
+    member: int | None = None
+    """the member, counted from 0 as in `tidelog judge`"""
+    out: Folder | None = None
+    """the new run folder; default: runs/<algorithm>-refit, with a number if it exists"""
+    overwrite: bool = False
+    """replace the run in the folder of --out"""
+    sink: tuple[SinkName, ...] = ()
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
+    quiet: bool = False
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
+
+
+def run_refit(words: list[str]) -> int:
+    """Refit a run and print the result."""
+    options = parse(Refit, words, "refit")
+    record = Record.read(Path(options.run))
+    folder = Path(options.out) if options.out else free_folder(f"{record.algorithm}-refit")
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    log = None
+    if options.data:
+        if record.data.origin is None:
+            raise ConfigError(
+                "--data: the run's log was created in memory, so that its columns are unknown",
+                fix="use tl.refit(run, out, log=log) in Python",
+            )
+        log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
+    sinks = [open_sink(word, folder) for word in options.sink]
+    training = refit(
+        options.run, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
+    )
+    return train_and_show(training, options.quiet, options.json)

@@ -47,7 +47,7 @@ from tidelog.runtime.ranking import (
     states,
 )
 from tidelog.runtime.way_of_acting import Acting
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Histories, Image, Leaf, Spec, Vector
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, HistoryArrays, Image, Leaf, Spec, Vector
 
 # A policy as one ONNX file for any ONNX runtime: raw observations (or histories) in, actions (or lists) out.
 #
@@ -243,12 +243,12 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
         named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
         who = named.get("user_id")
         who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
-        seen = Histories(history, event, named.get("user"), named.get("gap"), who)
+        seen = HistoryArrays(history, event, named.get("user"), named.get("gap"), who)
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
         if has_places(node):
-            every[0] = _with_places(every[0], *places(jnp, node, state, Histories(history, event, None)))
+            every[0] = _with_places(every[0], *places(jnp, node, state, HistoryArrays(history, event, None)))
         scores = [jnp.where(mask, one, -math.inf) for one in every]
         found, ideas = _search(scores, width)
         logits = jnp.take_along_axis(every[0], found - 1, axis=1)
@@ -444,7 +444,7 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     gaps = np.where(read, generator.integers(0, GAPS, (rows, READ)), 0).astype(np.int32)
     ids: Any = spec.observation.get("user_id")
     who = generator.integers(0, 1 + (0 if ids is None else len(ids.ids)), rows)
-    return {"item": items, "event": events, "user": user, "gap": gaps, "user_id": who}
+    return HistoryArrays(items, events, user, gaps, who)._asdict()
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -487,8 +487,7 @@ def answers_of(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[A
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
         k = min(LENGTH, ranker.width, ranker.items)
-        who = (leaves["user"], leaves["gap"], leaves["user_id"])
-        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, *who)
+        items, scores = ranker.rank(HistoryArrays(**leaves), k, mask)
         return {"action": items[None], "score": scores}
     memory = reader.start(_count(leaves)) if reader.is_recurrent else None
     actions = [reader.act(leaves, None, mask, memory)[0] for _ in range(STEPS if reader.is_recurrent else 1)]
@@ -519,8 +518,8 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
 
     def lists(leaves: Leaves, mask: Any) -> Leaves:
         ranker, steps = policy.ranker(), inputs["history"].shape[1]
-        feeds = {"history": fit_length(leaves["item"], steps), "event": fit_length(leaves["event"], steps)}
-        known = {"user": leaves["user"], "gap": fit_length(leaves["gap"], steps), "user_id": leaves["user_id"]}
+        feeds = {"history": fit_length(leaves["items"], steps), "event": fit_length(leaves["events"], steps)}
+        known = {"user": leaves["users"], "gap": fit_length(leaves["gaps"], steps), "user_id": leaves["user_index"]}
         feeds |= {name: values for name, values in known.items() if name in inputs}
         found = run(feeds if mask is None else feeds | {"mask": mask[:, 1:]})
         k = min(LENGTH, ranker.width, ranker.items)
@@ -619,10 +618,7 @@ class Logged(NamedTuple):
                 "these interactions have other items, events or users than the policy's", fix="pass its own"
             )
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
-        items, events = log.histories(rows, READ)
-        who, gaps = log.user[rows], log.history_gaps(rows, READ)
-        known = {"user": log.features_of(who), "gap": gaps, "user_id": who + 1}
-        return cls({"item": items, "event": events, **known})
+        return cls(log.histories(rows, READ)._asdict())
 
 
 def has_onnx() -> bool:

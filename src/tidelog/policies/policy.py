@@ -12,8 +12,7 @@ import itertools
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -42,7 +41,7 @@ from tidelog.runtime.artefact import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommender import Profiles, Reasons, Recommendations, Vocabulary, because, recommend
+from tidelog.runtime.recommender import Profiles, Recommends, Vocabulary
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, Acts, P
 from tidelog.schema import decode_file
@@ -157,7 +156,7 @@ def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None,
     return algorithm.q_values(params, leaves), None
 
 
-class Policy(Acts):
+class Policy(Acts, Recommends):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame.
 
     Example:
@@ -272,60 +271,6 @@ class Policy(Acts):
             )
         return _unbatched(value_unit(self.algorithm, self.scaler)(values), inputs)
 
-    def recommend(
-        self,
-        histories: Any,
-        k: int = 10,
-        exclude_seen: bool | None = None,
-        candidates: Any = None,
-        exclude: Any = None,
-        *,
-        events: Any = None,
-        users: Any = None,
-        unknown: str = "error",
-        diversity: float = 0.0,
-        times: Any = None,
-        now: Any = None,
-        user_ids: Any = None,
-        progress: Callable[[float], None] | None = None,
-    ) -> Recommendations:
-        """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
-
-        `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order
-        of `spec.action.ids`; `exclude` are never chosen; `events` lists the kind of each step (default: the most
-        frequent one); `users` holds one mapping per history, from columns of the user features to values (None: nothing
-        is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
-        `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
-        one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
-        does not have, is an unknown user. `progress` is called with the share of the lists that is made.
-        The same input gives the same lists. SpecError where fewer than `k` items remain, or another id or value is
-        unknown (`unknown="skip"` ignores it in histories and users).
-        """
-        return recommend(
-            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity, times, now, user_ids, progress,
-        )  # fmt: skip
-
-    def because(
-        self,
-        histories: Any,
-        items: Any,
-        *,
-        events: Any = None,
-        users: Any = None,
-        unknown: str = "error",
-        times: Any = None,
-        now: Any = None,
-        user_ids: Any = None,
-    ) -> Reasons:
-        """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
-
-        Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
-        without that item; Q is not part of it. SpecError for an unknown id.
-        """
-        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now, user_ids)
-
     def with_items(self, ids: Sequence[Any], features: Sequence[Mapping[str, Any]]) -> Policy:
         """Return a policy that also ranks new items: their ids, and for each a mapping from columns to values.
 
@@ -357,14 +302,6 @@ class Policy(Acts):
         """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""
         Vocabulary(self.spec)
         return ranker(self.algorithm, self.params, supervised)
-
-    @cached_property
-    def _ranker(self) -> Ranker:
-        return self.ranker()
-
-    @cached_property
-    def _vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.spec)
 
     def _apply(
         self,

@@ -2,6 +2,6 @@
 
 `interactions` reads and splits logs of who chose which item (no JAX). `recommender_bcq` is the algorithm, from top to
 bottom; it uses `next_item` (windows of histories, the cross-entropy), `networks` (items, critics, generator, history
-encoders) and `ranking` (lists from a policy). `recommendation_tables` recommends for tables of users, and `metrics`
-compares ranked lists with baselines.
+encoders) and `ranking` (lists from a policy). `tables` recommends for tables of users, and `evaluate` compares
+ranked lists with those of rules that count.
 """

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,9 @@ from tidelog.recommend.interactions import (
     Ints,
     held_out_cases,
 )
-from tidelog.runtime.ranking import Ranker as WholeRanker
-from tidelog.runtime.recommender import Recommender, Vocabulary
+from tidelog.runtime.ranking import Ranker, Ranks
+from tidelog.runtime.recommender import Recommender
+from tidelog.types import HistoryArrays
 
 # Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency, TIFU-kNN, EASE.
 #
@@ -49,17 +50,6 @@ Lists: TypeAlias = tuple[Ints, Scores]
 _CHUNK = 4096  # number of items whose co-occurrences are in memory together
 
 
-class Ranker(Protocol):
-    """Any object that returns ranked lists for histories."""
-
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
-        """Items and scores [B, K], the best first.
-
-        `histories` and `events` are [B, H], the most recent last, padded with 0 on the left; `allowed` is [B, N + 1],
-        `users` [B, F] are user features (these baselines ignore them).
-        """
-
-
 @dataclass(frozen=True, eq=False)
 class Popularity:
     """Recommends the most frequent items to every user.
@@ -68,7 +58,7 @@ class Popularity:
         >>> from tidelog.recommend.evaluate import Popularity
         >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
         >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = Popularity.of(log).rank(*log.histories([1]), k=2)
+        >>> items, scores = Popularity.of(log).rank(log.histories([1]), k=2)
         >>> log.item_ids(items[0]).tolist()
         ['tea', 'cup']
     """
@@ -82,9 +72,9 @@ class Popularity:
         counts = np.bincount(log.item, minlength=len(log.items) + 1).astype(np.float64)
         return cls(counts, np.argsort(-counts[1:], kind="stable") + 1)
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """The same list for every history [B, H], without items that are not allowed."""
-        items, _ = self.fill(*_empty(len(histories), k), allowed)
+        items, _ = self.fill(*_empty(len(histories.items), k), allowed)
         return items, np.where(items > 0, self.counts[items], -np.inf).astype(np.float32)
 
     def fill(self, items: Ints, scores: Scores, allowed: Bools | None) -> Lists:
@@ -118,7 +108,7 @@ class Markov:
         >>> from tidelog.recommend.evaluate import Markov
         >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
         >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = Markov.of(log).rank(*log.histories([1]), k=1)  # what followed tea
+        >>> items, scores = Markov.of(log).rank(log.histories([1]), k=1)  # what followed tea
         >>> log.item_ids(items[0]).tolist()
         ['cup']
     """
@@ -137,11 +127,11 @@ class Markov:
         follows = _count_matrix(keys, log.item[1:][joined], (size * (kinds + 1), size))
         return cls(follows, kinds, Popularity.of(log))
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the last item of each history [B, H]; if there is none, or it is unknown, by popularity."""
-        last = events[:, -1]
-        unknown = (last > self.kinds) & (self.kinds > 0)
-        keys = _keys(np.where(unknown, 0, histories[:, -1]), np.where(unknown, 0, last), self.kinds)
+        item, kind = histories.items[:, -1], histories.events[:, -1]
+        unknown = (kind > self.kinds) & (self.kinds > 0)
+        keys = _keys(np.where(unknown, 0, item), np.where(unknown, 0, kind), self.kinds)
         return self.popularity.fill(*best(self.follows[keys], k, allowed), allowed)
 
 
@@ -153,7 +143,7 @@ class ItemKNN:
         >>> from tidelog.recommend.evaluate import ItemKNN
         >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
         >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = ItemKNN.of(log, neighbours=10).rank(*log.histories([1]), k=1)
+        >>> items, scores = ItemKNN.of(log, neighbours=10).rank(log.histories([1]), k=1)
         >>> log.item_ids(items[0]).tolist()
         ['cup']
     """
@@ -173,9 +163,9 @@ class ItemKNN:
         rows = [_nearest(unit, begin, min(begin + _CHUNK, size), neighbours) for begin in range(0, size, _CHUNK)]
         return cls(sparse.vstack(rows, format="csr"), window, Popularity.of(log))
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the last `window` items of each history [B, H], each counted once."""
-        profile = _profile(histories[:, -self.window :], self.similarity.shape[0])
+        profile = _profile(histories.items[:, -self.window :], self.similarity.shape[0])
         profile.data[:] = 1.0
         return self.popularity.fill(*best((profile @ self.similarity).tocsr(), k, allowed), allowed)
 
@@ -188,7 +178,7 @@ class OwnFrequency:
         >>> from tidelog.recommend.evaluate import OwnFrequency
         >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
         >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = OwnFrequency.of(log).rank(*log.histories([1]), k=1)
+        >>> items, scores = OwnFrequency.of(log).rank(log.histories([1]), k=1)
         >>> log.item_ids(items[0]).tolist()
         ['tea']
     """
@@ -209,9 +199,9 @@ class OwnFrequency:
         """For the catalogue of a log; `filled`: by its popularity."""
         return cls(len(log.items) + 1, Popularity.of(log) if filled else None)
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the counts within each history [B, H]; ConfigError for items of another catalogue."""
-        largest = int(histories.max(initial=0))
+        largest = int(histories.items.max(initial=0))
         width = self.size if allowed is None else allowed.shape[1]
         if largest >= self.size or width != self.size:
             found = f"a history has item {largest}" if largest >= self.size else f"allowed has {width} columns"
@@ -220,7 +210,7 @@ class OwnFrequency:
                 "the catalogue of the histories, its number of items plus 1",
                 "build it from their log, as in OwnFrequency.of(split.train)",
             )
-        lists = best(_profile(histories, self.size), k, allowed)
+        lists = best(_profile(histories.items, self.size), k, allowed)
         return lists if self.popularity is None else self.popularity.fill(*lists, allowed)
 
 
@@ -235,7 +225,7 @@ class TifuKNN:
         >>> from tidelog.recommend.evaluate import TifuKNN
         >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
         >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = TifuKNN.of(log).rank(*log.histories([1]), k=1)
+        >>> items, scores = TifuKNN.of(log).rank(log.histories([1]), k=1)
         >>> log.item_ids(items[0]).tolist()
         ['tea']
     """
@@ -267,14 +257,15 @@ class TifuKNN:
         norms = np.asarray(vectors.multiply(vectors).sum(1), np.float64).ravel()
         return cls(vectors, norms, min(neighbours, len(begins)), own, decay, Popularity.of(log))
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the frequencies of each history [B, H] and of its neighbours, who have the least squared distance."""
-        row, place = np.nonzero(histories)
-        lengths = np.bincount(row, minlength=len(histories))
-        age = histories.shape[1] - 1 - place
-        profile = _decayed(row, histories[row, place], age, lengths, self.vectors.shape[1], self.decay)
+        items = histories.items
+        row, place = np.nonzero(items)
+        lengths = np.bincount(row, minlength=len(items))
+        age = items.shape[1] - 1 - place
+        profile = _decayed(row, items[row, place], age, lengths, self.vectors.shape[1], self.decay)
         parts = []
-        for begin in range(0, len(histories), 512):
+        for begin in range(0, len(items), 512):
             mine = profile[begin : begin + 512]
             distance = self.norms - 2.0 * (mine @ self.vectors.T).toarray()
             near = np.argpartition(distance, self.neighbours - 1, axis=1)[:, : self.neighbours]
@@ -308,7 +299,7 @@ class EASE:
         >>> from tidelog.recommend.evaluate import EASE
         >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
         >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = EASE.of(log, regularisation=1.0).rank(*log.histories([1]), k=2)
+        >>> items, scores = EASE.of(log, regularisation=1.0).rank(log.histories([1]), k=2)
         >>> items.shape
         (1, 2)
     """
@@ -336,14 +327,14 @@ class EASE:
         np.fill_diagonal(weights, 0.0)
         return cls(weights, window, Popularity.of(log))
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the last `window` items of each history [B, H], each counted once."""
-        profile = _profile(histories[:, -self.window :], len(self.weights))
+        profile = _profile(histories.items[:, -self.window :], len(self.weights))
         profile.data[:] = 1.0
         scores = np.asarray(profile @ self.weights)
         scores[:, 0] = 0.0
         floor = np.minimum(scores.min(axis=1, keepdims=True), 0.0)  # `best` keeps positive scores
-        nobody = histories.max(axis=1, initial=0) == 0
+        nobody = histories.items.max(axis=1, initial=0) == 0
         positive = np.where(nobody[:, None], 0.0, scores - floor + 1e-6)
         items, values = best(sparse.coo_array(positive), k, allowed)
         values = np.where(items > 0, values + floor - 1e-6, values).astype(np.float32)
@@ -512,7 +503,7 @@ class Comparison:
 
 
 def compare(
-    rankers: Mapping[str, Ranker] | Iterable[tuple[str, Ranker]],
+    rankers: Mapping[str, Ranks] | Iterable[tuple[str, Ranks]],
     cases: Cases,
     counts: NDArray[Any],
     k: int = 10,
@@ -573,28 +564,24 @@ def compare(
     return Comparison(k, tuple(rows), confidence)
 
 
-def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
+def lists(ranker: Ranks, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
     """A ranker's recommendations in every case, [C, K] of items below `size`; SpecError for invalid lists."""
     if not 1 <= k < size:
         raise ConfigError(f"k = {k}", f"a number between 1 and {size - 1} (the number of items)")
-    cut = 0 if cases.history_counts is None else int((cases.history_counts > cases.history.shape[1]).sum())
+    length = cases.histories.items.shape[1]
+    cut = 0 if cases.history_counts is None else int((cases.history_counts > length).sum())
     if exclude_seen and cut:
         raise ConfigError(
-            f"exclude_seen = True, but the histories of {cut:,} cases are cut to {cases.history.shape[1]} "
-            "events, so earlier items could be listed",
+            f"exclude_seen = True, but the histories of {cut:,} cases are cut to {length} events, so "
+            "earlier items could be listed",
             fix="use next_events(..., length=None), which keeps whole histories",
         )
     parts = []
     for begin in range(0, len(cases), batch):
-        rows = slice(begin, begin + batch)
-        history, events = cases.history[rows], cases.events[rows]
-        allowed = unseen(history, size) if exclude_seen else None
-        who = None if cases.user_features is None else cases.user_features[rows]
-        known: dict[str, Any] = {"gaps": cases.gaps} if getattr(ranker, "reads_gaps", False) else {}
-        known |= {"user_index": cases.user_index} if getattr(ranker, "known_users", 0) else {}
-        of_rows = {name: values[rows] for name, values in known.items() if values is not None}
-        items, _ = ranker.rank(history, events, k, allowed, who, **of_rows)
-        parts.append(_check_lists(np.asarray(items), len(history), k, size, allowed))
+        histories = cases.histories.part(slice(begin, begin + batch))
+        allowed = unseen(histories.items, size) if exclude_seen else None
+        items, _ = ranker.rank(histories, k, allowed)
+        parts.append(_check_lists(np.asarray(items), len(histories.items), k, size, allowed))
     return np.concatenate(parts)
 
 
@@ -634,7 +621,7 @@ def by_history(cases: Cases) -> dict[str, Bools]:
 
     Thirds of equal lengths are one group.
     """
-    count = (cases.history > 0).sum(1) if cases.history_counts is None else cases.history_counts
+    count = (cases.histories.items > 0).sum(1) if cases.history_counts is None else cases.history_counts
     ends = np.unique(np.quantile(count, (1 / 3, 2 / 3, 1.0), method="inverted_cdf").astype(int))
     begins = np.append(int(count.min()), ends[:-1] + 1)
     names = [
@@ -763,7 +750,7 @@ SUBJECTS = {
 }  # for each unit: what a list contains, and which of them have it
 
 
-MAKERS: Mapping[str, Callable[[Interactions], Ranker]] = {
+MAKERS: Mapping[str, Callable[[Interactions], Ranks]] = {
     POPULAR: Popularity.of,
     NEXT: Markov.of,
     NEXT_BY_EVENT: partial(Markov.of, by_event=True),
@@ -794,12 +781,12 @@ def rules_for(log: Interactions) -> list[str]:
     return [name for name in MAKERS if name not in left_out]
 
 
-def counting_rule(log: Interactions, name: str) -> Ranker:
+def counting_rule(log: Interactions, name: str) -> Ranks:
     """Return the rule of this name over the events of a log."""
     return MAKERS[name](log)
 
 
-def counting_rules(train: Interactions) -> dict[str, Ranker]:
+def counting_rules(train: Interactions) -> dict[str, Ranks]:
     """Return the rules that fit a log, over its events, by name."""
     return {name: counting_rule(train, name) for name in rules_for(train)}
 
@@ -811,7 +798,7 @@ def best_rule(compared: Comparison, names: Iterable[str] = RULES) -> str:
 
 
 def advise_lists(
-    ranker: Ranker,
+    ranker: Ranks,
     train: Interactions,
     test: Interactions,
     name: str = "this policy",
@@ -839,7 +826,7 @@ def advise_lists(
     began, left_out = time.monotonic(), list[str]()
     rules = sorted(rules_for(train), key=QUICK_FIRST.index)
 
-    def rankers() -> Iterator[tuple[str, Ranker]]:
+    def rankers() -> Iterator[tuple[str, Ranks]]:
         yield name, ranker
         for number, rule in enumerate(rules):
             if number and time.monotonic() - began > seconds:
@@ -886,26 +873,17 @@ class RuleRanker:
 
     features, known_users, reads_gaps = 0, 0, False
 
-    def __init__(self, rule: Ranker, log: Interactions, name: str) -> None:
+    def __init__(self, rule: Ranks, log: Interactions, name: str) -> None:
         self._rule, self._name = rule, name
-        self.items = self.width = len(log.items)
+        self.items = len(log.items)
         self.history = LONGEST if log.has_baskets else LONGEST_OF_EVENTS  # as the advice compares them
         self.repeat_share = float(log.repeat_share)
 
-    def rank(
-        self,
-        histories: NDArray[Any],
-        events: NDArray[Any],
-        k: int,
-        allowed: NDArray[Any] | None = None,
-        users: NDArray[Any] | None = None,
-        gaps: NDArray[Any] | None = None,
-        user_index: NDArray[Any] | None = None,
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the best `k` items and their scores, [B, k] each, for histories [B, H]; `allowed` is [B, N + 1]."""
-        return self._rule.rank(histories, events, k, allowed)
+    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
+        """Return the best `k` items and their scores, [B, k] each; `allowed` is [B, N + 1]."""
+        return self._rule.rank(histories, k, allowed)
 
-    def whole(self) -> WholeRanker:
+    def whole(self) -> Ranker:
         """Raise SpecError: a rule has no item vectors and no likelihoods."""
         raise SpecError(
             f"{self._name} only counts: it has no reasons and no similarity of items",
@@ -920,8 +898,7 @@ class RuleLists(Recommender):
         self.spec, self.name = log.spec, rule_name(log, name)
         algorithm, data = f"counting rule {self.name}", log.fingerprint()
         self.manifest = {"algorithm": algorithm, "spec": self.spec.to_json(), "data": data}
-        self._ranker = RuleRanker(counting_rule(log, self.name), log, self.name)
-        self._vocabulary = Vocabulary(log.spec)
+        self._made_by = RuleRanker(counting_rule(log, self.name), log, self.name)
         self._events = log.steps
 
     def notes(self) -> list[str]:

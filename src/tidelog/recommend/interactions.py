@@ -26,7 +26,7 @@ from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.runtime.ranking import gap_groups
 from tidelog.schema import typed
-from tidelog.types import Catalogue, History, Profile, Spec, Users
+from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec, Users
 
 # Read the fields of saved interactions from their folder, with checks of every array.
 
@@ -354,26 +354,9 @@ class Interactions:
         """The events for training or evaluation."""
         return np.arange(len(self)) if self.scored is None else np.flatnonzero(self.scored)
 
-    def histories(self, rows: Values, length: int = 50) -> tuple[Values, Values]:
-        """Items and events [B, H] int32 of the user before each event, latest last, padded with 0 at the beginning."""
-        rows = np.asarray(rows, np.int64)
-        grid = rows[:, None] + np.arange(-length, 0)
-        exists = grid >= self.starts[self.user[rows]][:, None]
-        within = np.where(exists, grid, 0)
-        return np.where(exists, self.item[within], 0), np.where(exists, self.event[within], 0)
-
-    def history_gaps(self, rows: Values, length: int = 50) -> Values:
-        """Groups [B, H] int32 of the times after the events of `histories`; the last ends at the event itself."""
-        rows = np.asarray(rows, np.int64)
-        grid = rows[:, None] - np.arange(length, 0, -1)
-        exists = grid >= self.starts[self.user[rows]][:, None]
-        return np.where(exists, self.gaps[np.where(exists, grid, 0)], 0).astype(np.int32)
-
-    def features_of(self, users: Values) -> Values:
-        """Features of users, by number: [B, F] float32; `F` is 0 without user features."""
-        known = self.user_features
-        features: Values = np.zeros((len(users), 0), np.float32) if known is None else known[users]
-        return features
+    def histories(self, rows: Values, length: int = 50) -> HistoryArrays:
+        """The last `length` events of the user before each event, and the user's features and place in the log."""
+        return histories(self, np.asarray(rows, np.int64), length)
 
     def item_ids(self, indices: Any) -> Values:
         """The ids of item indices [...]; LogError for indices outside 1 .. N."""
@@ -743,6 +726,10 @@ class Events(Protocol):
         """[M] numbers or datetimes, sorted within a user."""
 
     @property
+    def gaps(self) -> Any:
+        """[M] int8: the group of the time from each event to the user's next one."""
+
+    @property
     def terminated(self) -> Any:
         """[M] bool: the session ends with this event."""
 
@@ -760,15 +747,11 @@ class Cases:
     """`C` test cases with their targets: one target for an event, one per item for a basket."""
 
     user: Ints  # [C]: the user of each case; intervals resample users
-    history: Ints  # [C, H] items, latest last, padded with 0
-    events: Ints  # [C, H] kinds of the history's events, padded with 0
+    histories: HistoryArrays  # [C, H] what came before each case
     targets: Ints  # [C, G] the chosen items, each once, padded with 0
     rewards: NDArray[np.float32]  # [C, G] their rewards
     kind: Ints  # [C] kind of the event; 0 for a basket of several kinds
-    user_features: NDArray[np.float32] | None = None  # [C, F] user features
     history_counts: Ints | None = None  # [C] number of earlier events, also beyond the history length
-    gaps: NDArray[np.int8] | None = None  # [C, H] groups of the times after the history's events, 0 for none
-    user_index: Ints | None = None  # [C] the place of the case's user in the log, counted from 1
     row: NDArray[np.int64] | None = None  # [C] the place of the case's event in the log
 
     def __len__(self) -> int:
@@ -777,13 +760,13 @@ class Cases:
     @property
     def with_history(self) -> Cases:
         """The cases with a history."""
-        return self.select(self.history[:, -1] > 0)
+        return self.select(self.histories.items[:, -1] > 0)
 
     def select(self, rows: NDArray[Any]) -> Cases:
         """Select cases by number or by a mask [C]."""
-        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        columns = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "histories"}
         selected: dict[str, Any] = {name: None if values is None else values[rows] for name, values in columns.items()}
-        return Cases(**selected)
+        return Cases(histories=self.histories.part(rows), **selected)
 
     def grouped_by(self, owner: NDArray[Any]) -> Cases:
         """The same cases with other groups than the log's users: `owner` is [U] whole numbers."""
@@ -796,18 +779,8 @@ def next_events(log: Events, rows: NDArray[Any], length: int | None = 50) -> Cas
     `length=None` uses complete histories.
     """
     rows = _numbers(rows)
-    history, events = histories(log, rows, length)
-    items, rewards = log.item[rows, None], log.reward[rows, None]
-    return Cases(
-        log.user[rows],
-        history,
-        events,
-        items,
-        rewards,
-        log.event[rows],
-        *_user_columns(log, rows, history.shape[1]),
-        rows,
-    )
+    before, items, rewards = histories(log, rows, length), log.item[rows, None], log.reward[rows, None]
+    return Cases(log.user[rows], before, items, rewards, log.event[rows], _earlier(log, rows), rows)
 
 
 def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> Cases:
@@ -830,10 +803,8 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     first = rows[np.searchsorted(case, np.arange(number))]
     mixed = np.zeros(number, bool)
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
-    history, events = histories(log, first, length)
-    kind = np.where(mixed, 0, log.event[first])
-    columns = _user_columns(log, first, history.shape[1])
-    return Cases(log.user[first], history, events, targets, rewards, kind, *columns, first)
+    before, kind = histories(log, first, length), np.where(mixed, 0, log.event[first])
+    return Cases(log.user[first], before, targets, rewards, kind, _earlier(log, first), first)
 
 
 def held_out_cases(log: Interactions, most: int, length: int | None = None) -> Cases:
@@ -864,28 +835,21 @@ def split_users(log: Interactions, share: float) -> tuple[Interactions, Interact
     return replace(log, scored=scored & first), replace(log, scored=scored & ~first)
 
 
-def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
-    """Items and kinds of the events before the given ones, both [C, H], latest last, padded with 0 at the beginning."""
+def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> HistoryArrays:
+    """The events of the user before the given ones, with the user's features, time gaps and place in the log."""
     if length is not None and length < 1:
         raise ConfigError(f"length = {length}", "a history of at least 1 event", "use 50")
-    history_counts = _earlier(log, rows)
+    history_counts, user = _earlier(log, rows), log.user[rows]
     longest = max(1, int(history_counts.max(initial=0)))
     back = np.arange(longest if length is None else length, 0, -1)
     exists = back <= history_counts[:, None]
     place = np.where(exists, rows[:, None] - back, 0)
-    return np.where(exists, log.item[place], 0).astype(np.int32), np.where(exists, log.event[place], 0).astype(np.int32)
-
-
-def _user_columns(
-    log: Events, rows: NDArray[Any], length: int
-) -> tuple[NDArray[np.float32] | None, Ints, NDArray[np.int8], Ints]:
-    """User features of events [C, F], the number of the user's earlier events [C], their gaps [C, H], the user [C]."""
-    user_features = None if log.user_features is None else log.user_features[log.user[rows]]
-    count, back = _earlier(log, rows), np.arange(length, 0, -1)
-    exists = back <= count[:, None]
-    gaps = following_gaps(np.asarray(log.user), np.asarray(log.time))
-    known = np.where(exists, gaps[np.where(exists, rows[:, None] - back, 0)], 0).astype(np.int8)
-    return user_features, count, known, (log.user[rows] + 1).astype(np.int32)
+    items, events, gaps = (
+        np.where(exists, column[place], 0).astype(kind)
+        for column, kind in ((log.item, np.int32), (log.event, np.int32), (log.gaps, np.int8))
+    )
+    features = None if log.user_features is None else log.user_features[user]
+    return HistoryArrays(items, events, features, gaps, (user + 1).astype(np.int32))
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

@@ -11,7 +11,7 @@ item vector size, `S` items of a slate or of a sample, `U` users, `F` features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -39,7 +39,7 @@ from tidelog.recommend.networks import (
     log_total,
     sampled_scores,
 )
-from tidelog.types import Histories
+from tidelog.types import HistoryArrays
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
 PARTS = 2**31 - 1  # largest sum of the integer probabilities: 32-bit fractions are too coarse for a million items
@@ -74,12 +74,11 @@ class StoredInteractions(NamedTuple):
     gap: jax.Array | None = None  # [M] int32: the group of the time until the user's next event
 
 
-def store_interactions(
-    log: Interactions, targets: int, slates: bool, users: bool = False, gaps: bool = False, user_ids: bool = False
-) -> StoredInteractions:
-    """Return a store of interactions with this number of targets a window; slates, user features, time gaps, users.
+def store_interactions(log: Interactions, targets: int, columns: Collection[str] = ()) -> StoredInteractions:
+    """Return a store of interactions with this number of targets a window, and the columns that a model reads.
 
-    The targets are baskets where most events of the log are in baskets.
+    Columns are "slate", "user" (features of users), "time" (gaps) and "user_id"; see `StoreSpec`. The targets are
+    baskets where most events of the log are in baskets.
     """
     first, last = log.starts[log.user], log.starts[1:][log.user] - 1
     if log.has_baskets:
@@ -98,10 +97,10 @@ def store_interactions(
         ends=int32(np.flatnonzero(ends)),
         scored=None if log.scored is None else from_host(log.scored),
         baskets=Baskets(int32(first), int32(last)) if log.has_baskets else None,
-        slate=None if log.slate is None or not slates else int32(log.slate),
-        user=int32(log.user) if users or user_ids else None,
-        users=from_host(log.user_features) if users else None,
-        gap=int32(log.gaps) if gaps else None,
+        slate=int32(log.slate) if log.slate is not None and "slate" in columns else None,
+        user=int32(log.user) if "user" in columns or "user_id" in columns else None,
+        users=from_host(log.user_features) if "user" in columns else None,
+        gap=int32(log.gaps) if "time" in columns else None,
     )
 
 
@@ -130,7 +129,7 @@ class HistoryWindows(NamedTuple):
     chosen: jax.Array  # [B, T] int32: the targets
     reward: jax.Array  # [B, T]
     discount: jax.Array  # [B, T]: 0 where the session ended
-    after: Histories | None  # items, events and gaps [B, L] up to the end of the basket
+    after: HistoryArrays | None  # items, events and gaps [B, L] up to the end of the basket
     slate: jax.Array | None  # [B, T, S] int32
     user: jax.Array | None = None  # [B, F]
     gaps: jax.Array | None = None  # [B, L] int32: the group of the time until the next event
@@ -171,7 +170,7 @@ class Windows:
             begin, last = store.baskets.first[rows], store.baskets.last[rows]
             items, events, gaps = _up_to(store, start, begin - 1, self.length)
             later = _up_to(store, start, last, self.length)
-            after = Histories(*later[:2], None, later[2])
+            after = HistoryArrays(*later[:2], None, later[2])
             ends = jnp.broadcast_to(last[:, None], late.shape)
         valid = late >= begin[:, None]
         late, ends = jnp.where(valid, late, rows[:, None]), jnp.where(valid, ends, rows[:, None])
@@ -282,7 +281,7 @@ def read_windows(
     if model.users is not None and index is not None and key is not None:  # as an unknown user
         known = jax.random.bernoulli(jax.random.fold_in(key, USER_DROPOUT), 1.0 - config.user_dropout, index.shape)
         index = jnp.where(known, index, 0)
-    seen = Histories(windows.items, windows.events, windows.user, windows.gaps, index)
+    seen = HistoryArrays(windows.items, windows.events, windows.user, windows.gaps, index)
     if windows.after is None:
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
@@ -303,7 +302,7 @@ def _read(
     model: NextItemModel,
     facts: ItemFacts,
     length: int,
-    seen: Histories,
+    seen: HistoryArrays,
     columns: np.ndarray[Any, Any],
     own: jax.Array | None,
     dropout: Any,

@@ -1,4 +1,4 @@
-"""Ranking a catalogue for histories: search queries, values of the items found, compiled and approximate search.
+"""Ranking a catalogue for histories in JAX: search queries, values of the items found, and the compiled ranker.
 
 Letters: `B` histories, `H` history length, `N` items, `D` item vector size, `n` generated vectors, `K` items found.
 """
@@ -34,7 +34,7 @@ from tidelog.recommend.networks import (
 from tidelog.recommend.next_item import NextItemModel
 from tidelog.runtime.ranking import ROWS, Ranker, RankingFunctions
 from tidelog.support import supported
-from tidelog.types import Histories, same_shape
+from tidelog.types import HistoryArrays, same_shape
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -92,7 +92,7 @@ def all_items(params: PolicyParams) -> jax.Array:
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
+def queries(config: Any, params: PolicyParams, seen: HistoryArrays, key: jax.Array | None) -> jax.Array:
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
     states = final_states(config, params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
@@ -113,7 +113,7 @@ def standardised(values: jax.Array, among: jax.Array) -> jax.Array:
 
 
 def score_items(
-    config: Any, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    config: Any, params: PolicyParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
 ) -> ItemScores:
     """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     valid = jnp.isfinite(logits)
@@ -127,7 +127,7 @@ def score_items(
     return ItemScores(likelihood, standardised(q, first), first)
 
 
-def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Array:
+def final_states(config: Any, params: PolicyParams, seen: HistoryArrays) -> jax.Array:
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
@@ -138,7 +138,7 @@ def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Arra
     return states[:, 0]
 
 
-def places(config: Any, params: PolicyParams, seen: Histories) -> Places:
+def places(config: Any, params: PolicyParams, seen: HistoryArrays) -> Places:
     """Return the places [B, L + M] of items after histories: events that repeat, and successors of the last item."""
     states, (_, _, repeats, _, successors) = final_states(config, params, seen)[:, None], params.next_item
     earlier = later = None
@@ -219,7 +219,7 @@ def _call(method: str, algorithm: Any, params: Any, *arrays: Any) -> Any:
     return getattr(algorithm, method)(params, *arrays)
 
 
-def _call_padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:
+def _call_padded(function: Callable[..., Any], seen: HistoryArrays, *arrays: NumpyArray) -> Any:
     """Call a compiled function of arrays [B, ...] with a padded batch, to reuse a compiled batch size."""
     count = len(seen.items)
     rows = min(ROWS, 1 << max(3, (count - 1).bit_length()))

@@ -107,7 +107,7 @@ from tidelog.recommend.next_item import (
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams, with_new_items
 from tidelog.support import supported
-from tidelog.types import Catalogue, Histories, Spec, same_shape
+from tidelog.types import Catalogue, HistoryArrays, Spec, same_shape
 
 # Candidates of the recommender's targets: items that the log supports in a state; how varied the chosen ones are.
 #
@@ -922,16 +922,16 @@ class RecommenderBCQ:
         """Return the item vectors [N + 1, D + 1] for the search."""
         return ranking.all_items(params)
 
-    def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+    def queries(self, params: PolicyParams, seen: HistoryArrays, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
         return ranking.queries(self, params, seen, key)
 
-    def places(self, params: PolicyParams, seen: Histories) -> Places:
+    def places(self, params: PolicyParams, seen: HistoryArrays) -> Places:
         """Return the places [B, L + M] of items after histories: their events, and successors of the last item."""
         return ranking.places(self, params, seen)
 
     def score_items(
-        self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+        self, params: PolicyParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> ItemScores:
         """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
         return ranking.score_items(self, params, seen, found, logits, ideas)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from tidelog.data.read import Source
 from tidelog.data.sources import table_of, table_with
 from tidelog.errors import SpecError, nearest
 from tidelog.recommend.read import id_text, word_lists
-from tidelog.runtime.recommender import Profiles, Recommends
+from tidelog.runtime.recommender import Histories, Profiles, Recommends
 from tidelog.types import Catalogue, Profile
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def recommend_for_table(
     event: str | None = None,
     user_features: Path | pl.DataFrame | None = None,
     k: int = 10,
-    unknown: str = "error",
+    unknown: Literal["error", "skip"] = "error",
     because: bool = False,
     now: Any = None,
     **choices: Any,
@@ -66,11 +66,10 @@ def recommend_for_table(
             when[users[int(row)]].append(None if moments is None else moments[int(row)])
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
-    before = [histories[name] for name in names]
-    known: dict[str, Any] = {"events": events, "users": who, "unknown": unknown, "now": now}
-    known["times"] = None if moments is None else [when[name] for name in names]
-    known["user_ids"] = names if ranker.known_users else None
-    lists = policy.recommend(before, k, **known, **choices)
+    times = None if moments is None else [when[name] for name in names]
+    user_ids = names if ranker.known_users else None
+    asked = Histories([histories[name] for name in names], events, who, user_ids, times, now, unknown)
+    lists = policy.recommend(asked, k, **choices)
     who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
@@ -81,7 +80,7 @@ def recommend_for_table(
         scores: lists.scores.reshape(-1),
     }
     if because:
-        reasons = policy.because(before, lists.items, **known)
+        reasons = policy.because(asked, lists.items)
         columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
         columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
     return pl.DataFrame(columns)
@@ -138,8 +137,7 @@ def _user_features(
     if missing and unknown != "skip":
         listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise SpecError(
-            f"{table.source} has no row for {len(missing)} users ({listing})",
-            fix="add rows or use unknown='skip' (--unknown skip)",
+            f"{table.source} has no row for {len(missing)} users ({listing})", fix="add rows, or set unknown to 'skip'"
         )
     return [place.get(name) for name in names]
 

@@ -18,7 +18,6 @@ from tidelog.recommend.evaluate import (
     RULES,
     SUBJECTS,
     Comparison,
-    Ranker,
     advise,
     best_rule,
     compare,
@@ -41,6 +40,7 @@ from tidelog.report.frame import (
 )
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.runs import LogSource, SavedRun, facts, fingerprint, ranks, source
+from tidelog.runtime.ranking import Ranks
 from tidelog.runtime.recommender import REPEATED
 from tidelog.training.run import collapsed_metrics, member_policy, policy_of_run
 
@@ -156,7 +156,7 @@ _REPEATS = (  # by whether such items are left out by default
 )
 
 
-def _lead(compared: Comparison, learnt: Mapping[str, Ranker], unit: str) -> str:
+def _lead(compared: Comparison, learnt: Mapping[str, Ranks], unit: str) -> str:
     """What to do, one sentence and one picture: the first policy's hit rate and that of the best counting rule."""
     rates = {row.ranker: row for row in compared.rows if row.kind == "all"}
     rule, (taken, hit) = best_rule(compared), SUBJECTS[unit]
@@ -197,7 +197,7 @@ def _measures_table(
     return table(head, rows, caption, marked=marked, named=True)
 
 
-def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
+def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranks]]:
     """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none in those used.
 
     Policies that cannot be loaded are added to `notes`.
@@ -230,7 +230,7 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
-def _gains(found: Comparison, rankers: Mapping[str, Ranker], unit: str | None) -> Iterator[str]:
+def _gains(found: Comparison, rankers: Mapping[str, Ranks], unit: str | None) -> Iterator[str]:
     """Gain of Q over the encoder alone, on the same users."""
     for name in rankers:
         alone = f"{name}, {ALONE}"

@@ -2,13 +2,12 @@
 
 It needs NumPy and safetensors, starts in a fraction of a second, and executes no code from a file.
 
-`loading` loads what `artefact_files` reads from disk: a `recipe` of nodes, which `networks`, `policy_heads` and
-`history_encoders` compute. `policy` acts on what `observations` reads; `recommender` and `ranking` return lists of
-items.
+`load` loads what `artefact` reads from disk: a recipe of nodes, which `networks` and `ranking` compute. `policy` acts
+on what `observations` reads; `recommender` reads `Histories` and returns lists of items; `rule` is a tree of questions.
 """
 
 from tidelog.runtime.load import load
 from tidelog.runtime.policy import Memory, Policy
-from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.recommender import Histories, Recommender
 
-__all__ = ["Memory", "Policy", "Recommender", "load"]
+__all__ = ["Histories", "Memory", "Policy", "Recommender", "load"]

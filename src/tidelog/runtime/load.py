@@ -16,14 +16,11 @@ import numpy as np
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact import Saved
 from tidelog.runtime.networks import (
-    KINDS,
     PolicyInputs,
     PolicyOutputs,
     Recipe,
-    noise_of,
     refuse_overflow,
     restore_arrays,
-    smallest,
 )
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.ranking import GAPS, RANKING, Ranker, ranking_functions, reach
@@ -36,6 +33,7 @@ from tidelog.types import (
     Continuous,
     Discrete,
     History,
+    HistoryArrays,
     Image,
     MultiDiscrete,
     Profile,
@@ -46,10 +44,7 @@ from tidelog.types import (
 
 NumpyArray = np.ndarray[Any, Any]
 Fit = TypeVar("Fit")
-Rate = Callable[[Mapping[str, NumpyArray]], NumpyArray]
 BUDGET = 1 << 26  # intermediate numbers of one row
-CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
-CHUNK_OF_CANDIDATES = 64
 
 
 def load(path: str | Path) -> Policy | Recommender | Rule:
@@ -79,29 +74,11 @@ def load_saved(saved: Saved) -> Policy | Recommender:
         _check_sizes(recipe, saved.spec, arrays, saved.where)
         if recipe["act"]["kind"] == RANKING:
             return Recommender(saved, _checked_ranker(recipe, saved.spec, saved.where))
-        return _acting_policy(saved, recipe)
+        policy = Policy(saved, recipe)
+        _check_outputs(policy, recipe["carry"], saved.where)
+        return policy
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}", fix="export the policy again") from error
-
-
-def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
-    spec, scales, act, values = saved.spec, saved.scales, recipe["act"], recipe["values"]
-    kind, noise, (factor, constant) = KINDS[act["kind"]], noise_of(recipe, spec), saved.value_unit
-    epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
-
-    def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
-        return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
-
-    def make(seen: PolicyInputs) -> PolicyOutputs:
-        return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
-
-    def rate(leaves: Mapping[str, NumpyArray]) -> NumpyArray:
-        return np.asarray(smallest(np, values, scaled(leaves)), np.float64) * factor + constant
-
-    rated = None if values is None else rate
-    _check_outputs(make, rated, recipe["carry"], spec, saved.where)
-    chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
-    return Policy(saved, make, rated, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 
 
 # Checks of a recipe, before it is used.
@@ -181,20 +158,19 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
-def _check_outputs(
-    make: Callable[[PolicyInputs], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str
-) -> None:
+def _check_outputs(policy: Policy, carry: int, where: str) -> None:
     """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
+    spec = policy.spec
     for highest in (False, True):
         leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
         space = spec.action
         mask = np.ones((1, space.n), bool) if isinstance(space, Discrete) else None
         before = np.zeros((1, carry), np.float32) if carry else None
         seen = PolicyInputs(leaves, mask, before)
-        outputs = _fits(lambda seen=seen: make(seen), where)  # type: ignore[misc]
+        outputs = _fits(lambda seen=seen: policy.outputs(seen), where)  # type: ignore[misc]
         _check_shapes(outputs, spec, carry, where)
-        if rate is not None:
-            values = _fits(lambda leaves=leaves: rate(leaves), where)  # type: ignore[misc]
+        if policy.has_values:
+            values = _fits(lambda leaves=leaves: policy.values(leaves), where)  # type: ignore[misc]
             _expect(values, (1, *_action_sizes(space)), "values", where)
 
 
@@ -234,7 +210,7 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
             raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
         latest = np.where(events > 0, GAPS - 1, 0)
         last = np.array([0, ranker.known_users])
-        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1, gaps=latest, user_index=last)
+        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events, None, latest, last), 1)
         return ranker
 
     return _fits(rank, where)

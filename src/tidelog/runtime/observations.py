@@ -74,12 +74,12 @@ def read_mask(inputs: RawBatch, mask: Any, spec: Spec) -> RawBatch:
     if mask is None:
         return inputs
     if not isinstance(spec.action, Discrete):
-        raise SpecError("mask= is for discrete actions, and these are not discrete", fix="drop mask=")
+        raise SpecError("a mask is for discrete actions, and these are not discrete", fix="drop the mask")
     allowed = _as_array(mask, "mask")
     if allowed.dtype.kind not in "biuf":
-        raise SpecError(f"mask has the type {allowed.dtype}", "true and false", "use a bool array")
+        raise SpecError(f"mask has the type {allowed.dtype}", "true and false", "use these")
     if not np.isin(allowed, (0, 1)).all():
-        raise SpecError("mask has other numbers than 0 and 1", fix="use a bool array")
+        raise SpecError("mask has other numbers than 0 and 1", fix="use true and false")
     allowed = np.atleast_2d(allowed.astype(bool))
     expected = (inputs.size, spec.action.n)
     if allowed.shape != expected:

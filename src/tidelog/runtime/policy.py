@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.artefact import Saved, notes_of
-from tidelog.runtime.networks import Noise, PolicyInputs, PolicyOutputs, refuse_overflow
+from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
+CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
+CHUNK_OF_CANDIDATES = 64
 
 
 class Memory:
@@ -54,26 +56,17 @@ def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyA
 
 
 class Policy(Acts):
-    """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out.
+    """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out."""
 
-    `make` computes outputs of [B] rows; `rate` computes the values of all actions, or is None.
-    """
-
-    def __init__(
-        self,
-        saved: Saved,
-        make: Callable[[PolicyInputs], PolicyOutputs],
-        rate: Callable[[Mapping[str, NumpyArray]], NumpyArray] | None,
-        *,
-        noise: Noise | None,
-        epsilon: float | None,
-        width: int,
-        chunk: int,
-    ) -> None:
+    def __init__(self, saved: Saved, recipe: Recipe) -> None:
         self.spec: Spec = saved.spec
         self.manifest: Mapping[str, Any] = saved.manifest
-        self._make, self._rate, self._noise, self._epsilon = make, rate, noise, epsilon
-        self._width, self._chunk = width, chunk
+        self._act, self._values = recipe["act"], recipe["values"]
+        self._width: int = recipe["carry"]
+        self._scales, self._unit, self._noise = saved.scales, saved.value_unit, noise_of(recipe, saved.spec)
+        normal = self._noise is not None and self._noise.kind == "normal"
+        self._epsilon: float | None = self._act.get("epsilon") if normal else None
+        self._chunk = CHUNK_OF_CANDIDATES if self._act["kind"] == "candidates" else CHUNK
         try:
             self.declare(saved.manifest.get("acting"), saved.manifest.get("verdict"))
         except ConfigError as error:
@@ -129,12 +122,30 @@ class Policy(Acts):
 
         SpecError without values.
         """
-        if self._rate is None:
+        if not self.has_values:
             raise SpecError("this policy has no Q-values", fix="use a policy of discrete actions with a critic")
         inputs = self._read(observation, None)
         with refuse_overflow():
-            parts = [self._rate(leaves) for _, leaves in _chunks(inputs, self._chunk)]
+            parts = [self.values(leaves) for _, leaves in _chunks(inputs, self._chunk)]
         return _unbatched(np.concatenate(parts), inputs)
+
+    def outputs(self, seen: PolicyInputs) -> PolicyOutputs:
+        """Return what the networks compute for [B] rows."""
+        return KINDS[self._act["kind"]](np, self._act, seen._replace(leaves=self._scaled(seen.leaves)))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the policy has a critic of discrete actions."""
+        return self._values is not None
+
+    def values(self, leaves: Mapping[str, NumpyArray]) -> NumpyArray:
+        """Return the critic's values of all actions of [B] rows, in the unit of the log's rewards."""
+        factor, constant = self._unit
+        return np.asarray(smallest(np, self._values, self._scaled(leaves)), np.float64) * factor + constant
+
+    def _scaled(self, leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+        scales = self._scales
+        return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
 
     def _read(self, observation: Any, mask: Any) -> RawBatch:
         return read_mask(read_observation(observation, self.spec, padded=False), mask, self.spec)
@@ -148,7 +159,7 @@ class Policy(Acts):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
             mask, state = (None if x is None else x[rows] for x in (inputs.mask, carry))
             with refuse_overflow():
-                parts.append(self._make(PolicyInputs(leaves, mask, state, noise)))
+                parts.append(self.outputs(PolicyInputs(leaves, mask, state, noise)))
         whole = (
             parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
         )

@@ -12,16 +12,17 @@ of queries and rows, `C` rows of a chunk, `F` features of users.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
 from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
-from tidelog.runtime.stopping import check
-from tidelog.types import Histories
+from tidelog.types import HistoryArrays
 
 Floats: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]
@@ -29,9 +30,38 @@ Bools: TypeAlias = NDArray[np.bool_]
 QUERIES = 256  # queries whose scores are in memory at once
 CANDIDATES = 500_000  # largest number of candidates before a merge
 NumpyArray = np.ndarray[Any, Any]
+ItemLists: TypeAlias = tuple[NumpyArray, NumpyArray]  # items and their scores, [B, k] each, the best first
 ROWS = 1024  # histories encoded at once
 GAPS = 128  # groups of time gaps: unknown, none, then two for each doubling from 2**-20 units to 2**42
 MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
+
+
+# Work that ends when nobody waits for its result: long loops call `check`, and who starts the work may stop it.
+
+_HERE = threading.local()
+
+
+class StoppedError(Exception):
+    """The work was stopped; it has no result."""
+
+
+@contextmanager
+def stoppable(stop: threading.Event) -> Iterator[None]:
+    """Let `check` raise StoppedError in this thread once the event is set."""
+    before = getattr(_HERE, "stop", None)
+    _HERE.stop = stop
+    try:
+        check()
+        yield
+    finally:
+        _HERE.stop = before
+
+
+def check() -> None:
+    """Raise StoppedError if the work of this thread was stopped."""
+    stop = getattr(_HERE, "stop", None)
+    if stop is not None and stop.is_set():
+        raise StoppedError
 
 
 class Found(NamedTuple):
@@ -67,78 +97,43 @@ class RankingFunctions(NamedTuple):
     known_users: int = 0  # number of users with a vector of their own
 
 
+class Ranks(Protocol):
+    """Anything that ranks item indices for histories."""
+
+    def rank(self, histories: HistoryArrays, k: int, allowed: NumpyArray | None = None) -> ItemLists:
+        """Return the best `k` items and their scores, [B, k] each, best first; `allowed` [B, N + 1] bool."""
+
+
 class Ranker:
-    """Ranks item indices for histories [B, H] of item indices, counted from 1 and left-padded with 0.
+    """Ranks item indices for histories.
 
     `supervised` ranks by likelihood only, as the history encoder without reinforcement learning.
     """
 
     def __init__(self, functions: RankingFunctions, supervised: bool = False) -> None:
         self._functions, self._supervised = functions, supervised
+        self.items = len(functions.table) - 1  # N
+        self.history = functions.history  # H: the number of steps of a history
+        self.features = functions.features  # F: the number of user features, 0 for none
+        self.reads_gaps = functions.reads_gaps  # whether lists depend on the times between events, and until now
+        self.known_users = functions.known_users  # users with a vector of their own; 0: who the user is has no effect
+        self.width = functions.width  # the smallest number of scored items for a list
+        self.repeat_share = functions.repeat_share  # share of the log's events whose item the user had before
 
-    @property
-    def items(self) -> int:
-        """N."""
-        return len(self._functions.table) - 1
-
-    @property
-    def history(self) -> int:
-        """H: the number of steps of a history."""
-        return self._functions.history
-
-    @property
-    def features(self) -> int:
-        """F: the number of user features, 0 for none."""
-        return self._functions.features
-
-    @property
-    def reads_gaps(self) -> bool:
-        """Whether lists depend on the times between events, and until now."""
-        return self._functions.reads_gaps
-
-    @property
-    def known_users(self) -> int:
-        """The number of users with a vector of their own; 0: who the user is has no effect."""
-        return self._functions.known_users
-
-    @property
-    def repeat_share(self) -> float:
-        """The share of the log's events whose item the user had before."""
-        return self._functions.repeat_share
-
-    @property
-    def width(self) -> int:
-        """The smallest number of scored items for a list."""
-        return self._functions.width
-
-    def rank(
-        self,
-        histories: NumpyArray,
-        events: NumpyArray,
-        k: int,
-        allowed: NumpyArray | None = None,
-        users: NumpyArray | None = None,
-        gaps: NumpyArray | None = None,
-        user_index: NumpyArray | None = None,
-    ) -> tuple[NumpyArray, NumpyArray]:
+    def rank(self, histories: HistoryArrays, k: int, allowed: NumpyArray | None = None) -> ItemLists:
         """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError for fewer.
 
-        `users` [B, F] are user features, `gaps` [B, H] groups of time gaps, `user_index` [B] places of users among the
-        policy's, counted from 1; None means nothing is known. Supported items come first, by likelihood and Q; the
-        others follow by likelihood.
+        Supported items come first, by likelihood and Q; the others follow by likelihood.
         """
-        check_histories(histories, events, allowed, self.items, self._functions.kinds)
-        who = user_array(users, len(histories), self.features)
-        places = user_places(user_index, len(histories), self.known_users)
+        seen = self._read(histories, allowed)
         most = max(1, MARKS // (self.items + 1))
         parts = []
-        for begin in range(0, len(histories), most):
+        for begin in range(0, len(seen.items), most):
             rows = slice(begin, begin + most)
-            marks = np.ones((len(histories[rows]), self.items + 1), bool) if allowed is None else allowed[rows].copy()
+            marks = np.ones((len(seen.items[rows]), self.items + 1), bool) if allowed is None else allowed[rows].copy()
             marks[:, 0] = False
             refuse_too_few(marks, k, begin)
-            later = None if gaps is None else gaps[rows]
-            found = self.find(histories[rows], events[rows], k, marks, who[rows], later, places[rows])
+            found = self._found(seen.part(rows), k, marks)
             parts.append(order_found(found, k, 0.0 if self._supervised else self._functions.q_weight, self._supervised))
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
@@ -152,25 +147,16 @@ class Ranker:
         """The items' vectors [N + 1, D] of length 1; row 0 is no item."""
         return self._functions.table[:, :-1]
 
-    def log_likelihood(
-        self,
-        histories: NumpyArray,
-        events: NumpyArray,
-        items: NumpyArray,
-        users: NumpyArray | None = None,
-        gaps: NumpyArray | None = None,
-        user_index: NumpyArray | None = None,
-    ) -> NumpyArray:
-        """Return the log-likelihood of items [B, K] after histories [B, H], over the whole catalogue."""
-        check_histories(histories, events, None, self.items, self._functions.kinds)
-        whole = self._whole(histories, events, users, gaps, user_index)
+    def log_likelihood(self, histories: HistoryArrays, items: NumpyArray) -> NumpyArray:
+        """Return the log-likelihood of items [B, K] after histories, over the whole catalogue."""
+        seen = self._read(histories)
         parts = [
-            self._log_likelihood(whole.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
-            for i in range(0, len(histories), QUERIES)
+            self._log_likelihood(seen.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
+            for i in range(0, len(seen.items), QUERIES)
         ]
         return np.concatenate(parts)
 
-    def _log_likelihood(self, seen: Histories, items: NumpyArray) -> NumpyArray:
+    def _log_likelihood(self, seen: HistoryArrays, items: NumpyArray) -> NumpyArray:
         queries = np.asarray(self._functions.queries(seen))
         places = self._places(seen)
         logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
@@ -183,7 +169,7 @@ class Ranker:
             own = np.logaddexp(own, sums_of_places(items, *places, self.items))
         return np.asarray(own - total)
 
-    def _places(self, seen: Histories) -> tuple[NumpyArray, NumpyArray] | None:
+    def _places(self, seen: HistoryArrays) -> tuple[NumpyArray, NumpyArray] | None:
         """Return items and scores [B, P] of the places beside the catalogue; None where there are none."""
         places = self._functions.places
         if places is None:
@@ -191,38 +177,20 @@ class Ranker:
         items, scores = places(seen)
         return np.asarray(items), np.asarray(scores)
 
-    def find(
-        self,
-        histories: NumpyArray,
-        events: NumpyArray,
-        k: int,
-        allowed: NumpyArray,
-        users: NumpyArray | None = None,
-        gaps: NumpyArray | None = None,
-        user_index: NumpyArray | None = None,
-    ) -> Found:
+    def find(self, histories: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
-        whole = self._whole(histories, events, users, gaps, user_index)
+        return self._found(self._read(histories), k, allowed)
+
+    def _found(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         parts = [
-            self._find(whole.part(slice(i, i + ROWS)), k, allowed[i : i + ROWS]) for i in range(0, len(histories), ROWS)
+            self._find(seen.part(slice(i, i + ROWS)), k, allowed[i : i + ROWS]) for i in range(0, len(seen.items), ROWS)
         ]
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _whole(
-        self,
-        histories: NumpyArray,
-        events: NumpyArray,
-        users: NumpyArray | None,
-        gaps: NumpyArray | None,
-        user_index: NumpyArray | None,
-    ) -> Histories:
-        """Return the last `history` steps of histories, left-padded."""
-        seen, done = (fit_length(part, self.history) for part in (histories, events))
-        later = fit_length(gap_array(gaps, histories), self.history) if self.reads_gaps else None
-        who = user_places(user_index, len(histories), self.known_users) if self.known_users else None
-        return Histories(seen, done, user_array(users, len(histories), self.features), later, who)
+    def _read(self, histories: HistoryArrays, allowed: NumpyArray | None = None) -> HistoryArrays:
+        return fit_histories(histories, self._functions, allowed)
 
-    def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
+    def _find(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
         queries, width = np.asarray(functions.queries(seen)), min(max(k, functions.width), self.items)
         places = self._places(seen)
@@ -303,63 +271,57 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
         raise SpecError(
             f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
             f"({several} fewer than {k})",
-            fix="lower k, allow more candidates, or exclude_seen=False (--exclude-seen no)",
+            fix="lower k, allow more candidates, or let lists contain items of the history (exclude_seen)",
         )
 
 
-def check_histories(
-    histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int, kinds: int
-) -> None:
-    """Raise SpecError unless histories hold valid items and events, padded alike, and `allowed` has their shape."""
-    if histories.ndim != 2 or histories.shape != events.shape:
-        raise SpecError(
-            f"histories and events have shapes {histories.shape} and {events.shape}", "[B, H]", "reshape them"
-        )
-    if len(histories) == 0:
+def fit_histories(
+    histories: HistoryArrays, functions: RankingFunctions, allowed: NumpyArray | None = None
+) -> HistoryArrays:
+    """Return what a ranking policy reads of histories: the last steps, and 0 where nothing is known.
+
+    SpecError unless items, events, gaps and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
+    """
+    items, events, users, gaps, who = histories
+    count, kinds, features = len(functions.table) - 1, functions.kinds, functions.features
+    if items.ndim != 2 or items.shape != events.shape:
+        raise SpecError(f"histories and events have shapes {items.shape} and {events.shape}", "[B, H]", "reshape them")
+    rows = len(items)
+    if rows == 0:
         raise SpecError("no history", "at least one", "pass a history")
-    if histories.size and (histories.min() < 0 or histories.max() > items):
-        raise SpecError(f"histories have {histories.max()}", f"item indices 0 (none) to {items}", "use these")
+    if items.size and (items.min() < 0 or items.max() > count):
+        raise SpecError(f"histories have {items.max()}", f"item indices 0 (none) to {count}", "use these")
     if events.size and (events.min() < 0 or events.max() > kinds):
         raise SpecError(f"events have {events.max()}", f"kinds 0 (none) to {kinds}", "use these")
-    if ((histories > 0) != (events > 0)).any():
+    if ((items > 0) != (events > 0)).any():
         raise SpecError("items and events have different padding", fix="one kind of event for each item")
-    if allowed is not None and allowed.shape != (len(histories), items + 1):
-        raise SpecError(f"allowed has shape {list(allowed.shape)}", f"[{len(histories)}, {items + 1}]", "reshape it")
-
-
-def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
-    """Return user features [B, F], zeros where nothing is known; SpecError for another shape."""
+    if allowed is not None and allowed.shape != (rows, count + 1):
+        raise SpecError(f"allowed has shape {list(allowed.shape)}", f"[{rows}, {count + 1}]", "reshape it")
     if users is None or not features:
-        return np.zeros((rows, features), np.float32)
-    if users.shape != (rows, features) or not np.isfinite(users).all():
+        users = np.zeros((rows, features), np.float32)
+    elif users.shape != (rows, features) or not np.isfinite(users).all():
         raise SpecError(f"users have shape {list(users.shape)}", f"finite [{rows}, {features}]", "reshape them")
-    return users.astype(np.float32)
-
-
-def user_places(user_index: NumpyArray | None, rows: int, known: int) -> NumpyArray:
-    """Return places of users [B] int32, zeros where nothing is known; SpecError for another shape or place."""
-    if user_index is None or not known:
-        return np.zeros(rows, np.int32)
-    if user_index.shape != (rows,) or (rows and (user_index.min() < 0 or user_index.max() > known)):
-        raise SpecError(
-            f"user_index has shape {list(user_index.shape)} and values up to {user_index.max(initial=0)}",
-            f"[{rows}] of 0 (unknown) to {known}",
-            "use the places of the policy's own users",
-        )
-    return user_index.astype(np.int32)
-
-
-def gap_array(gaps: NumpyArray | None, histories: NumpyArray) -> NumpyArray:
-    """Return groups of time gaps [B, H], zeros where nothing is known; SpecError for another shape or group."""
-    if gaps is None:
-        return np.zeros(histories.shape, np.int32)
-    if gaps.shape != histories.shape or (gaps.size and (gaps.min() < 0 or gaps.max() >= GAPS)):
-        raise SpecError(
-            f"gaps have shape {list(gaps.shape)}",
-            f"{list(histories.shape)} of groups 0 to {GAPS - 1}",
-            "use gap_groups",
-        )
-    return gaps
+    if functions.reads_gaps:
+        gaps = np.zeros(items.shape, np.int32) if gaps is None else gaps
+        if gaps.shape != items.shape or (gaps.size and (gaps.min() < 0 or gaps.max() >= GAPS)):
+            raise SpecError(
+                f"gaps have shape {list(gaps.shape)}",
+                f"{list(items.shape)} of groups 0 to {GAPS - 1}",
+                "use gap_groups",
+            )
+    if functions.known_users:
+        who = np.zeros(rows, np.int32) if who is None else who
+        if who.shape != (rows,) or who.min() < 0 or who.max() > functions.known_users:
+            raise SpecError(
+                f"user_index has shape {list(who.shape)} and values up to {who.max(initial=0)}",
+                f"[{rows}] of 0 (unknown) to {functions.known_users}",
+                "use the places of the policy's own users",
+            )
+    items, events = (fit_length(part, functions.history) for part in (items, events))
+    gaps = fit_length(gaps, functions.history) if functions.reads_gaps else None
+    return HistoryArrays(
+        items, events, users.astype(np.float32), gaps, who.astype(np.int32) if functions.known_users else None
+    )
 
 
 def _again(items: NumpyArray) -> NumpyArray:
@@ -598,7 +560,7 @@ def has_places(node: Node) -> bool:
     return node["repeats"] is not None or "successors" in node["catalogue"]
 
 
-def places(xp: Any, node: Node, states: Array, seen: Histories) -> tuple[Array, Array]:
+def places(xp: Any, node: Node, states: Array, seen: HistoryArrays) -> tuple[Array, Array]:
     """Return items and scores [B, P] of the events of histories, and of the last item's successors; states [B, D]."""
     repeats, successors = node["repeats"], node["catalogue"].get("successors")
     found = [] if repeats is None else [(seen.items, _repeats(xp, node, states, seen))]
@@ -608,7 +570,7 @@ def places(xp: Any, node: Node, states: Array, seen: Histories) -> tuple[Array, 
     return xp.concatenate(items, axis=1), xp.concatenate(scores, axis=1)
 
 
-def _repeats(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
+def _repeats(xp: Any, node: Node, states: Array, seen: HistoryArrays) -> Array:
     """Return the scores [B, H] of the events of histories for their items being repeated."""
     part, length = node["repeats"], seen.items.shape[1]
     vectors, _ = _items(xp, node["catalogue"], seen.items)
@@ -619,7 +581,7 @@ def _repeats(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
     return xp.where(seen.events > 0, match + ages + part["event"][seen.events], NO_PLACE)
 
 
-def _successors(xp: Any, node: Node, states: Array, seen: Histories) -> tuple[Array, Array]:
+def _successors(xp: Any, node: Node, states: Array, seen: HistoryArrays) -> tuple[Array, Array]:
     """Return the counted successors [B, M] of the last items of histories, and their scores."""
     part, last = node["catalogue"]["successors"], seen.items[:, -1]
     items, counts, totals = part["items"][last], part["counts"][last], xp.maximum(part["totals"][last], 1.0)
@@ -651,7 +613,7 @@ def scan_steps(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
     return carry
 
 
-def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Array:
+def states(xp: Any, node: Node, seen: HistoryArrays, loop: Loop = scan_steps) -> Array:
     """Return the states [B, D] at the end of histories, of which the encoder reads the last events."""
     items, events = seen.items[:, -node["history"] :], seen.events[:, -node["history"] :]
     reader, real = node["reader"], events > 0

@@ -6,9 +6,12 @@ Letters: `B` histories, `H` history length, `N` items, `F` features of users.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any, NamedTuple, Protocol
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -17,9 +20,8 @@ from tidelog._text import rows_table
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.runtime.artefact import Saved, notes_of
 from tidelog.runtime.networks import refuse_overflow
-from tidelog.runtime.ranking import MARKS, Ranker, gap_groups, refuse_too_few
-from tidelog.runtime.stopping import check
-from tidelog.types import Catalogue, History, Profile, Spec
+from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, gap_groups, refuse_too_few
+from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
 
 # Lists after the ranking: more diverse ones, and the item of the history that each recommendation depends on most.
 #
@@ -77,40 +79,29 @@ def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int,
     return np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
-def reasons(
-    ranker: Ranker,
-    histories: Sequence[Sequence[int]],
-    kinds: Sequence[Sequence[int]],
-    items: NumpyArray,
-    users: Any,
-    gaps: Sequence[Sequence[int]] | None = None,
-    user_index: NumpyArray | None = None,
-) -> tuple[NumpyArray, NumpyArray]:
+def reasons(ranker: Ranker, known: IndexedHistories, items: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
     """Return an item of each history, 0 for none, and how many times likelier it makes recommended items [B, K].
 
     Each item of the history is left out in turn, with all of its events: the reason is the one without which the
-    recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it. `users` is [B, F] or
-    None, `user_index` [B] or None; an event that stays keeps its group of `gaps`.
+    recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it. An event that stays
+    keeps its group of time gaps.
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
-    for i, (history, kind) in enumerate(zip(histories, kinds, strict=True)):
+    for i in range(len(items)):
         check()
-        seen, done = np.asarray(history[-ranker.history :], np.int32), np.asarray(kind[-ranker.history :], np.int32)
-        latest = list(dict.fromkeys(seen[::-1].tolist()))[:MOST_REASONS]
+        seen = known.arrays(slice(i, i + 1), ranker.history)
+        latest = list(dict.fromkeys(seen.items[0][seen.items[0] > 0][::-1].tolist()))[:MOST_REASONS]
         if not latest:
             continue
-        later = np.zeros(len(seen), np.int32) if gaps is None else np.asarray(gaps[i][-ranker.history :], np.int32)
-        variants = [np.zeros((1 + len(latest), len(seen)), np.int32) for _ in range(3)]
-        for row, left_out in enumerate((0, *latest)):
-            others = seen != left_out
+        variants = HistoryArrays(*(None if part is None else np.repeat(part, 1 + len(latest), axis=0) for part in seen))
+        for row, left_out in enumerate(latest, 1):
+            others = seen.items[0] != left_out
             count = int(others.sum())
-            for to, values in zip(variants, (seen, done, later), strict=True):
-                to[row, len(seen) - count :] = values[others]
-        who, place = (
-            None if one is None else np.repeat(one[i : i + 1], len(variants[0]), axis=0) for one in (users, user_index)
-        )
-        listed = np.repeat(items[i : i + 1], len(variants[0]), axis=0)
-        likelihood = ranker.log_likelihood(variants[0], variants[1], listed, who, variants[2], place)
+            for to, values in zip(variants[:2] + variants[3:4], seen[:2] + seen[3:4], strict=True):
+                if to is not None:
+                    to[row] = 0
+                    to[row, len(others) - count :] = values[0][others]
+        likelihood = ranker.log_likelihood(variants, np.repeat(items[i : i + 1], 1 + len(latest), axis=0))
         loss = likelihood[0] - likelihood[1:]  # [V - 1, K]
         largest = loss.argmax(axis=0)
         gain = np.take_along_axis(loss, largest[None], axis=0)[0]
@@ -126,10 +117,59 @@ LONGEST = 128  # largest number of characters of ids in a text array
 MOST_GUESSES = 2_000  # largest catalogue with a search for the nearest id
 MOST_SHOWN = 10  # lists, and items of each, in a table of a notebook
 MOST_LISTED = 50  # items from which on an error does not list all ids
-UNKNOWN_ITEMS = "fix: unknown='skip' (--unknown skip) ignores unknown items"
+SKIP = "set unknown to 'skip' to ignore it"
 
 
 ENTRY = 24  # bytes of an entry of the lists besides its id: two copies of its index (8) and of its score (4)
+
+
+@dataclass(frozen=True, eq=False)
+class Histories:
+    """What a ranking policy is asked: histories of users by item id, and what else is known of these users.
+
+    A policy refuses what it does not read; one with time gaps needs `times` and `now`.
+
+    Example:
+        >>> from tidelog import Histories
+        >>> shop = tl.read_interactions(
+        ...     pl.DataFrame({"user": [1, 1, 2], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]}),
+        ...     user="user", item="item", time="time")
+        >>> policy = tl.fit(tl.RecommenderBCQ(history=2, targets=2), shop, steps=2, progress=False).policy()
+        >>> asked = Histories([["tea", "mug"], []], unknown="skip")
+        >>> policy.recommend(asked, k=1).items.shape
+        (2, 1)
+    """
+
+    items: Any  # [B] lists of item ids, the latest last; [] is an empty history
+    events: Any = None  # [B] lists with the kind of event of each item; None: the most frequent kind
+    users: Any = None  # [B] mappings from columns of the user features to values; None: nothing is known
+    user_ids: Any = None  # [B] ids; None, or an id that the log does not have, is an unknown user
+    times: Any = None  # [B] lists with the time of each item: numbers in the unit of the log, or dates
+    now: Any = None  # the time of the lists: one for all, or [B]
+    unknown: Literal["error", "skip"] = "error"  # "skip" ignores unknown items and unknown words of users
+
+    @classmethod
+    def of(cls, histories: Any) -> Histories:
+        """Return histories as they are, and lists of ids as histories of which nothing else is known."""
+        return histories if isinstance(histories, cls) else cls(histories)
+
+
+class IndexedHistories(NamedTuple):
+    """Histories by item index, each as long as it is, and what is known of their users."""
+
+    items: list[list[int]]
+    events: list[list[int]]
+    users: NumpyArray | None  # [B, F] features
+    gaps: list[list[int]] | None  # groups of the times after the events
+    user_index: NumpyArray | None  # [B] places of the users
+
+    def arrays(self, rows: slice, length: int) -> HistoryArrays:
+        """Return the last `length` steps of some rows at most, left-padded with 0."""
+        items, events, gaps = (
+            None if part is None else _left_padded(part[rows], length) for part in (self.items, self.events, self.gaps)
+        )
+        users, index = (None if part is None else part[rows] for part in (self.users, self.user_index))
+        return HistoryArrays(items, events, users, gaps, index)
 
 
 class Recommendations(NamedTuple):
@@ -152,329 +192,145 @@ class Recommendations(NamedTuple):
         return rows_table(title, ("list", *map(str, range(1, min(length, MOST_SHOWN) + 1))), rows)
 
 
-class Ranks(Protocol):
-    """A ranker of item indices for histories [B, H] of item indices and kinds of events, left-padded with 0."""
+def excludes_seen(ranker: PolicyRanker) -> bool:
+    """Return whether lists leave out items of the history by default: fewer than a tenth of the events repeat one."""
+    return ranker.repeat_share < REPEATED
 
-    @property
-    def items(self) -> int:
-        """N."""
 
-    @property
-    def history(self) -> int:
-        """H: the number of steps of a history."""
+class PolicyRanker(Ranks, Protocol):
+    """A ranker of item indices with the facts of its policy; see `Ranker`."""
 
-    @property
-    def repeat_share(self) -> float:
-        """The share of the log's events whose item the user had before."""
-
-    @property
-    def features(self) -> int:
-        """F: the number of user features, 0 for none."""
-
-    @property
-    def width(self) -> int:
-        """The smallest number of scored items for a list."""
-
-    @property
-    def reads_gaps(self) -> bool:
-        """Whether lists depend on the times between events, and until now."""
-
-    @property
-    def known_users(self) -> int:
-        """The number of users with a vector of their own; 0: who the user is has no effect."""
-
-    def rank(
-        self,
-        histories: NumpyArray,
-        events: NumpyArray,
-        k: int,
-        allowed: NumpyArray | None = None,
-        users: NumpyArray | None = None,
-        gaps: NumpyArray | None = None,
-        user_index: NumpyArray | None = None,
-    ) -> tuple[NumpyArray, NumpyArray]:
-        """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F].
-
-        `gaps` [B, H] are groups of time gaps, `user_index` [B] places of users, counted from 1.
-        """
+    items: int
+    history: int
+    features: int
+    reads_gaps: bool
+    known_users: int
+    repeat_share: float
 
     def whole(self) -> Ranker:
         """Return a ranker of the same policy with item vectors, likelihoods, and lists of any length."""
 
 
-class KnownRows(NamedTuple):
-    """What is known of some users, by number."""
-
-    items: list[list[int]]  # of each history, as long as it is
-    kinds: list[list[int]]
-    users: NumpyArray | None  # [B, F] features
-    gaps: list[list[int]] | None  # groups of the times after the events
-    user_index: NumpyArray | None  # [B] places of the users
-
-    def padded(self, rows: slice, length: int) -> dict[str, Any]:
-        """Return the arguments of a ranker for some rows, with the last `length` steps."""
-        known: dict[str, Any] = {
-            "histories": _left_padded(self.items[rows], length),
-            "events": _left_padded(self.kinds[rows], length),
-            "users": None if self.users is None else self.users[rows],
-        }
-        if self.gaps is not None:
-            known["gaps"] = _left_padded(self.gaps[rows], length)
-        if self.user_index is not None:
-            known["user_index"] = self.user_index[rows]
-        return known
-
-
-class Recommends(Protocol):
-    """A policy that ranks items, in any runtime."""
+class Recommends(ABC):
+    """A policy that ranks the items of a catalogue, in any runtime."""
 
     spec: Spec
 
+    @abstractmethod
+    def ranker(self) -> PolicyRanker:
+        """Return the ranker of item indices."""
+
+    @abstractmethod
     def notes(self) -> list[str]:
         """Return notes for the user about this policy."""
 
-    def ranker(self) -> Ranks:
-        """Return the ranker of item indices."""
+    @cached_property
+    def _ranker(self) -> PolicyRanker:
+        return self.ranker()
 
-    def recommend(self, histories: Any, k: int = 10, **choices: Any) -> Recommendations:
-        """Return the best `k` items after each history."""
-
-    def because(self, histories: Any, items: Any, **choices: Any) -> Reasons:
-        """Return for each recommended item the item of the history that makes it likelier than any other does."""
-
-
-def excludes_seen(ranker: Ranks) -> bool:
-    """Return whether lists leave out items of the history by default: fewer than a tenth of the events repeat one."""
-    return ranker.repeat_share < REPEATED
-
-
-class Recommender:
-    """Ranks the items of a catalogue; the same methods as `tidelog.Policy.recommend`, and the same answers."""
-
-    is_recurrent = False  # the history is the whole state
-
-    def __init__(self, saved: Saved, ranker: Ranks) -> None:
-        self.spec: Spec = saved.spec
-        self.manifest: Mapping[str, Any] = saved.manifest
-        self._ranker, self._vocabulary = ranker, Vocabulary(saved.spec)
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.spec)
 
     def recommend(
         self,
         histories: Any,
         k: int = 10,
         exclude_seen: bool | None = None,
-        candidates: Any = None,
-        exclude: Any = None,
+        candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None = None,
+        exclude: Iterable[Any] | None = None,
         *,
-        events: Any = None,
-        users: Any = None,
-        unknown: str = "error",
         diversity: float = 0.0,
-        times: Any = None,
-        now: Any = None,
-        user_ids: Any = None,
         progress: Callable[[float], None] | None = None,
     ) -> Recommendations:
-        """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
+        """Return the best `k` items after each history: a list of item ids, the latest last; [] is an empty history.
 
-        `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order
-        of `spec.action.ids`; `exclude` are never chosen; `events` lists the kind of each step (default: the most
-        frequent one); `users` holds one mapping per history, from columns of the user features to values (None: nothing
-        is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
-        `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
-        one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
-        does not have, is an unknown user. `progress` is called with the share of the lists that is made.
-        SpecError where fewer than `k` items remain, or another id or value is unknown (`unknown="skip"` ignores it in
-        histories and users).
+        `histories` are lists of ids, or `Histories`, which also say what else is known of the users; `exclude_seen`
+        excludes items of the history (None: unless at least a tenth of the log's events repeat an item); `candidates`
+        are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order of
+        `spec.action.ids`; `exclude` are never chosen; `diversity` from 0 to 1 trades score against similarity within a
+        list. `progress` is called with the share of the lists that is made.
+        The same input gives the same lists. SpecError where fewer than `k` items remain, or an id or value is unknown;
+        SpaceError if the lists do not fit into free memory.
         """
-        return recommend(
-            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity, times, now, user_ids, progress,
-        )  # fmt: skip
+        vocabulary, ranker = self._vocabulary, self._ranker
+        if isinstance(k, bool) or not isinstance(k, int | np.integer):
+            raise SpecError(f"k = {k!r}", "a whole number", "use k=10")
+        if exclude_seen is None:
+            exclude_seen = excludes_seen(ranker)
+        if not isinstance(exclude_seen, bool | np.bool_):
+            raise SpecError(f"exclude_seen = {exclude_seen!r:.80}", "True, False or None", "use True")
+        if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
+            raise SpecError(f"diversity = {diversity!r:.80}", "a number from 0 to 1", "use 0.3")
+        known = vocabulary.read(Histories.of(histories), ranker)
+        items = known.items
+        offered = _offered(vocabulary, candidates, exclude, len(items))
+        most = max(1, MARKS // (ranker.items + 1))
+        problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
+        if problem is not None:
+            raise SpaceError(f"{len(items):,} lists of {k} items: {problem}", fix="recommend to fewer users at a time")
+        parts = []
+        for begin in range(0, len(items), most):
+            rows = slice(begin, begin + most)
+            allowed = np.repeat(offered[None], len(items[rows]), axis=0) if offered.ndim == 1 else offered[rows]
+            for i, seen in enumerate(items[rows] if exclude_seen else ()):
+                allowed[i, seen] = False
+            refuse_too_few(allowed, int(k), begin)
+            asked = known.arrays(rows, ranker.history)
+            with refuse_overflow():
+                if diversity:
+                    whole = ranker.whole()
+                    pool = whole.rank(asked, pool_size(int(k), allowed), allowed)
+                    parts.append(diverse(*pool, whole.vectors, int(k), diversity))
+                else:
+                    parts.append(ranker.rank(asked, int(k), allowed))
+            if progress is not None:
+                progress(min(begin + most, len(items)) / len(items))
+        recommended, scores = zip(*parts, strict=True)
+        return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 
-    def because(
-        self,
-        histories: Any,
-        items: Any,
-        *,
-        events: Any = None,
-        users: Any = None,
-        unknown: str = "error",
-        times: Any = None,
-        now: Any = None,
-        user_ids: Any = None,
-    ) -> Reasons:
+    def because(self, histories: Any, items: Any) -> Reasons:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
-        Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
-        without that item. SpecError for an unknown id.
+        `histories` as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
+        without that item; Q is not part of it. SpecError for an unknown id.
         """
-        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now, user_ids)
+        vocabulary, whole = self._vocabulary, self._ranker.whole()
+        known = vocabulary.read(Histories.of(histories), whole)
+        lists = [
+            vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))
+        ]
+        if len(lists) != len(known.items) or len({len(row) for row in lists}) != 1 or not lists[0]:
+            raise SpecError(
+                f"{len(known.items)} histories with lists of {[len(row) for row in lists][:5]} items",
+                "one list for each history, of equal lengths",
+                "pass lists.items of recommend(...)",
+            )
+        found, more = reasons(whole, known, np.asarray(lists, np.int64))
+        return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], more)
+
+
+class Recommender(Recommends):
+    """A saved policy that ranks items, without JAX; its lists are those of `tidelog.Policy`."""
+
+    is_recurrent = False  # the history is the whole state
+
+    def __init__(self, saved: Saved, ranker: PolicyRanker) -> None:
+        self.spec: Spec = saved.spec
+        self.manifest: Mapping[str, Any] = saved.manifest
+        self._made_by = ranker
+
+    def ranker(self) -> PolicyRanker:
+        """Return the ranker of item indices."""
+        return self._made_by
 
     def notes(self) -> list[str]:
         """Return notes for the user about this policy, as they were when it was saved."""
         return notes_of(self.manifest)
 
-    def ranker(self) -> Ranks:
-        """Return the ranker of item indices."""
-        return self._ranker
-
     def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Any:
         """Raise SpecError: items are ranked, not chosen."""
         raise SpecError("this policy ranks items of a catalogue", fix="call policy.recommend(histories, k)")
-
-
-def recommend(
-    ranker: Ranks,
-    vocabulary: Vocabulary,
-    histories: Any,
-    k: int = 10,
-    exclude_seen: bool | None = None,
-    candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None = None,
-    exclude: Iterable[Any] | None = None,
-    events: Any = None,
-    users: Any = None,
-    unknown: str = "error",
-    diversity: float = 0.0,
-    times: Any = None,
-    now: Any = None,
-    user_ids: Any = None,
-    progress: Callable[[float], None] | None = None,
-) -> Recommendations:
-    """Return the best `k` items after each history; see `Policy.recommend`.
-
-    SpaceError if the lists do not fit into free memory.
-    """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer):
-        raise SpecError(f"k = {k!r}", "a whole number", "use k=10")
-    if exclude_seen is None:
-        exclude_seen = excludes_seen(ranker)
-    if not isinstance(exclude_seen, bool | np.bool_):
-        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}", "True, False or None", "use True")
-    if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
-        raise SpecError(f"diversity = {diversity!r:.80}", "a number from 0 to 1", "use 0.3")
-    known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
-    items = known.items
-    offered = _offered(vocabulary, candidates, exclude, len(items))
-    most = max(1, MARKS // (ranker.items + 1))
-    problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
-    if problem is not None:
-        raise SpaceError(f"{len(items):,} lists of {k} items: {problem}", fix="recommend to fewer users at a time")
-    parts = []
-    for begin in range(0, len(items), most):
-        rows = slice(begin, begin + most)
-        allowed = np.repeat(offered[None], len(items[rows]), axis=0) if offered.ndim == 1 else offered[rows]
-        for i, seen in enumerate(items[rows] if exclude_seen else ()):
-            allowed[i, seen] = False
-        refuse_too_few(allowed, int(k), begin)
-        asked = known.padded(rows, ranker.history)
-        with refuse_overflow():
-            if diversity:
-                whole = ranker.whole()
-                pool = whole.rank(**asked, k=pool_size(int(k), allowed), allowed=allowed)
-                parts.append(diverse(*pool, whole.vectors, int(k), diversity))
-            else:
-                parts.append(ranker.rank(**asked, k=int(k), allowed=allowed))
-        if progress is not None:
-            progress(min(begin + most, len(items)) / len(items))
-    recommended, scores = zip(*parts, strict=True)
-    return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
-
-
-def because(
-    ranker: Ranks,
-    vocabulary: Vocabulary,
-    histories: Any,
-    items: Any,
-    events: Any = None,
-    users: Any = None,
-    unknown: str = "error",
-    times: Any = None,
-    now: Any = None,
-    user_ids: Any = None,
-) -> Reasons:
-    """Return the reason of each recommended item [B, k]; see `Recommender.because`."""
-    whole = ranker.whole()
-    known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
-    listed = [vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))]
-    if len(listed) != len(known.items) or len({len(row) for row in listed}) != 1 or not listed[0]:
-        raise SpecError(
-            f"{len(known.items)} histories with lists of {[len(row) for row in listed][:5]} items",
-            "one list for each history, of equal lengths",
-            "pass lists.items of recommend(...)",
-        )
-    wanted = np.asarray(listed, np.int64)
-    found, more = reasons(whole, known.items, known.kinds, wanted, known.users, known.gaps, known.user_index)
-    return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], more)
-
-
-def _read(
-    ranker: Ranks,
-    vocabulary: Vocabulary,
-    histories: Any,
-    events: Any,
-    users: Any,
-    unknown: str,
-    times: Any,
-    now: Any,
-    user_ids: Any,
-) -> KnownRows:
-    """Return what is known of the users, by number."""
-    if not isinstance(unknown, str) or unknown not in ("error", "skip"):
-        raise SpecError(f"unknown = {unknown!r}", "'error' or 'skip'", "use one of them")
-    items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
-    gaps = places = who = None
-    if ranker.reads_gaps:
-        known = [vocabulary.known(history) for history in histories]
-        gaps = history_gaps(known, times, now, vocabulary.times)
-    elif times is not None or now is not None:
-        raise SpecError("this policy does not read times", fix="drop times= and now=, or train with time_gaps=True")
-    if ranker.known_users:
-        places = vocabulary.user_places(user_ids, len(items))
-    elif user_ids is not None:
-        raise SpecError(
-            "this policy does not know users by id", fix="drop user_ids=, or train with user_embedding=True"
-        )
-    if users is not None and (vocabulary.users is None or not ranker.features):
-        raise SpecError("this policy has no user features", fix="drop users=, or train with user_features=...")
-    if users is not None and vocabulary.users is not None:
-        who = vocabulary.users.read(users, len(items), unknown == "skip")
-    return KnownRows(items, kinds, who, gaps, places)
-
-
-def encode_histories(
-    vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return histories by name as indices of items and kinds of events, each with its own length."""
-    if not _is_list(histories):
-        raise SpecError(f"histories has the type {type(histories).__name__}", "lists of item ids", "[[id, ...], ...]")
-    if len(histories) == 0:
-        raise SpecError("no history", "at least one", "[[]] for a user without history")
-    if events is not None and not _is_list(events):
-        raise SpecError(
-            f"events has the type {type(events).__name__}", "lists of kinds of events", "one list per history"
-        )
-    if events is not None and len(events) != len(histories):
-        raise SpecError(
-            f"{len(histories)} histories with {len(events)} lists of events", fix="pass one list per history"
-        )
-    rows, kinds = [], []
-    for i, history in enumerate(histories):
-        if not _is_list(history):
-            raise SpecError(f"history {i} is {history!r:.80}", "a list of item ids", "[id, ...]")
-        if events is not None and not _is_list(events[i]):
-            raise SpecError(f"events of history {i}: {events[i]!r:.80}", "a list", "one kind per item")
-        known = vocabulary.items(history, f"history {i}", skip)
-        done = [vocabulary.usual] * len(known) if events is None else vocabulary.events(events[i], f"history {i}")
-        if len(done) != len(known):
-            raise SpecError(
-                f"history {i} has {len(known)} items and {len(done)} events", fix="one kind of event per item"
-            )
-        pairs = [(item, kind) for item, kind in zip(known, done, strict=True) if item]
-        rows.append([item for item, _ in pairs])
-        kinds.append([kind for _, kind in pairs])
-    return rows, kinds
 
 
 def history_gaps(known: list[list[bool]], times: Any, now: Any, clock: str) -> list[list[int]]:
@@ -485,10 +341,7 @@ def history_gaps(known: list[list[bool]], times: Any, now: Any, clock: str) -> l
     if times is None or now is None:
         raise SpecError(
             f"this policy reads time gaps, and {'times' if times is None else 'now'} is missing",
-            fix=(
-                f"pass times=, one time per item ({clock}, as in the log), and now=, the time of the lists "
-                "(--time and --now)"
-            ),
+            fix=f"pass times, one per item ({clock}, as in the log), and now, the time of the lists",
         )
     if not _is_list(times) or len(times) != len(known):
         raise SpecError(f"times is not a list of {len(known)} lists", fix="pass one list of times per history")
@@ -507,7 +360,7 @@ def history_gaps(known: list[list[bool]], times: Any, now: Any, clock: str) -> l
         seconds = steps / np.timedelta64(1, "s") if clock == "dates" else steps
         if (seconds < 0).any():
             raise SpecError(
-                f"times of history {i} decrease, or are later than now", fix="the latest last, and now= after all"
+                f"times of history {i} decrease, or are later than now", fix="the latest last, and now after all"
             )
         groups.append(gap_groups(seconds).tolist())
     return groups
@@ -601,6 +454,62 @@ class Vocabulary:
         ids_of_users: Any = spec.observation.get("user_id")
         self._user = {} if ids_of_users is None else {str(one): i + 1 for i, one in enumerate(ids_of_users.ids)}
 
+    def read(self, asked: Histories, ranker: PolicyRanker) -> IndexedHistories:
+        """Return histories by item index; SpecError for what the log does not have, or the policy does not read."""
+        if not isinstance(asked.unknown, str) or asked.unknown not in ("error", "skip"):
+            raise SpecError(f"unknown = {asked.unknown!r}", "'error' or 'skip'", "use one of them")
+        skip = asked.unknown == "skip"
+        items, events = self._steps(asked.items, asked.events, skip)
+        gaps = places = who = None
+        if ranker.reads_gaps:
+            gaps = history_gaps([self.known(row) for row in asked.items], asked.times, asked.now, self.times)
+        elif asked.times is not None or asked.now is not None:
+            raise SpecError("this policy does not read times", fix="drop times and now, or train with time gaps")
+        if ranker.known_users:
+            places = self.user_places(asked.user_ids, len(items))
+        elif asked.user_ids is not None:
+            raise SpecError(
+                "this policy does not know users by id", fix="drop the ids of users, or train with a user embedding"
+            )
+        if asked.users is not None:
+            if self.users is None or not ranker.features:
+                raise SpecError("this policy has no user features", fix="drop the users, or train with user features")
+            who = self.users.read(asked.users, len(items), skip)
+        return IndexedHistories(items, events, who, gaps, places)
+
+    def _steps(self, histories: Any, events: Any, skip: bool) -> tuple[list[list[int]], list[list[int]]]:
+        """Return histories and their kinds of events as indices, each with its own length, without unknown items."""
+        if not _is_list(histories):
+            raise SpecError(
+                f"histories has the type {type(histories).__name__}", "lists of item ids", "[[id, ...], ...]"
+            )
+        if len(histories) == 0:
+            raise SpecError("no history", "at least one", "[[]] for a user without history")
+        if events is not None and not _is_list(events):
+            raise SpecError(
+                f"events has the type {type(events).__name__}", "lists of kinds of events", "one list per history"
+            )
+        if events is not None and len(events) != len(histories):
+            raise SpecError(
+                f"{len(histories)} histories with {len(events)} lists of events", fix="pass one list per history"
+            )
+        rows, kinds = [], []
+        for i, history in enumerate(histories):
+            if not _is_list(history):
+                raise SpecError(f"history {i} is {history!r:.80}", "a list of item ids", "[id, ...]")
+            if events is not None and not _is_list(events[i]):
+                raise SpecError(f"events of history {i}: {events[i]!r:.80}", "a list", "one kind per item")
+            known = self.items(history, f"history {i}", skip)
+            done = [self.usual] * len(known) if events is None else self.events(events[i], f"history {i}")
+            if len(done) != len(known):
+                raise SpecError(
+                    f"history {i} has {len(known)} items and {len(done)} events", fix="one kind of event per item"
+                )
+            pairs = [(item, kind) for item, kind in zip(known, done, strict=True) if item]
+            rows.append([item for item, _ in pairs])
+            kinds.append([kind for _, kind in pairs])
+        return rows, kinds
+
     def items(self, ids: Iterable[Any], where: str, skip: bool = False) -> list[int]:
         """Return indices of ids; SpecError names an unknown id, or with `skip` its index is 0."""
         indices = []
@@ -637,7 +546,7 @@ class Vocabulary:
         guess = nearest(word, self._place) if len(self._place) <= MOST_GUESSES else ""
         if len(self._place) < MOST_LISTED:
             return guess
-        return f"{guess} unknown='skip' ignores it" if guess.startswith("did") else UNKNOWN_ITEMS
+        return f"{guess} fix: {SKIP}" if guess.startswith("did") else f"fix: {SKIP}"
 
 
 class Profiles:
@@ -685,18 +594,18 @@ class Profiles:
         if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
             return 0.0
         if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
-            raise SpecError(f"{where} is {value!r:.80}", "a number or None", "convert it")
+            raise SpecError(f"{where} is {value!r:.80}", "a number", "convert it, or leave it out")
         number: Any = value
         away = (float(number) - self._profile.mean[place]) / self._profile.spread[place] if abs(number) < MOST else MOST
         if not abs(away) < MOST:
-            raise SpecError(f"{where} is {value!r:.80}", "a finite number", "use None")
+            raise SpecError(f"{where} is {value!r:.80}", "a finite number", "leave it out")
         return away
 
     def _words(self, column: str, value: Any, where: str, skip: bool) -> list[int]:
         known = self.columns[column]
         listed = [value] if isinstance(value, str) else [] if value is None else value
         if isinstance(listed, Mapping) or not isinstance(listed, Sequence | np.ndarray):
-            raise SpecError(f"{where} is {value!r:.80}", "text, a list of texts, or None", "convert it")
+            raise SpecError(f"{where} is {value!r:.80}", "text or a list of texts", "convert it, or leave it out")
         places = []
         for word in listed:
             plain = word.strip() if isinstance(word, str) else word
@@ -707,7 +616,5 @@ class Profiles:
             elif plain and not skip:
                 guess = nearest(plain, [one for one in known if one is not None])
                 guess = guess if len(known) < FEW or guess.startswith("did") else f"{len(known)} values are known"
-                raise SpecError(
-                    f"{where} has {word!r:.80}, unknown in the log; {guess}", fix="unknown='skip' ignores it"
-                )
+                raise SpecError(f"{where} has {word!r:.80}, unknown in the log; {guess}", fix=SKIP)
         return places

@@ -1,21 +1,28 @@
-"""The ASGI application: `POST /act` or `/recommend`, `GET /policy` and `/health`, and the server that runs it.
+"""A policy over HTTP: the bodies of requests, their answers, the ASGI application, and the server that runs it.
 
-Every answer of the application is JSON; an internal error is a 500 without details and one entry in the server's log.
+`POST /act` takes observations and answers with actions, `POST /recommend` takes histories and answers with lists. The
+types of the bodies are below; a body of another type is refused with the path of the wrong field. Every answer of the
+application is JSON; an internal error is a 500 without details and one entry in the server's log. Letters: `B` batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import math
 import os
+import secrets
 import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
+import msgspec
+import numpy as np
 import uvicorn
+from msgspec import Meta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -24,16 +31,447 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tidelog.errors import SpecError
-from tidelog.runtime.policy import Policy
-from tidelog.runtime.recommender import Recommender
+from tidelog._files import parse_saved
+from tidelog.errors import SpecError, nearest
+from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
+from tidelog.runtime.policy import Memory, Policy
+from tidelog.runtime.ranking import stoppable
+from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender, Vocabulary
 from tidelog.runtime.rule import Rule
-from tidelog.runtime.stopping import stoppable
-from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, as_sent, in_json
+from tidelog.runtime.way_of_acting import other_way
+from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector, lists_among
 
+NumpyArray = np.ndarray[Any, Any]
+PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
+MOST_ITEMS = 100_000  # items in one answer
+DIVERSITY = 20  # scores of the search that take the time of one similarity, which reads a vector of its own
+MOST_NAMED = 5  # names in an answer
 LARGEST_HEAD = 16_384  # bytes of a request's line and headers
 SMALL_BODY = 16_384  # bytes of a request that does not wait for larger ones
+MALFORMED, TOO_LARGE, UNFIT = 400, 413, 422
 UNREAD = (408, 411)  # the rest of the body is not read, and the connection ends
+
+
+class RequestError(Exception):
+    """A request that gets a status and a sentence; one that does not fit the policy is a SpecError, status 422."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+# Bodies.
+
+Number: TypeAlias = bool | float
+Word: TypeAlias = str | int | float | bool
+Id: TypeAlias = str | int
+Moment: TypeAlias = float | str  # in the log's unit, or a date
+Row = TypeVar("Row")  # the type of an observation
+Seed: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
+
+
+class OneObservation(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
+    """`POST /act` for one observation."""
+
+    observation: Row
+    mask: list[Number] | None = None  # of each action
+    memory: list[float] | None = None  # of the last answer; None: the start of an episode
+    seed: Seed | None = None  # of a sample; None: the policy's declared way of acting
+
+
+class ManyObservations(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
+    """`POST /act` for a batch."""
+
+    observations: list[Row]
+    masks: list[list[Number]] | None = None
+    memories: list[list[float]] | None = None
+    seed: Seed | None = None
+
+
+class ListChoices(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What `POST /recommend` has for one history and for several; see `Recommender.recommend` and `Histories`."""
+
+    k: Annotated[int, Meta(ge=1)] = 10
+    exclude_seen: bool | None = None
+    candidates: list[Id] | None = None
+    exclude: list[Id] | None = None
+    diversity: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
+    unknown: Literal["error", "skip"] = "error"
+    because: bool = False  # whether the answer has reasons
+    now: Moment | None = None
+
+
+class OneHistory(ListChoices, kw_only=True):
+    """`POST /recommend` for one user."""
+
+    history: list[Id]
+    events: list[Id] | None = None
+    user: dict[str, Any] | None = None
+    times: list[Moment] | None = None
+    user_id: Id | None = None
+
+    def asked(self) -> Histories:
+        """Return the history as a batch of one."""
+        fields = (self.events, self.user, self.user_id, self.times)
+        events, users, user_ids, times = (None if value is None else [value] for value in fields)
+        return Histories([self.history], events, users, user_ids, times, self.now, self.unknown)
+
+
+class ManyHistories(ListChoices, kw_only=True):
+    """`POST /recommend` for several users."""
+
+    histories: list[list[Id]]
+    events: list[list[Id]] | None = None
+    users: list[dict[str, Any] | None] | None = None
+    times: list[list[Moment]] | None = None
+    user_ids: list[Id | None] | None = None
+
+    def asked(self) -> Histories:
+        """Return the histories."""
+        return Histories(self.histories, self.events, self.users, self.user_ids, self.times, self.now, self.unknown)
+
+
+def fields_of(text: bytes, one: Any, many: Any, name: str, names: str) -> tuple[dict[str, Any], Any]:
+    """Return the fields of a body and their type: `one` if it has the field `name`, `many` if it has `names`.
+
+    RequestError for invalid JSON; SpecError for both or neither of them, and for unknown fields.
+    """
+    if not text.strip():
+        raise RequestError(MALFORMED, "the body is empty. fix: send a JSON object")
+    try:
+        fields = parse_saved(text)
+    except ValueError as error:
+        raise RequestError(
+            MALFORMED, f"the body is not JSON: {error}. fix: send valid JSON, with null for a missing value"
+        ) from error
+    found = fields.keys() & {name, names} if isinstance(fields, dict) else set()
+    kinds = [kind for key, kind in ((name, one), (names, many)) if key in found] or [one, many]
+    known = dict.fromkeys(field for kind in kinds for field in kind.__struct_fields__)
+    for field in fields if isinstance(fields, dict) else ():
+        if field not in known:
+            raise SpecError(f"unknown field '{field:.40}': {nearest(field, known)}")
+    if len(found) != 1:
+        raise SpecError(f'the body needs {{"{name}": ...}} for one, or {{"{names}": [...]}} for several')
+    return fields, kinds[0]
+
+
+def as_body(fields: dict[str, Any], kind: Any) -> Any:
+    """Return the fields of a body in their type; SpecError with the path of a field of another type."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{error}", fix="correct this field") from error
+    except UnicodeEncodeError as error:
+        raise SpecError("a text has half of a character (\\ud800 to \\udfff)", fix="send whole characters") from error
+
+
+def refuse_size(rows: int, most: int, name: str) -> None:
+    """Raise SpecError for a batch without rows, and RequestError for one with more than `most`."""
+    if not rows:
+        raise SpecError(f"'{name}' has no rows", "at least one", "send [...]")
+    if rows > most:
+        raise RequestError(TOO_LARGE, f"'{name}' has {rows:,} rows, at most {most:,} are allowed. fix: send fewer")
+
+
+# Observations in, actions out.
+
+
+def feature_types(spec: Spec) -> dict[str, Any]:
+    """Return the type of each feature in a body: a number or a label, or null where it may be missing."""
+    types: dict[str, Any] = {}
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Vector):
+            fills = dict(leaf.fills)
+            types |= {name: Number | None if name in fills else Number for name in column_names(leaf)}
+        elif isinstance(leaf, Codes):
+            known = leaf.vocabularies or ((),) * len(leaf.names)
+            for name, words in zip(leaf.names, known, strict=False):
+                types[name] = Number if not words else Word | None if "" in words else Word
+    return types
+
+
+def leaf_type(leaf: Leaf) -> Any:
+    """Return the type of a leaf in a body; its width is checked with the observation."""
+    if isinstance(leaf, Image):
+        return list[list[list[Annotated[int, Meta(ge=0, le=255)]]]]
+    return Number | list[Number] if isinstance(leaf, Vector) else Word | list[Word]
+
+
+def columns_of(rows: list[Any], spec: Spec, features: Mapping[str, Any]) -> dict[str, NumpyArray]:
+    """Return observations [B], objects by name or values of the only leaf, as columns [B, ...]."""
+    if isinstance(rows[0], msgspec.Struct):
+        fields = zip(rows[0].__struct_fields__, rows[0].__struct_encode_fields__, strict=True)
+        named = {name: [getattr(row, field) for row in rows] for field, name in fields}
+        by_leaf = named.keys() == spec.observation.keys() and not named.keys() & features.keys()
+    else:
+        named, by_leaf = {next(iter(spec.observation)): rows}, True
+    lists, columns = lists_among(features), dict[str, NumpyArray]()
+    for name, values in named.items():
+        if by_leaf:
+            columns[name] = _leaf_array(values, name, spec.observation[name])
+        elif name not in features:  # a column of lists: numbers, with null where the list or one of them is missing
+            columns[name] = np.empty(len(values), object)
+            for row, value in enumerate(values):
+                columns[name][row] = [None] * len(lists[name]) if value is None else value
+        elif str in get_args(features[name]):
+            columns[name] = np.asarray([None if value is None else str(value) for value in values], object)
+        else:
+            columns[name] = np.asarray(values, np.float64)
+    return columns
+
+
+def _leaf_array(values: list[Any], name: str, leaf: Leaf) -> NumpyArray:
+    """Return a leaf [B, ...]; whole numbers of categories stay integers, because they are codes."""
+    kind: Any = np.uint8 if isinstance(leaf, Image) else np.float64 if isinstance(leaf, Vector) else object
+    array = _array(values, name, kind)
+    if kind is object:
+        kinds = {type(value) for value in array.flat}
+        array = array if str in kinds else _array(values, name, np.int64 if kinds == {int} else np.float64)
+    return array[:, None] if array.ndim == 1 else array
+
+
+def _array(values: Any, name: str, kind: Any) -> NumpyArray:
+    try:
+        with np.errstate(over="ignore"):  # infinite numbers are refused later
+            return np.asarray(values, kind)
+    except ValueError:
+        raise SpecError(f"'{name}' has rows of different lengths", fix="give every row one shape") from None
+    except OverflowError:
+        raise SpecError(f"'{name}' has a number that is too large", fix="send a smaller number") from None
+
+
+class ActRequest(NamedTuple):
+    """What a client asks; always a batch, of one for a single observation."""
+
+    observation: dict[str, NumpyArray]  # [B, ...] by feature or by leaf
+    rows: int  # B
+    single: bool
+    mask: NumpyArray | None = None  # [B, A]
+    memory: Memory | None = None
+    seed: int | None = None
+
+
+class ActEndpoint:
+    """Observations in, actions out, in the policy's declared way of acting; at most `most` rows."""
+
+    path = "/act"
+
+    def __init__(self, policy: Policy | Rule, most: int) -> None:
+        self.policy, self._most = policy, most
+        self._features, self._types = feature_types(policy.spec), dict[Any, Any]()
+
+    def read(self, text: bytes) -> ActRequest:
+        """Return the request of a body; RequestError or SpecError for an invalid one, or more than `most` rows."""
+        fields, kind = fields_of(text, OneObservation, ManyObservations, "observation", "observations")
+        single = kind is OneObservation
+        sent = [fields["observation"]] if single else fields["observations"]
+        refuse_size(len(sent) if isinstance(sent, list) else 0, self._most, "observations")
+        body = as_body(fields, kind[self._row_type(sent)])
+        rows = [body.observation] if single else body.observations
+        mask, memory = (body.mask, body.memory) if single else (body.masks, body.memories)
+        return ActRequest(
+            columns_of(rows, self.policy.spec, self._features),
+            len(rows),
+            single,
+            None if mask is None else _array([mask] if single else mask, "masks", None),
+            self._memory([memory] if single and memory is not None else memory, len(rows)),
+            body.seed,
+        )
+
+    def _row_type(self, rows: list[Any]) -> Any:
+        """Return the type of observations in a body: by feature name, by leaf name, or by position in the only leaf."""
+        spec, features, first = self.policy.spec, self._features, rows[0]
+        if not isinstance(first, dict):
+            if len(spec.observation) != 1:
+                raise SpecError(f"the policy needs {', '.join(spec.observation)}", fix="name the features")
+            return leaf_type(next(iter(spec.observation.values())))
+        by_leaf = bool(first) and first.keys() <= spec.observation.keys() and not first.keys() & features.keys()
+        if by_leaf or not features:
+            types = {name: leaf_type(leaf) for name, leaf in spec.observation.items()}
+        else:
+            types = dict(features)
+            for name, labels in lists_among(features).items():
+                if name in first and not first.keys() & set(labels):
+                    several, row = [types.pop(label) for label in labels], list[Number | list[Number | None] | None]
+                    types[name] = row | None if any(type(None) in get_args(kind) for kind in several) else row
+        _refuse_names(dict.fromkeys(name for row in rows if isinstance(row, dict) for name in row), types)
+        key = frozenset(types)
+        if key not in self._types:
+            names = {f"f{i}": name for i, name in enumerate(types)}
+            fields = zip(names, types.values(), strict=True)
+            self._types[key] = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True)
+        return self._types[key]
+
+    def _memory(self, values: list[list[float]] | None, count: int) -> Memory | None:
+        if not self.policy.is_recurrent:
+            if values is not None:
+                raise SpecError("this policy is feed-forward and has no memory", fix="drop the memory")
+            return None
+        memory = self.policy.start(count)
+        if values is None:  # the start of an episode
+            return memory
+        carry = _array(values, "memories", np.float32)
+        if carry.shape != memory.carry.shape or not np.isfinite(carry).all():
+            raise SpecError(
+                f"the memory has shape {list(carry.shape)}",
+                f"finite numbers of shape {list(memory.carry.shape)}",
+                "send those of the last answer",
+            )
+        memory.carry = carry
+        return memory
+
+    def compute(self, asked: ActRequest) -> dict[str, Any]:
+        """Return the answer to a request: actions by label, with their codes, where the log has labels."""
+        observation, space = asked.observation, self.policy.spec.action
+        answer: dict[str, Any] = {}
+        with np.errstate(all="ignore"):  # values that are not finite are refused below
+            if asked.seed is None and self.policy.acting != "sample":
+                answer["action"], _ = self.policy.act(observation, None, asked.mask, asked.memory)
+            else:
+                seed = secrets.randbits(32) if asked.seed is None else asked.seed
+                answer["action"], answer["propensity"] = self.policy.act(observation, seed, asked.mask, asked.memory)
+        if asked.memory is not None:
+            answer["memory"] = asked.memory.carry
+        for name, values in answer.items():
+            if values is not None and not np.isfinite(values).all():
+                raise SpecError(f"the {name} is not finite, the observation is too large", fix="send smaller values")
+        if isinstance(space, Discrete) and space.names:
+            codes = answer.pop("action")
+            answer = {"action": np.asarray(space.names)[codes], "code": codes, **answer}
+        plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
+        warnings = [other_way("mode")] if asked.seed is not None and self.policy.acting == "mode" else []
+        warnings += [unseen_text(unseen)] if (unseen := unseen_labels(observation, self.policy.spec)) else []
+        warning = {"warning": "; ".join(warnings)} if warnings else {}
+        if asked.single:
+            return {name: None if values is None else values[0] for name, values in plain.items()} | warning
+        return {PLURAL[name]: values for name, values in plain.items()} | warning
+
+
+def _refuse_names(sent: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Raise SpecError for names that are no features, with the nearest features that were not sent."""
+    unknown = [name for name in sent if name not in known]
+    if not unknown:
+        return
+    absent = [name for name in sorted(known) if name not in sent]
+    close = {name: difflib.get_close_matches(name, absent or known, n=1, cutoff=0.6) for name in unknown}
+    named = ", ".join(f"'{name:.40}'" for name in unknown[:MOST_NAMED])
+    more = f" and {len(unknown) - MOST_NAMED:,} more" if len(unknown) > MOST_NAMED else ""
+    meant = " or ".join(dict.fromkeys(f"'{names[0]}'" for names in close.values() if names))
+    fix = f"did you mean {meant}?" if meant else f"fix: leave {'it' if len(unknown) == 1 else 'them'} out"
+    lacks = f"; not sent: {', '.join(absent[:MOST_NAMED])}" if absent else ""
+    raise SpecError(f"unknown feature{'s' if len(unknown) > 1 else ''} {named}{more}: {fix}{lacks}")
+
+
+# Histories in, lists out.
+
+
+class ListRequest(NamedTuple):
+    """What a client asks; always a batch, of one for a single history."""
+
+    histories: Histories
+    single: bool
+    choices: ListChoices
+
+
+class RecommendEndpoint:
+    """Histories in, lists out; at most `most` histories, lists of `longest` items, and `scores` scores a request."""
+
+    path = "/recommend"
+
+    def __init__(self, policy: Recommender, most: int, longest: int = MOST_ITEMS, scores: int = 2_000_000_000) -> None:
+        self.policy, self._most, self._longest, self._scores = policy, most, longest, scores
+
+    def read(self, text: bytes) -> ListRequest:
+        """Return the request of a body; RequestError or SpecError for an invalid one."""
+        body = as_body(*fields_of(text, OneHistory, ManyHistories, "history", "histories"))
+        asked: Histories = body.asked()
+        refuse_size(len(asked.items), self._most, "histories")
+        self._check_work(len(asked.items), body)
+        return ListRequest(asked, isinstance(body, OneHistory), body)
+
+    def _check_work(self, rows: int, body: ListChoices) -> None:
+        """Raise RequestError where the lists are too long, or their computation scores too many items."""
+        k, items = body.k, self.policy.ranker().items
+        if k * rows > MOST_ITEMS:
+            raise RequestError(
+                TOO_LARGE, f"'k' = {k:,} for {rows:,} histories, at most {MOST_ITEMS:,} items per answer. fix: lower k"
+            )
+        if k > self._longest:
+            raise RequestError(
+                MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here. fix: send a smaller k"
+            )
+        scores, parts = rows * items, ["'histories'"]
+        if body.because:
+            scores += rows * MOST_REASONS * items
+            parts.append("'because'")
+        if body.diversity:
+            scores += DIVERSITY * rows * k * min(max(POOL * k, LEAST_POOL), items)
+            parts.append("'k' with 'diversity'")
+        if scores > self._scores:
+            raise RequestError(
+                MALFORMED,
+                f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here. "
+                f"fix: send less of {', '.join(parts)}",
+            )
+
+    def compute(self, asked: ListRequest) -> dict[str, Any]:
+        """Return items and scores [B, k], best first; where asked for also each item's reason and what it does."""
+        body = asked.choices
+        lists = self.policy.recommend(
+            asked.histories, body.k, body.exclude_seen, body.candidates, body.exclude, diversity=body.diversity
+        )
+        answer = {"items": lists.items.tolist(), "scores": lists.scores.tolist()}
+        if body.because:
+            reasons = self.policy.because(asked.histories, answer["items"])
+            answer |= {"because": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
+        return {name: values[0] for name, values in answer.items()} if asked.single else answer
+
+
+# The body of a first request, for `tidelog serve`.
+
+
+def example(policy: Policy | Rule) -> dict[str, Any] | None:
+    """Return the body of a request with the policy's own features: means of the log, first categories; None without.
+
+    A feature that has whole numbers only in the log has the nearest one. A feature that was not standardised has its
+    fill, or 0.
+    """
+    spec, scaled = policy.spec, policy.manifest.get("scaler", {}).get("observation", {})
+    leaves = [(key, leaf) for key, leaf in spec.observation.items() if not isinstance(leaf, Image)]
+    if not feature_types(spec) or len(leaves) < len(spec.observation):
+        return None
+    row: dict[str, Any] = {}
+    for key, leaf in leaves:
+        if isinstance(leaf, Vector):
+            values = dict(zip(leaf.names, scaled[key]["mean"], strict=True)) if key in scaled else dict(leaf.fills)
+            whole = {leaf.names[column] for column in scaled.get(key, {}).get("whole", ())}
+            for name in column_names(leaf):
+                value = values.get(name, 0.0)
+                row[name] = round(value) if name in whole else float(f"{value:.3g}")
+        else:
+            words = leaf.vocabularies or ((),) * len(leaf.names)
+            row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}
+    for name, labels in lists_among(row).items():
+        row[name] = [row.pop(label) for label in labels]
+    return {"observation": row}
+
+
+def list_example(policy: Recommender) -> dict[str, Any]:
+    """Return the body of a request for the list of a user who took two items of the log."""
+    space = policy.spec.action
+    items = list(space.ids[:2]) if isinstance(space, Catalogue) else []
+    body: dict[str, Any] = {"history": items, "k": max(1, min(5, policy.ranker().items - len(items)))}
+    if not policy.ranker().reads_gaps:
+        return body
+    dated = Vocabulary(policy.spec).times == "dates"
+    moments = [f"2026-01-0{1 + day}" if dated else day for day in range(len(items) + 1)]
+    return body | {"times": moments[:-1], "now": moments[-1]}
+
+
+# Words and fields of JSON.
+
+
+# The application.
 
 
 class Answer(JSONResponse):
@@ -82,7 +520,7 @@ def application(
 
     async def refused(request: Request, error: Exception) -> Response:
         """Answer a request that does not fit."""
-        status = error.status if isinstance(error, RequestError) else 400
+        status = getattr(error, "status", UNFIT if isinstance(error, SpecError) else MALFORMED)
         return Answer({"error": str(error)}, status, {"connection": "close"} if status in UNREAD else None)
 
     async def elsewhere(request: Request, error: Exception) -> Response:
@@ -104,9 +542,13 @@ def application(
         ],
         middleware=[] if hosts is None else [Middleware(TrustedHostMiddleware, list(hosts), www_redirect=False)],
         exception_handlers={
-            RequestError: refused, ClientDisconnect: refused, HTTPException: elsewhere, Exception: broken,
+            RequestError: refused,
+            SpecError: refused,
+            ClientDisconnect: refused,
+            HTTPException: elsewhere,
+            Exception: broken,
         },
-    )  # fmt: skip
+    )
 
 
 def server(app: Starlette, connections: int, seconds: float) -> uvicorn.Server:
@@ -151,10 +593,7 @@ class _Answers:
         def compute() -> Response:
             with stoppable(stop):
                 asked: Any = self._endpoint.read(body)
-                try:
-                    return Answer(self._endpoint.compute(asked))
-                except SpecError as error:
-                    raise RequestError(UNFIT, in_json(as_sent(str(error), asked))) from error
+                return Answer(self._endpoint.compute(asked))
 
         threads = self._large if len(body) > SMALL_BODY else self._small
         answer: asyncio.Future[Response] = asyncio.get_running_loop().run_in_executor(threads, compute)

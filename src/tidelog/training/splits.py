@@ -195,8 +195,7 @@ class QWeightSelection:
         cases = held_out_cases(self.log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        who = self.log.features_of(cases.user)
-        scores = ranker.find(cases.history, cases.events, k, allowed, who, cases.gaps, cases.user_index)
+        scores = ranker.find(cases.histories, k, allowed)
         weights = _weights(policy)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
         earned = [one for one, _ in results]
@@ -363,8 +362,7 @@ class TimeSplit:
 def _stored(log: Interactions, store_spec: StoreSpec, scaler: Scaler) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"the log has {len(log)} event(s)", "at least 2", "use a longer log", report=log.report)
-    slates, users, gaps, user_ids = (name in store_spec.columns for name in ("slate", "user", "time", "user_id"))
-    stored = store_interactions(log, store_spec.targets, slates, users, gaps, user_ids)
+    stored = store_interactions(log, store_spec.targets, store_spec.columns)
     return stored._replace(reward=float32(scaler.reward(log.reward)))
 
 

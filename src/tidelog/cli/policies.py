@@ -1,27 +1,33 @@
-"""The policy that a command line names: a run folder, or a saved policy.
+"""The policy that a command line names, a run folder or a saved policy, and the way in which it acts.
 
 Imports of JAX are inside the functions: a saved policy acts with NumPy, and starts in a fraction of the time.
 """
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import tyro
 
+from tidelog.cli.flags import print_details
 from tidelog.errors import ConfigError
 from tidelog.hub import local
 from tidelog.runtime.artefact import Saved
 from tidelog.runtime.load import load_saved
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
+from tidelog.runtime.way_of_acting import DOES, Acting, Acts, P, in_way, verdict_line
+from tidelog.types import Catalogue
 
 if TYPE_CHECKING:
     from tidelog.policies.policy import Policy
     from tidelog.recommend.evaluate import RuleLists
     from tidelog.runtime.policy import Policy as NumpyPolicy
     from tidelog.runtime.recommender import Recommender
+    from tidelog.training.record import Record
 
 
 WORDS = ("constant", "tree")  # of simple rules
@@ -113,3 +119,41 @@ def _of_run(path: str, member: int | None) -> Policy | None:
     if member is not None:
         raise ConfigError(f"{folder} is a saved policy, which has no members", fix="drop --member")
     return None
+
+
+def refuse_lists(folder: Path, record: Record, command: str) -> None:
+    """Raise ConfigError if the policies of a run rank items: a command needs actions."""
+    if isinstance(record.spec.action, Catalogue):
+        quoted = shlex.quote(str(folder))
+        raise ConfigError(
+            f"{folder} ranks items of a catalogue, `tidelog {command}` needs a policy that chooses one action",
+            fix=(
+                f"`tidelog report {quoted}` compares its lists with baselines; `tidelog recommend {quoted}` "
+                "writes lists"
+            ),
+        )
+
+
+# The flags --sample and --mode, and what a command says about the way in which a policy acts.
+
+
+def chosen_way(sample: bool, mode: bool) -> Acting | None:
+    """The way of acting of the flags --sample and --mode; None, the policy's declared way, without either."""
+    if sample and mode:
+        raise ConfigError("--sample and --mode", "one of them", "drop one")
+    return "sample" if sample else "mode" if mode else None
+
+
+def in_chosen_way(policy: P, sample: bool, mode: bool, otherwise: Acting = "mode") -> P:
+    """Return the policy in the way of the flags, else its declared way, else `otherwise`; a note names another."""
+
+    def tell(_: str) -> None:
+        holds = f"a verdict on this policy holds where it {DOES[policy.acting or 'mode']}"
+        print(f"note: {holds}, which {'--mode' if mode else '--sample'} changes", file=sys.stderr)  # noqa: T201
+
+    return in_way(policy, chosen_way(sample, mode), otherwise, tell)
+
+
+def print_way(policy: Acts) -> None:
+    """Print the verdict on the policy, which begins with what to do, and how the policy acts."""
+    print_details(verdict_line(policy.verdict), f"the policy {DOES[policy.acting or 'mode']}")
