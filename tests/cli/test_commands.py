@@ -451,7 +451,7 @@ def test_train_says_which_algorithms_there_are(tidelog):
     assert done.code == 0
     for name in ("iql", "discrete-bcq", "recommender-bcq", "ppg"):
         assert f"  {name} " in done.out
-    assert "`tidelog train NAME --help` shows the flags of one" in done.said
+    assert "`tidelog train NAME --help` shows the common flags of one" in done.said
 
 
 def test_the_next_command_judges_all_members_at_once(here, tidelog):

@@ -52,8 +52,8 @@ def rows(text):
 def page(tidelog, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
-    def get(words) -> Done:
-        done = tidelog(*words, "--help")
+    def get(words, help="--help-all") -> Done:
+        done = tidelog(*words, help)
         assert done.code == 0, done.err
         return done._replace(out=plain(done.out))
 
@@ -85,6 +85,18 @@ def test_the_walk_sees_a_flag_without_a_description():
     assert TYPES.search("{None}|STR")
     assert TYPES.search("INT [INT ...]")
     assert not TYPES.search("NUMBER [NUMBER ...]")
+
+
+SHORT = {"train iql": 20, "train discrete-bcq": 20, "train ppg": 20, "judge": 18, "sweep": 20}
+
+
+@pytest.mark.parametrize("command", SHORT)
+def test_help_shows_the_common_flags_and_says_how_many_more_there_are(command, page):
+    text = page(command.split(), "--help").out
+    common, every = rows(text), rows(page(command.split()).out)
+    assert len(common) <= SHORT[command] < len(every)
+    assert {flag for flag, _ in common} <= {flag for flag, _ in every}
+    assert f"`tidelog {command} --help-all` shows {len(every) - len(common)} more flags." in " ".join(text.split())
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -143,7 +143,7 @@ def _overview() -> str:
     lines = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
     return "\n".join(
         ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
-          "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`.",
+          "`tidelog COMMAND --help` shows the common flags, `--help-all` all; start with `tidelog demo`.",
           "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command.",
           "`tidelog --version` prints the version."]
     )  # fmt: skip

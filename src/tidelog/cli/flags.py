@@ -56,6 +56,7 @@ RENAMED = {"--log": "--data", "--format": "--json", "--deterministic": "--mode"}
 NUMBER = "NUMBER"
 VERSION = "version"  # a flag of every command, which prints the version before the command begins
 OUTPUT = ("quiet", "json", VERSION)
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 OPTIONS = "_options"  # ends the name of a field that holds a group of flags, under the rest of its name
 
 
@@ -73,14 +74,19 @@ def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[st
     """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
 
     `defaults` replace those of the fields. ConfigError for a flag that has another name now. The flags of a group are
-    attributes of the result too.
+    attributes of the result too. A class with `common` names the fields that `--help` shows; `--help-all` shows all.
     """
     known = flag_names(cls)
     for word in (word.split("=")[0] for word in words):
         new = RENAMED.get(word)
         if new is not None and new[2:] in known:
             raise ConfigError(f"{word} has another name", fix=f"write {new}")
-    shown = _shown(cls, defaults or {})
+    common: Collection[str] = getattr(cls, "common", ()) if any(word in HELP for word in words) else ()
+    words = [HELP[1] if word == HELP_ALL else word for word in words]
+    shown = _shown(cls, defaults or {}, common=common)
+    if common:
+        rare = len(known) - len(flag_names(shown)) + 1  # without --version
+        shown.__doc__ = f"{cls.__doc__}\n\n`tidelog {command} {HELP_ALL}` shows {rare} more flags."
     with _plain_help():
         parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
     for name, kind in _nested(cls).items():
@@ -121,10 +127,14 @@ def _nested(cls: type[Any]) -> dict[str, type[Any]]:
     return {one.name: hints[one.name] for one in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[one.name])}
 
 
-def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) -> type[Any]:
-    """A dataclass with the same fields, with help, the words for values, and with other defaults."""
+def _shown(
+    cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False, common: Collection[str] = ()
+) -> type[Any]:
+    """A dataclass with the same fields, with help, the words for values, and other defaults; only `common` ones."""
     hints, nested, texts, fields = get_type_hints(cls, include_extras=True), _nested(cls), _texts(cls), []
     for one in dataclasses.fields(cls):
+        if common and one.name not in common:
+            continue
         hint, default, factory = hints[one.name], defaults.get(one.name, one.default), cast("Any", one.default_factory)
         if one.name in nested:
             factory = _shown(nested[one.name], defaults, is_group=True)
@@ -140,7 +150,7 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
         fields.append((VERSION, hint, dataclasses.field(default=False, kw_only=True)))
     fields.sort(key=lambda one: one[0] in OUTPUT)  # a stable order: these flags are the last
     frozen = cls.__dataclass_params__.frozen
-    shown = dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=frozen)
+    shown = dataclasses.make_dataclass(cls.__name__, fields, bases=() if common else (cls,), frozen=frozen)
     shown.__doc__ = "" if is_group else cls.__doc__
     return shown
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import tyro
 
@@ -60,6 +60,11 @@ NEGATIVE = 3  # the exit code of a gate that stays closed
 @dataclass
 class Judge(DeclaredFlags):
     """Decide: better than the logged decisions, worse, no difference, or unsupported."""
+
+    common: ClassVar[tuple[str, ...]] = (
+        "policies", "data", "columns", "propensity", "sample", "mode", "first_steps", "gate", "cvar", "out",
+        "overwrite", "json", "quiet", "details", "ledger", "looks",
+    )  # fmt: skip
 
     policies: tyro.conf.Positional[tuple[RunOrPolicy, ...]]
     """run folders (their best policy if there is one, else their first member), saved policies, or the folder of a

@@ -11,7 +11,7 @@ import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeAlias, get_args, get_origin
 
 import msgspec
 import tyro
@@ -53,6 +53,11 @@ Axes: TypeAlias = Annotated[tuple[tuple[Axis, ...], ...], tyro.conf.UseAppendAct
 @dataclass(kw_only=True)
 class SweepFlags(DeclaredFlags):
     """Train with many settings, each in a run folder of its own, and compare them."""
+
+    common: ClassVar[tuple[str, ...]] = (
+        "algorithms", "data", "columns", "propensity", "grid", "draw", "trials", "out", "preset", "steps", "held_out",
+        "seeds", "best", "halving", "workers", "on", "config", "quiet", "json",
+    )  # fmt: skip
 
     algorithms: tyro.conf.Positional[Annotated[str, "ALGORITHM[,ALGORITHM]"]]
     """one algorithm, whose hyper-parameters are flags too, or several with commas between them"""

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
 from tidelog._files import write_file
-from tidelog.algorithms.hyperparameters import chosen_preset, groups_of
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
 from tidelog.cli.flags import (
@@ -122,9 +122,17 @@ def leave(code: int) -> None:
         os._exit(code)
 
 
+SETTINGS_SHOWN = f"{MAIN}{OPTIONS}"  # the hyper-parameters that most runs set
+
+
 @dataclass(kw_only=True)
 class LogFlags:
     """Learn a policy from a log. Every hyper-parameter is a flag."""
+
+    common: ClassVar[tuple[str, ...]] = (
+        "data", "columns", "out", "overwrite", "preset", "steps", "held_out", "judge", "seeds", "config", "propensity",
+        "quiet", "json", SETTINGS_SHOWN,
+    )  # fmt: skip
 
     data: Sources
     """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz or
@@ -168,6 +176,11 @@ class PolicyFlags(DeclaredFlags, LogFlags):
 class RankingFlags(LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter is a flag."""
 
+    common: ClassVar[tuple[str, ...]] = (
+        "data", "interactions", "out", "overwrite", "preset", "steps", "held_out", "seeds", "config", "quiet", "json",
+        SETTINGS_SHOWN,
+    )  # fmt: skip
+
     data: Sources
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
@@ -184,6 +197,10 @@ class RankingFlags(LogFlags):
 @dataclass(kw_only=True)
 class LearnFlags(EnvironmentFlags):
     """Learn a policy in an environment. Every hyper-parameter is a flag."""
+
+    common: ClassVar[tuple[str, ...]] = (
+        "env", "start", "out", "overwrite", "preset", "steps", "seeds", "config", "quiet", "json", SETTINGS_SHOWN,
+    )  # fmt: skip
 
     start: RunOrPolicy | None = None
     """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
@@ -334,7 +351,9 @@ def _help() -> str:
         for name in names(what):
             about = (configured(name)[0].__doc__ or "").strip().split("\n")[0]
             lines.append(f"  {name:<16} learns from {what}. {about}")
-    return "\n".join([*lines, "", "`tidelog train NAME --help` shows the flags of one, the common ones first."])
+    return "\n".join(
+        [*lines, "", "`tidelog train NAME --help` shows the common flags of one, `--help-all` all of them."]
+    )
 
 
 def _play(cls: type[Any], options: Any, folder: Path) -> int:
