@@ -7,7 +7,7 @@ where it is no worse, in at most 2.5% of logs up to the error of the simulation 
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
-`python -m benchmarks.adversarial [world ...] [--logs 200] [--workers 2] [--scratch FOLDER] [--name NAME]`
+`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--scratch FOLDER] [--name NAME]`
 
 Each row is written under the scratch folder as it is judged, and a later run judges what is missing. Rows of another
 state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
@@ -31,7 +31,7 @@ from scipy.stats import binomtest
 
 import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
-from benchmarks.keep import keep
+from benchmarks.keep import keep, share
 from benchmarks.spread import spread
 
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
@@ -147,8 +147,8 @@ def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "logs": len(rows),
         "truth": truth,
         "decisions": {decision: said[decision] for decision in DECISIONS},
-        "wrong_better": share(sum(row["decision"] == "better" for row in wrong), len(rows)),
-        "wrong_worse": share(sum(row["decision"] == "worse" for row in wrong), len(rows)),
+        "wrong_better": promised_share(sum(row["decision"] == "better" for row in wrong), len(rows)),
+        "wrong_worse": promised_share(sum(row["decision"] == "worse" for row in wrong), len(rows)),
         "first_reason": {"text": first[0], "logs": first[1]},
         "seconds": float(np.median([row["seconds"] for row in rows])),
         "networks": form.networks,
@@ -181,14 +181,9 @@ def kept_by(found: dict[str, Any]) -> str:
     return "kept by its words" if found.get("said_where_wrong", -1) == found.get("wrong") else "broken"
 
 
-def share(count: int, of: int) -> dict[str, Any]:
+def promised_share(count: int, of: int) -> dict[str, Any]:
     """A share with Wilson's interval, and the p-value of the test that it is as promised."""
-    found = binomtest(count, of).proportion_ci(0.95, "wilson")
-    p_value = float(binomtest(count, of, PROMISED, "greater").pvalue)
-    return {
-        "count": count, "share": count / of, "low": float(found.low), "high": float(found.high),
-        "more_than_promised": p_value,
-    }  # fmt: skip
+    return share(count, of) | {"more_than_promised": float(binomtest(count, of, PROMISED, "greater").pvalue)}
 
 
 def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, float]:
@@ -228,7 +223,7 @@ def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Pat
         "not_available": unable,
     }
     named = " ".join(f"'{world}'" if " " in world else world for world in worlds)
-    command = f"python -m benchmarks.adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {few}"
+    command = f"python -m benchmarks adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {few}"
     keep(name, command if name == "adversarial" else f"{command} --name {name}", content, cells=made)
     return made
 

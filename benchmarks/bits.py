@@ -4,9 +4,9 @@ A case is a function that returns arrays and numbers of any shape of tree. Each 
 shape and its bytes, and a case is the set of these hashes: names, and the order and nesting of fields, may change, bits
 may not. Whole numbers of a state (counters, keys) are left out, what they lead to is not.
 
-`python -m benchmarks.bits --write FILE`        runs all cases and writes their hashes
-`python -m benchmarks.bits --check FILE`        runs them again; exit 1 and the names where one differs or fails
-`python -m benchmarks.bits iql "bcq: delay"`    only cases whose name begins so
+`python -m benchmarks bits --write FILE`        runs all cases and writes their hashes
+`python -m benchmarks bits --check FILE`        runs them again; exit 1 and the names where one differs or fails
+`python -m benchmarks bits iql "bcq: delay"`    only cases whose name begins so
 
 Bits depend on the processor, the versions and the number of threads: `--check` says where FILE was made on others.
 """

@@ -5,46 +5,40 @@ Pendulum). For each log and each target policy one verdict, at the defaults. Cou
 to support an answer; among the supported, how often the 95% interval on the difference from the logger covers the
 true difference; and how often *better* or *worse* was said although it is not so.
 
-Evidence and decision are apart: a row keeps what was shown (`Undecided`), and every set of limits can rule on it.
-The default limits were chosen so, by `benchmarks/choose_limits.py`, on logs of other seeds than those that are counted
-here. `refits` compares the interval, which is bootstrapped over episodes with models fitted once, with the spread over
-50 refits of everything.
+The default limits were chosen by `benchmarks/choose_limits.py` in the history, on logs of other seeds than those
+that are counted here. `refits` compares the interval, which is bootstrapped over episodes with models fitted once, with
+the spread over 50 refits of everything.
 """
 
 import argparse
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import binomtest
 
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
 from benchmarks.icu_sepsis import icu_sepsis
-from benchmarks.keep import keep
+from benchmarks.keep import keep, share
 from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import Finding, Reuse, Undecided, apply_limits, evaluate, reported_difference
 from tidelog.ope.estimate import Supports
-from tidelog.ope.estimators import Support
 from tidelog.ope.judge import Settings, comparisons_of
 from tidelog.ope.policies import as_policy, kernel_density, kernel_draws
 from tidelog.ope.verdict import Limits
 from tidelog.policies.rollout import log_of
-from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
-FINDINGS = ("against", "against_by_visits", "unable", "against_by_products")  # of what is shown
 NOTHING_KNOWN = Reuse(None, None, None)
-COMMAND = "python -m benchmarks.calibration"
+COMMAND = "python -m benchmarks calibration"
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 SCRATCH = Path(tempfile.gettempdir()) / "tidelog-calibration"
 KEYS = ("problem", "propensities", "episodes", "target")
@@ -188,42 +182,12 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
 
 
 def row(seen: Undecided | None, truth: float) -> dict:
-    """What was shown as plain values, beside the truth and what the default limits make of it."""
-    kept = None if seen is None else kept_of(seen)
-    said, findings = decision(kept)
+    """What the default limits make of what was shown, beside the truth."""
+    said, findings = (
+        ("unsupported", [Finding("refused", "")]) if seen is None else apply_limits(seen, Limits(), NOTHING_KNOWN)
+    )
     told = {"truth": truth, "decision": said, "rule": findings[0].rule if findings else None}
-    return {**told, "interval": None if seen is None else reported_difference(seen, said), "shown": kept}
-
-
-def kept_of(seen: Undecided) -> dict:
-    """What was shown as plain values; of findings their rules."""
-    plain = seen._asdict()
-    plain["support"] = asdict(seen.support)
-    for part in FINDINGS:
-        plain[part] = [one.rule for one in getattr(seen, part)]
-    for part in ("by_visits", "by_products"):
-        found = getattr(seen, part)
-        plain[part] = None if found is None else asdict(found)
-    return plain
-
-
-def decision(kept: dict | None, limits: Limits | None = None) -> tuple[str, list[Finding]]:
-    """The decision on what was shown under some limits, and the findings against it."""
-    if kept is None:
-        return "unsupported", [Finding("refused", "")]
-    return apply_limits(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
-
-
-def shown_of(kept: dict) -> Undecided:
-    """What was shown, from plain values."""
-    made = dict(kept)
-    for part in FINDINGS:
-        made[part] = [Finding(rule, "") for rule in kept[part]]
-    made["difference"], made["support"] = Interval(*kept["difference"]), Support(**kept["support"])
-    for part in ("by_visits", "by_products"):
-        made[part] = None if kept[part] is None else Support(**kept[part])
-    made["bound"] = None if kept["bound"] is None else Interval(*kept["bound"])
-    return Undecided(**made)
+    return {**told, "interval": None if seen is None else reported_difference(seen, said)}
 
 
 # Problems without exact values.
@@ -406,14 +370,6 @@ def summary(rows: list[dict]) -> dict:
         "better_though_not": share(sum(row["decision"] == "better" for row in not_better), len(not_better)),
         "worse_though_not": share(sum(row["decision"] == "worse" for row in not_worse), len(not_worse)),
     }
-
-
-def share(count: int, of: int) -> dict:
-    """A share with Wilson's interval."""
-    if not of:
-        return {"count": 0, "of": 0}
-    found = binomtest(count, of).proportion_ci(0.95, "wilson")
-    return {"count": count, "of": of, "share": count / of, "low": float(found.low), "high": float(found.high)}
 
 
 def coverage_over_seeds(packs: Sequence[dict]) -> dict:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.keep import kept
+from benchmarks.keep import kept, source
 
 
 def _value(value: float | None, digits: int = 3) -> str:
@@ -56,7 +56,7 @@ action rejects at the judge's level, something is *better*. The price of asking 
 {rows}
 
 Gains per decision (an episode in the clinic and ICU-Sepsis) in the log's unit; ± one standard error over splits.
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -78,7 +78,7 @@ for the promised 2.5% is {whole["bound"]}.
 |---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -114,7 +114,7 @@ as a share of the best policy's gain, by the held-out share; *keep what you have
 {rows}
 | mean | | {means} |
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -139,5 +139,5 @@ rewards as they came.
 |---|---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """

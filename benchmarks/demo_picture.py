@@ -1,4 +1,4 @@
-"""The picture of README.md: the report of `tidelog demo` as a browser shows it. `python -m benchmarks.demo_picture`."""
+"""The picture of README.md: the report of `tidelog demo` as a browser shows it. `python -m benchmarks demo_picture`."""
 
 import shutil
 import subprocess

@@ -18,7 +18,7 @@ import polars as pl
 from benchmarks.keep import keep
 
 ROWS, CHUNK, LENGTH, FEATURES = 10_000_000, 500_000, 200, 14
-COMMAND = "python -m benchmarks.door_size"
+COMMAND = "python -m benchmarks door_size"
 MAPPING = {
     "episode": "episode", "step": "step", "observation": [f"o{place}" for place in range(FEATURES)], "action": "action",
     "actions": 8, "reward": "reward", "terminated": "terminated", "propensity": "propensity",

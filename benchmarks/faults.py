@@ -5,7 +5,7 @@ written and replaced, also by commands with --overwrite; the ledger of looks. Fo
 `tests/faults/simulated_disk.py` draws states that the disk may hold after a stop, and each state is checked
 (`tests/faults/scenarios.py`). Some states of the runs are resumed to the end and compared bit by bit.
 
-Command: `python -m benchmarks.faults [states per operation, default 500 [algorithms, default all]]`. Each call adds
+Command: `python -m benchmarks faults [states per operation, default 500 [algorithms, default all]]`. Each call adds
 states of new seeds to the kept counts.
 """
 
@@ -25,7 +25,7 @@ from tidelog import collect, load
 from tidelog.algorithms.names import names
 from tidelog.data.read import read_any
 
-NAME, COMMAND = "faults", "python -m benchmarks.faults"
+NAME, COMMAND = "faults", "python -m benchmarks faults"
 RESUMED, RESUMED_OF_EACH = 40, 3
 
 

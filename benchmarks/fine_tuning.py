@@ -1,6 +1,6 @@
 """IQL on a small mixed-quality Pendulum log, then 20,000 decisions online; each seed with a log of its own.
 
-`python -m benchmarks.fine_tuning`. The logs are those of `benchmarks/pendulum.py`, 30 episodes each; IQL's locomotion
+`python -m benchmarks fine_tuning`. The logs are those of `benchmarks/pendulum.py`, 30 episodes each; IQL's locomotion
 preset, fine-tuning at its defaults (half of each minibatch from the log, an update a decision); nothing was tuned.
 Returns are deterministic play, the same 20 episodes at every report.
 """
@@ -12,7 +12,7 @@ from benchmarks.keep import keep, seed_interval
 from benchmarks.pendulum import ENVIRONMENT, mixed_log
 
 PLAYED_IN, EPISODES, OFFLINE, ONLINE, EVERY, SEEDS, PLAYED = f"jax:{ENVIRONMENT}", 30, 10_000, 20_000, 2_000, 5, 20
-COMMAND = "python -m benchmarks.fine_tuning"
+COMMAND = "python -m benchmarks fine_tuning"
 
 
 def tuned(seed: int) -> tuple[float, float, list[tuple[int, float]]]:

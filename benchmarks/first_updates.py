@@ -1,4 +1,4 @@
-"""100 updates in a new process, for timing from outside: `python -m benchmarks.first_updates ENTRY`."""
+"""100 updates in a new process, for timing from outside: `python -m benchmarks first_updates ENTRY`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Fuzz every reader: damaged files give a log, a report or an error of tidelog, soon, and with little memory.
 
-    python -m benchmarks.fuzz_readers --seconds 600          # pieces over all readers; they add up
-    python -m benchmarks.fuzz_readers --readers csv npz --inputs 5000
-    python -m benchmarks.fuzz_readers --minimise             # findings become small files under tests/data/corpus
+    python -m benchmarks fuzz_readers --seconds 600          # pieces over all readers; they add up
+    python -m benchmarks fuzz_readers --readers csv npz --inputs 5000
+    python -m benchmarks fuzz_readers --minimise             # findings become small files under tests/data/corpus
 
 Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, columns of
 tables, data sets of HDF5, manifests with repaired checksums) and by bytes, guided by coverage of tidelog where
@@ -46,7 +46,7 @@ import numpy as np
 
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 RESULTS = Path(__file__).parent / "results" / "fuzz_readers.json"
-COMMAND = "python -m benchmarks.fuzz_readers --seconds 600"
+COMMAND = "python -m benchmarks fuzz_readers --seconds 600"
 SHARED_MEMORY = Path("/dev/shm")
 BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; the same until the child is killed
 LONGEST = 1 << 16  # bytes of an input

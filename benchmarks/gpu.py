@@ -1,6 +1,6 @@
 """What a GPU is worth to tidelog: one step in this process, kept as `benchmarks/results/gpu_STEP.json`.
 
-`bash benchmarks/gpu.sh` runs every step in a process of its own. `python -m benchmarks.gpu STEP [--tiny]` runs one;
+`bash benchmarks/gpu.sh` runs every step in a process of its own. `python -m benchmarks gpu STEP [--tiny]` runs one;
 `--tiny` has sizes for a test on any device, and keeps nothing that is worth reading.
 Each file names the device and its driver, and the most memory that the step held on it.
 """
@@ -23,7 +23,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks import speed
-from benchmarks.keep import keep
+from benchmarks.keep import keep, median_and_range
 from benchmarks.picture_speed import ADAM, many
 from benchmarks.ppg_speed import PPG, PPO, training
 from benchmarks.speed import operations, products_of, rate_of, synthetic_log, trainer_of
@@ -90,8 +90,7 @@ def rates(run: Callable[[], Any], count: int, batch: int, repeats: int) -> dict[
         jax.block_until_ready(run())
         found.append(count * batch / (time.monotonic() - begin))
         spent.append(count * batch / (time.process_time() - used))
-    spread = {"median": float(np.median(found)), "min": min(found), "max": max(found)}
-    return spread | {"a_processor_second": float(np.median(spent))}
+    return median_and_range(found) | {"a_processor_second": float(np.median(spent))}
 
 
 def decisions(sizes: Sizes) -> dict[str, Any]:

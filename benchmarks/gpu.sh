@@ -11,7 +11,7 @@ steps=("$@")
 [ ${#steps[@]} -gt 0 ] || steps=(iql bcq discrete_bcq bc pictures decisions top_k judge)
 failed=()
 for step in "${steps[@]}"; do
-  if timeout -k 10 "${limits[$step]:-60}" "$python" -m benchmarks.gpu "$step"; then
+  if timeout -k 10 "${limits[$step]:-60}" "$python" -m benchmarks gpu "$step"; then
     echo "$step: done after $SECONDS s"
   else
     code=$?

@@ -1,6 +1,6 @@
 """Whether a commit made tidelog slower: its jobs against those of its parent, in turn, in processes of their own.
 
-`python -m benchmarks.guard [--base COMMIT] [--jobs NAME ...] [--pairs 8]` keeps `benchmarks/results/guard.json`, and
+`python -m benchmarks guard [--base COMMIT] [--jobs NAME ...] [--pairs 8]` keeps `benchmarks/results/guard.json`, and
 exits with code 1 if a job is slower by more than 5 % beyond noise: the lower end of the interval of its median ratio,
 from order statistics, is above 1.05. A job that is not slower by 5 % fails by chance in at most 5 % of the runs of the
 guard, one that did not change far less often; neither needs an assumption about the noise.
@@ -190,7 +190,7 @@ def main() -> None:
         finally:
             subprocess.run([*git, "worktree", "remove", "--force", str(earlier)], check=True)
     base = subprocess.run([*git, "rev-parse", "--short", asked.base], capture_output=True, text=True, check=True)
-    print(keep("guard", "python -m benchmarks.guard --base COMMIT", {"base": base.stdout.strip()}, jobs=rows))
+    print(keep("guard", "python -m benchmarks guard --base COMMIT", {"base": base.stdout.strip()}, jobs=rows))
     slower = [row["job"] for row in rows if row["slower"]]
     if slower:
         raise SystemExit(f"slower by more than {LIMIT - 1:.0%}: {', '.join(slower)}")

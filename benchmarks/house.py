@@ -1,4 +1,4 @@
-"""How large the project is: `python -m benchmarks.house` prints files, lines, words and names, beside the aims.
+"""How large the project is: `python -m benchmarks house` prints files, lines, words and names, beside the aims.
 
 One in, one out: a change that makes a figure larger says in its commit what it is worth.
 """

@@ -8,9 +8,9 @@ said *better* of policies that are no better (of all such logs, and of those tha
 are no worse, and *better* of those that are.
 
 Other packages run in an environment of their own under `--peers`, made by this command with pip, and read logs as .npz
-files; `benchmarks/peer_judges.py` says how each is asked. What does not install is written into the results.
+files; `peer_scripts/peer_judges.py` says how each is asked. What does not install is written into the results.
 
-`python -m benchmarks.judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--scratch FOLDER]`
+`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--scratch FOLDER]`
 
 A judge that is not asked keeps the counts of its last run. `--picture` draws docs/figures/judge_peers.svg from them.
 """
@@ -34,8 +34,7 @@ import tidelog as tl
 from benchmarks import adversarial_worlds, calibration
 from benchmarks.adversarial import REPLICATES, SINGLE, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn, Unavailable
-from benchmarks.calibration import share
-from benchmarks.keep import RESULTS, keep
+from benchmarks.keep import RESULTS, keep, share
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.policies.rollout import log_of
@@ -180,7 +179,7 @@ def ask_peer(judge: str, peers: Path, folder: Path, out: Path) -> str:
     python, why = environment(judge, peers)
     if python is None:
         return f"does not install: {why}"
-    script = Path(__file__).with_name("peer_judges.py")
+    script = Path(__file__).with_name("peer_scripts") / "peer_judges.py"
     with out.with_suffix(".log").open("w") as said:
         command = [str(python), str(script), judge, str(folder), str(out)]
         ran = subprocess.run(command, stdout=said, stderr=subprocess.STDOUT, env={**os.environ, **SINGLE})
@@ -289,7 +288,7 @@ def study(judges: list[str], logs: int, peers: Path, scratch: Path) -> dict[str,
         "truth": truth,
         "judges": found,
     }
-    keep(NAME, f"python -m benchmarks.judge_peers --logs {logs}", content)
+    keep(NAME, f"python -m benchmarks judge_peers --logs {logs}", content)
     return content
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.calibration import KEYS, coverage_over_seeds
-from benchmarks.keep import RESULTS, kept
+from benchmarks.keep import RESULTS, kept, source
 
 JUDGES = {
     "tidelog": "tidelog", "obp": "OBP", "sb-obp": "sb-obp", "scope-rl": "SCOPE-RL", "skdr-eval": "skdr-eval",
@@ -62,7 +62,7 @@ difference covered the truth in {_of(whole["covered"])}; over the
 Width of the interval over that of 50 refits of everything, log by log: {ratios}.
 {_chosen_limits()}
 {_judged_again(found["verdicts"])}
-Command: `{found["command"]}`. All policies of a problem are judged from the same logs: their verdicts are not
+{source(found)} All policies of a problem are judged from the same logs: their verdicts are not
 independent.
 """
 
@@ -150,14 +150,14 @@ def _chosen_limits() -> str:
     limits = ", ".join(f"`{name}` {value:g}" for name, value in found["chosen"].items())
     worlds = one["adversarial"]
     return f"""
-The limits on support were chosen on logs of other seeds (`benchmarks/choose_limits.py` has the rule): of
+The limits on support were chosen on logs of other seeds (by `benchmarks/choose_limits.py` in the history): of
 {found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there. Of those that answer most often, up
 to one answer in a hundred, the one nearest to the limits that stood was taken:
 {limits}. It answers {one["answered"]} of {one["of"]} verdicts on these problems and covers
 {_of(one["covered"]["all"])}; in the adversary's worlds *better* is wrong {worlds["wrong_better"]} times and *worse*
 {worlds["wrong_worse"]} times in {worlds["verdicts"]:,} verdicts. The limits proposed before any study answer
 {before["answered"]} and cover
-{_of(before["covered"]["all"])}. Command: `{found["command"]}`.
+{_of(before["covered"]["all"])}.
 """
 
 
@@ -212,7 +212,7 @@ seconds stand where other work shared the two cores:
 |---|---|---|---|---|---|
 {whole}
 {_fqe()}
-Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.
+{source(cases, verdict, kept("fqe_speed"))}
 """
 
 
@@ -274,7 +274,7 @@ limitation:
 |---|---|---|---|---|---|---|
 {lines}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -347,7 +347,7 @@ each with the settings that its documentation recommends. Problems that no log c
 ![Error of *better* against the share answered](figures/judge_peers.svg)
 
 A log that a package does not read (several steps, no recorded propensities) counts as no answer.{lacking}
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -383,7 +383,7 @@ estimates, as `tl.judge` judges it. `error over looks` and `made from results, l
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -415,7 +415,7 @@ ICU-Sepsis at the defaults on fresh logs, policies that the study above does not
 {_header("policy", "propensities", "true difference", "unsupported", "better", "worse", "interval covers")}
 {rows}
 
-Commands: `{found["command"]}`, `{fresh["command"]}`.
+{source(found, fresh)}
 """
 
 
@@ -452,7 +452,7 @@ band of constant width, and by bounds at ten key points (Chandak et al. 2021):
 |---|---|---|---|
 {widths}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 

@@ -19,7 +19,7 @@ from tidelog.ope.estimators import SEQUENTIAL, Ratios, doubly_robust, snips, sup
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.intervals import Confidence, interval
 
-COMMAND = "python -m benchmarks.judging_speed"
+COMMAND = "python -m benchmarks judging_speed"
 REPLICATES, REPEATS = 1_000, 3
 CASES: dict[str, tuple[Any, ...]] = {  # episodes, steps of each, estimators, seconds at most on two cores
     "bandit": (10_000_000, 1, {"snips": snips, "doubly_robust": doubly_robust}, 20.0),

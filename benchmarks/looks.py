@@ -7,7 +7,7 @@ it; and at once. After the table of all at once, one more policy is made from it
 of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not what
 `tl.judge` does either. The best of the table judged again is the same look, so it needs no rule. Counted are logs in
 which some policy was called better, and decisions of each kind.
-`python -m benchmarks.looks`; `python -m benchmarks.looks check` compares some logs with `tl.judge` and a ledger.
+`python -m benchmarks looks`; `python -m benchmarks looks check` compares some logs with `tl.judge` and a ledger.
 """
 
 import sys
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import tidelog as tl
-from benchmarks.keep import keep
+from benchmarks.keep import keep, share
 from tidelog.data.log import Log
 from tidelog.ope.decide import apply_limits, evaluate
 from tidelog.ope.estimate import Supports
@@ -27,7 +27,7 @@ from tidelog.ope.judge import Settings, comparisons_of
 from tidelog.ope.policies import as_policy
 from tidelog.ope.verdict import Limits
 
-COMMAND = "python -m benchmarks.looks"
+COMMAND = "python -m benchmarks looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
 RULES = ("alone", "error over looks", "ledger", "at once", "made from results", "made from results, level alone")
 
@@ -129,14 +129,6 @@ def made(policies: dict[str, Table], cases: list[Any]) -> Table:
     return Table(moved / moved.sum(axis=1, keepdims=True))
 
 
-def wilson(count: int, total: int) -> list[float]:
-    """The 95% interval of a share (Wilson 1927)."""
-    z, share = 1.959964, count / total
-    middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
-    half = z / (1 + z**2 / total) * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
-    return [float(max(0.0, middle - half)), float(min(1.0, middle + half))]
-
-
 def counted(name: str, logs: int) -> dict[str, Any]:
     """How often each rule called some policy better, or worse, over many logs of a problem."""
     found = [decisions(name, seed) for seed in range(logs)]
@@ -147,7 +139,7 @@ def counted(name: str, logs: int) -> dict[str, Any]:
         row["rules"][rule] = {
             "logs_with_some_better": better,
             "share": better / logs,
-            "wilson_95": wilson(better, logs),
+            "wilson_95": [share(better, logs)[end] for end in ("low", "high")],
             "logs_with_some_worse": worse,
             "decisions": {kind: every.count(kind) for kind in sorted({*every})},
         }

@@ -6,7 +6,7 @@ the log, training, the choice among ways of acting and simple rules, the verdict
 most the 97.5% binomial bound of logs in which anything is *better*, for a probability of 2.5%. *Better if randomised*
 is counted apart.
 
-`python -m benchmarks.null_path [--logs 400]` makes one log after another, saved each, so that a later run goes on (some
+`python -m benchmarks null_path [--logs 400]` makes one log after another, saved each, so that a later run goes on (some
 5 seconds a log, one core).
 """
 
@@ -24,7 +24,7 @@ import tidelog as tl
 from benchmarks.default_path import default_path, scratch
 from benchmarks.keep import keep
 
-NAME, COMMAND, FIRST_SEED = "null_path", "python -m benchmarks.null_path", 70_000
+NAME, COMMAND, FIRST_SEED = "null_path", "python -m benchmarks null_path", 70_000
 Arrays = dict[str, Any]
 
 

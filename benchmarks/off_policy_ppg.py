@@ -1,6 +1,6 @@
 """Off-policy PPG against PPG on CartPole, and what it matters that targets are never stored.
 
-`python -m benchmarks.off_policy_ppg cartpole | stale`. A seed has solved CartPole at its first report at which 20
+`python -m benchmarks off_policy_ppg cartpole | stale`. A seed has solved CartPole at its first report at which 20
 deterministic episodes return 475 on average; reports are 2,048 decisions apart for all. Settings are the presets; that
 of off-policy PPG was chosen on seeds 100 to 102, which are not reported.
 """
@@ -39,7 +39,7 @@ from tidelog.losses.td import advantages
 
 ENV, SEEDS, EPISODES, SOLVED = "jax:CartPole-v1", [0, 1, 2, 3, 4], 20, 475.0
 EVERY, STEPS = 2_048, 61_440
-COMMAND = "python -m benchmarks.off_policy_ppg"
+COMMAND = "python -m benchmarks off_policy_ppg"
 
 
 def played(algorithm: tl.PPG | tl.OffPolicyPPG, steps: int = STEPS) -> dict:

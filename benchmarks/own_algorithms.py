@@ -2,7 +2,7 @@
 
 TD3+BC learns from the mixed Pendulum logs of `benchmarks/pendulum.py`, CQL from the mixed CartPole logs of
 `benchmarks/cartpole.py` (seeds 40 on). Everything is at its defaults; observations are standardised, as TD3+BC's paper
-does. Nothing was tuned on these logs. `python -m benchmarks.own_algorithms`
+does. Nothing was tuned on these logs. `python -m benchmarks own_algorithms`
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from examples.cql import CQL
 from examples.td3_bc import TD3BC
 
 SEEDS, PLAYED = 5, 50
-COMMAND = "python -m benchmarks.own_algorithms"
+COMMAND = "python -m benchmarks own_algorithms"
 
 
 class Task(NamedTuple):

@@ -1,6 +1,6 @@
 """Updates a second of tidelog beside PyTorch: eager single-file scripts, the same by `torch.compile`, and d3rlpy.
 
-`python -m benchmarks.peers --peer-python PYTHON [--algorithms NAME ...] [--rounds 7] [--seconds 3] [--cores 0,1]`,
+`python -m benchmarks peers --peer-python PYTHON [--algorithms NAME ...] [--rounds 7] [--seconds 3] [--cores 0,1]`,
 where PYTHON is that of an environment with torch, d3rlpy, gym, gymnasium and scikit-learn, on a machine with a C++
 compiler; it needs no tidelog.
 All ways of one algorithm wait in processes of their own and are measured in turn, in another order every round;
@@ -13,7 +13,6 @@ machine.
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -21,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.keep import keep
+from benchmarks.keep import keep, median_and_range
 
-COMMAND = "python -m benchmarks.peers --peer-python PYTHON"
+COMMAND = "python -m benchmarks peers --peer-python PYTHON"
 NAMES, WAYS = ("iql", "bcq", "discrete-bcq", "bc"), ("tidelog", "eager", "compile", "d3rlpy")
-SCRIPT = Path(__file__).with_name("peers_torch.py")
+SCRIPT = Path(__file__).with_name("peer_scripts") / "peers_torch.py"
 
 
 def work(name: str) -> None:
@@ -141,11 +140,6 @@ def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dic
             for other in workers
         }
     return found
-
-
-def median_and_range(values: list[float]) -> dict[str, float]:
-    """Return the median of values, and their ends."""
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 BCQ has layers of 128 units on both sides, so that a seed ends within minutes; everything else is at its default size.
 
-`python -m benchmarks.peers_learning [--peer-python PYTHON] [--tasks NAME] [--algorithms NAME] [--ways NAME]
+`python -m benchmarks peers_learning [--peer-python PYTHON] [--tasks NAME] [--algorithms NAME] [--ways NAME]
 [--logs N]`, where PYTHON is that of an environment with torch, d3rlpy, gymnasium and mujoco. Each part (a task, a log,
 an algorithm, a way) is saved when it is done; the same command makes those that are missing. Five seeds take some 3
 minutes here and 15 in d3rlpy on one core. The way `as before` has rewards and features as they came, which were the
@@ -28,8 +28,8 @@ from benchmarks.imperfect import imperfect_log
 from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from tidelog.types import Discrete
 
-NAME, COMMAND = "peers_learning", "python -m benchmarks.peers_learning --peer-python PYTHON"
-SCRIPT = Path(__file__).with_name("peers_learning_torch.py")
+NAME, COMMAND = "peers_learning", "python -m benchmarks peers_learning --peer-python PYTHON"
+SCRIPT = Path(__file__).with_name("peer_scripts") / "peers_learning_torch.py"
 STEPS, PEER_SEEDS, PLAYED = 12_000, 5, 20
 PEER = "d3rlpy"
 BEFORE: dict[str, Any] = {"reward_scaling": "none", "scale": "none"}

@@ -4,10 +4,10 @@
 loop, and `tidelog-cores` the same where each core is a device that has its part of the batch (`devices={"batch": 2}`).
 `xla` is the same network as it is for devices that are no CPUs: one look at the whole batch, convolutions, pools and
 their gradients as XLA has them, a step a call, for in a loop its kernels are far worse (`xla-loop`). PyTorch runs in an
-environment of its own (`benchmarks/pictures_torch.py`). All wait in processes of their own and are measured in turn, in
+environment of its own (`pictures_torch.py`). All wait in processes of their own and are measured in turn, in
 another order every round; a ratio is that of one round. Gradients are compared at the size that is timed.
 
-`python -m benchmarks.picture_speed --peer-python PYTHON [--rounds 7] [--seconds 3]`
+`python -m benchmarks picture_speed --peer-python PYTHON [--rounds 7] [--seconds 3]`
 """
 
 import argparse
@@ -36,7 +36,7 @@ from tidelog.training.engine import cores_as_devices, put
 from tidelog.training.loop import BATCH_AXIS
 from tidelog.types import Image
 
-COMMAND = "python -m benchmarks.picture_speed --peer-python PYTHON"
+COMMAND = "python -m benchmarks picture_speed --peer-python PYTHON"
 TRAINED = ("tidelog", "tidelog-cores")
 BATCH, LEAF = 64, Image(64, 64, 3)
 OWN, PEERS = ("tidelog", "tidelog-cores", "xla", "xla-loop"), ("channels-last", "channels-first", "compile")
@@ -157,7 +157,7 @@ def trace(_: str, folder: str) -> None:
 
 def study(python: str, rounds: int, seconds: float) -> None:
     """Measure both sizes of batch, and keep the results."""
-    script = Path(__file__).with_name("pictures_torch.py")
+    script = Path(__file__).with_name("peer_scripts") / "pictures_torch.py"
     found = {}
     for batch in (BATCH, 8 * BATCH):
         own = [sys.executable, "-m", "benchmarks.picture_speed", "--batch", str(batch), "--work"]

@@ -1,6 +1,6 @@
 """PPG against PPO on pictures, at equal decisions: the vault, 16 by 16, whose reward comes long after the choice.
 
-`python -m benchmarks.pictures`. PPO is the published baseline (one trunk, 3 epochs, no auxiliary phase); PPG has two
+`python -m benchmarks pictures`. PPO is the published baseline (one trunk, 3 epochs, no auxiliary phase); PPG has two
 networks and an auxiliary phase every 8 rounds, and everything else alike. What a policy is worth is exact: the share of
 episodes in which its samples reach the goal, from the problem's arrays and the policy's probabilities in all states.
 Settings are those that served PPO best on seed 100, which is not reported.
@@ -26,7 +26,7 @@ SETTINGS = {
     "ppo": tl.PPO(**SHARED),
     "ppg": tl.PPG(**SHARED, policy_iterations=8, auxiliary_minibatch=16, auxiliary_learning_rate=1e-3),
 }
-COMMAND = "python -m benchmarks.pictures"
+COMMAND = "python -m benchmarks pictures"
 
 
 def worth(policy: tl.Policy) -> float:

@@ -1,6 +1,6 @@
 """The sections of docs/evidence.md that are about pictures, from kept results alone."""
 
-from benchmarks.keep import kept
+from benchmarks.keep import interval, kept, ranged, source
 
 NAMES = {"ppo": "PPO", "ppg": "PPG"}
 WAYS = {
@@ -14,32 +14,23 @@ WAYS = {
 }
 
 
-def interval(found: list[float]) -> str:
-    """`mean (low to high)`."""
-    return f"{found[0]:.3f} ({found[1]:.3f} to {found[2]:.3f})"
-
-
-def signed(found: list[float]) -> str:
-    """The same of a difference."""
-    return f"{found[0]:+.3f} ({found[1]:+.3f} to {found[2]:+.3f})"
-
-
 def vault() -> str:
     """PPG against PPO on pictures."""
     found = kept("pictures_vault")
     rows = "\n".join(
-        f"| {NAMES[name]} | {interval(found[name]['mean_interval'])} | {interval(found[name]['final_interval'])} "
+        f"| {NAMES[name]} | {interval(found[name]['mean_interval'], 3)} | {interval(found[name]['final_interval'], 3)} "
         f"| {', '.join(f'{value:.2f}' for value in found[name]['final'])} |"
         for name in NAMES
     )
     halves = "\n".join(f"| {NAMES[name]} | {_along(found[name]['curves'])} |" for name in NAMES)
     ends = [at for at, _ in next(iter(found["ppo"]["curves"].values()))]
+    mean, final = (interval(found[f"{part}_gained_interval"], 3, "+") for part in ("mean", "final"))
     return f"""## PPG against PPO on pictures
 
 The vault, 16 by 16 pictures, {found["steps"]:,} decisions a seed. Exact share of episodes in which the sampled policy
 reaches the goal: best 1, by chance {found["chance"]:.3f}, and 0.5 for whoever finds the goal without heeding the door's
-colour. Over {len(found["seeds"])} seeds with 95% t intervals, PPG - PPO: {signed(found["mean_gained_interval"])} on
-average over the run, {signed(found["final_gained_interval"])} at its end.
+colour. Over {len(found["seeds"])} seeds with 95% t intervals, PPG - PPO: {mean} on
+average over the run, {final} at its end.
 
 | algorithm | mean over {len(ends)} reports | at the end | each seed |
 |---|---|---|---|
@@ -49,7 +40,7 @@ average over the run, {signed(found["final_gained_interval"])} at its end.
 |---|{"---|" * len(ends[1::2])}
 {halves}
 
-Command: `{found["command"]}`. Settings are those that served PPO best on a seed that is not reported.
+{source(found)} Settings are those that served PPO best on a seed that is not reported.
 """
 
 
@@ -65,7 +56,8 @@ def speed() -> str:
     found = kept("picture_speed_cpu")
     gaps = found["gaps_of_gradients"]
     rows = "\n".join(
-        f"| {batch} | {WAYS[way]} | {one['updates_a_second']['median']:,.0f} | {_over(one)} |"
+        f"| {batch} | {WAYS[way]} | {one['updates_a_second']['median']:,.0f} | "
+        f"{ranged(one['tidelog_over_it_a_second'], '.2f')} |"
         for batch, ways in found["batches"].items()
         for way, one in ways.items()
         if way != "failed"
@@ -94,14 +86,13 @@ What one core does for a picture in a minibatch of 64, by a profile; PyTorch wit
 |---|---|
 {_profile(found)}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
 def _on_cores(found: dict, batch: str) -> str:
     """How many times the pictures of PyTorch with channels last, with its range."""
-    ratio = found["batches"][batch]["channels-last"]["over_it"]["tidelog-cores"]
-    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+    return ranged(found["batches"][batch]["channels-last"]["over_it"]["tidelog-cores"], ".2f")
 
 
 def _of_processor(found: dict) -> float:
@@ -118,8 +109,3 @@ def _idle(found: dict, batch: str) -> float:
     """The share of the cores' time that tidelog did not use."""
     ours = found["batches"][batch]["tidelog"]
     return 1 - ours["updates_a_second"]["median"] / ours["updates_a_processor_second"]["median"] / found["cores"]
-
-
-def _over(one: dict) -> str:
-    ratio = one["tidelog_over_it_a_second"]
-    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"

@@ -1,6 +1,6 @@
 """PPG and PPO in small environments: CartPole until it is solved, and PPG against PPO at equal decisions.
 
-`python -m benchmarks.ppg cartpole | continuous [ENV ...]`. Returns are deterministic play of the final policy, 20
+`python -m benchmarks ppg cartpole | continuous [ENV ...]`. Returns are deterministic play of the final policy, 20
 episodes a seed. Settings are the presets; they were chosen on seeds 100 to 102, which are not reported.
 """
 
@@ -15,7 +15,7 @@ from tidelog.algorithms.ppg import PPO_SETTINGS
 SEEDS, EPISODES, SOLVED = [0, 1, 2, 3, 4], 20, 475.0
 CARTPOLE = 60_000  # decisions, at most
 CONTINUOUS = {"Pendulum-v1": ("classic-control", 150_000), "Hopper-v5": ("mujoco", 300_000)}
-COMMAND = "python -m benchmarks.ppg"
+COMMAND = "python -m benchmarks ppg"
 
 
 def as_ppo(algorithm: tl.PPG) -> tl.PPG:

@@ -4,7 +4,7 @@
 `ppo_two_networks` has two and 4 epochs; `ppo_small_minibatches` is that with Stable-Baselines3's defaults, 10 epochs in
 minibatches of 64 single steps; `benchmarks/sb3_ppo.py` runs both there. `ppg` is `ppo_two_networks` with its auxiliary
 phase. Hopper has the preset `mujoco`, without the auxiliary phase and with it; Pendulum the preset `classic-control`
-without it. `python -m benchmarks.ppg_speed`. Rates are of chunks of whole rounds, after compilation.
+without it. `python -m benchmarks ppg_speed`. Rates are of chunks of whole rounds, after compilation.
 """
 
 import sys
@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 import tidelog as tl
-from benchmarks.keep import keep
+from benchmarks.keep import keep, median_and_range
 from tidelog.envs.registry import functional
 from tidelog.training.collection import initial_collection_state, rollout
 from tidelog.training.learn import learn
@@ -28,7 +28,7 @@ SETTINGS = {"ppo": PPO, "ppo_two_networks": TWO, "ppo_small_minibatches": SMALL,
 ENVIRONMENTS = ("jax:CartPole-v1", "CartPole-v1")
 MUJOCO = tl.PPG.preset("mujoco")
 HOPPER, HOPPER_SETTINGS = "Hopper-v5", {"ppo": replace(MUJOCO, auxiliary_epochs=0), "ppg": MUJOCO}
-COMMAND = "python -m benchmarks.ppg_speed"
+COMMAND = "python -m benchmarks ppg_speed"
 PENDULUM, PENDULUM_SETTING = "Pendulum-v1", replace(tl.PPG.preset("classic-control"), auxiliary_epochs=0)
 REPEATS, SEEDS = 9, (0, 1, 2, 3, 4)
 SOLVED = {"CartPole-v1": 475.0, PENDULUM: -200.0}  # mean return of a report's episodes
@@ -52,7 +52,7 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
         while trainer.done - done < chunk:
             trainer.advance(10**6, chunk)
         rates.append((trainer.done - done) / (time.monotonic() - since))
-    return spread(rates)
+    return median_and_range(rates)
 
 
 def collecting(algorithm: tl.PPG, env: str) -> dict:
@@ -75,7 +75,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
         begin = time.monotonic()
         once(i + 1)
         rates.append(algorithm.environments * steps / (time.monotonic() - begin))
-    return spread(rates)
+    return median_and_range(rates)
 
 
 def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
@@ -88,10 +88,6 @@ def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
         if any(row.get("collect/return", -np.inf) >= enough for row in now.rows):
             return {"seconds": time.monotonic() - begin, "decisions": run.done}
     return {"seconds": None, "decisions": run.done}
-
-
-def spread(rates: list[float]) -> dict:
-    return {"median": float(np.median(rates)), "min": min(rates), "max": max(rates)}
 
 
 def study() -> dict:

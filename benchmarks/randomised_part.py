@@ -6,7 +6,7 @@ router pays for quality and loses heavy-tailed costs. In the small sample of the
 arXiv:2008.07146) the Bernoulli Thompson sampling log and the even log are the truth of each other; its truths rest
 on few clicks, so their error widens the interval there.
 
-Command: `python -m benchmarks.randomised_part`
+Command: `python -m benchmarks randomised_part`
 """
 
 import argparse
@@ -21,10 +21,10 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 import tidelog as tl
-from benchmarks.calibration import evidence, row, share, summary
-from benchmarks.keep import SHARED, keep
+from benchmarks.calibration import evidence, row, summary
+from benchmarks.keep import SHARED, keep, share
 
-COMMAND = "python -m benchmarks.randomised_part"
+COMMAND = "python -m benchmarks randomised_part"
 SEEDS, FEW, FIRST_SEED = 24, 8, 7_000  # logs of coupons, and of each of the other kinds
 RANDOMISED = 600_000  # episodes of the part that is the truth
 VISITS = 4

@@ -1,6 +1,6 @@
 """A sweep in a Ray cluster of this machine while workers, nodes and the driver are killed, and one node is frozen.
 
-    python -m benchmarks.ray_kills           # needs the extra ray
+    python -m benchmarks ray_kills           # needs the extra ray
 
 The nodes are raylets of `ray.cluster_utils.Cluster`, on the loopback interface. A kill is a SIGKILL of a worker that
 trains, of a raylet (its workers end with it, and another node is added), or of the driver (which is started again by
@@ -59,7 +59,7 @@ def main() -> None:
         shutil.rmtree(work)
         shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
     print(json.dumps(content, indent=1))
-    keep("ray_kills", f"python -m benchmarks.ray_kills {' '.join(sys.argv[1:])}".strip(), content)
+    keep("ray_kills", f"python -m benchmarks ray_kills {' '.join(sys.argv[1:])}".strip(), content)
     if content["different"] or content["repeated_reports"] or content["pkl_files"]:
         sys.exit(1)
 

@@ -40,7 +40,7 @@ from tidelog.recommend.interactions import Cases, next_baskets, next_events
 from tidelog.runtime.ranking import Ranks
 from tidelog.types import HistoryArrays
 
-COMMAND = "python -m benchmarks.recommender {}"
+COMMAND = "python -m benchmarks recommender {}"
 K = 10
 SEEDS = {"entree": 5, "online_retail": 5, "open_bandit": 5, "satiation": 5}
 STEPS = {"entree": 6_500, "online_retail": 1_500, "open_bandit": 500, "satiation": 10_000}

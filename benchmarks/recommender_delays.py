@@ -10,7 +10,7 @@ For each delay and seed: one log, one training. Its last tenth of the time is he
 in every training ("chosen weight"); "Q alone" is the same policy with `q_weight` set to `ALONE`, as someone sets it who
 knows that rewards come late. Settings were chosen on seeds from 100 on; they are the same for every delay.
 
-`python -m benchmarks.recommender_delays [SEED ...]`
+`python -m benchmarks recommender_delays [SEED ...]`
 """
 
 import sys
@@ -26,7 +26,7 @@ from tidelog.envs.tabular import Tabular
 from tidelog.recommend.ranking import ranker as ranker_of
 from tidelog.types import HistoryArrays
 
-COMMAND = "python -m benchmarks.recommender_delays"
+COMMAND = "python -m benchmarks recommender_delays"
 DELAYS = (0, 1, 3, 8)  # steps until a clicked loud item has its cost; 0: none
 CLICKS = np.array([0.8, 0.75, 0.7, 0.55, 0.5, 0.45, 0.15, 0.1])
 LOUD = np.arange(len(CLICKS)) < 3

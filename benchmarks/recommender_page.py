@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.keep import RESULTS, kept, seed_interval
+from benchmarks.keep import RESULTS, interval, kept, seed_interval, source
 
 MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty")
 PEER_MEASURES = ("hit rate", "ndcg", "mrr")
@@ -52,7 +52,7 @@ the seeds in which the held-out period chose a weight above 0.
 |---|---|---|---|---|---|---|---|
 {table}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -88,7 +88,7 @@ the results file.
 
 These packages read what was clicked, not what was shown in vain, so between two clicks they show the same item.
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -125,7 +125,7 @@ once. Before [successors were counted](#counted-successors), 4,000 updates of th
 |---|---|---|
 {lists}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -136,9 +136,9 @@ def successors() -> str:
     gains = {(row["log"], row["over"], row["measure"]): row["gain"] for row in found["rows"] if "over" in row}
     lines = []
     for log, ranker in dict.fromkeys(key[:2] for key in means):
-        cells = [_signed(means[log, ranker, measure], "") for measure in ("hit rate", "ndcg")]
+        cells = [interval(means[log, ranker, measure]) for measure in ("hit rate", "ndcg")]
         gain, seconds = gains.get((log, ranker, "ndcg")), means.get((log, ranker, "seconds"))
-        cells += ["-" if gain is None else _signed(gain, "+"), "-" if seconds is None else f"{seconds[0]:.0f}"]
+        cells += ["-" if gain is None else interval(gain, 4, "+"), "-" if seconds is None else f"{seconds[0]:.0f}"]
         lines.append(f"| {log} | {ranker} | {' | '.join(cells)} |")
     table = "\n".join(lines)
     return f"""## Counted successors
@@ -153,13 +153,8 @@ NDCG of the training with counts minus that of the row.
 |---|---|---|---|---|---|
 {table}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
-
-
-def _signed(found: list[float], sign: str) -> str:
-    mean, low, high = (f"{value:{sign}.4f}" for value in found)
-    return f"{mean} ({low} to {high})"
 
 
 def retrieval() -> str:
@@ -185,7 +180,7 @@ answers {_queries(found, "ours"):,.0f}; the inner products alone, which no exact
 |---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -222,7 +217,7 @@ updates. What counts has its 95% interval over users; what is learnt has the mea
 
 {_gained(found["differences"])}
 {_over(found.get("together", []))}
-Command: `{found["command"]}`. Settings were chosen on an earlier cut of what is
+{source(found)} Settings were chosen on an earlier cut of what is
 learnt from, as [its page](recommender-bcq.md) says.
 """
 
@@ -246,7 +241,7 @@ def _peers(name: str) -> str:
         same = [row for row in rows if row["ranker"] == ranker]
         cells = [_mean([row[measure] for row in same]) for measure in PEER_MEASURES]
         cells.append(f"{sum(row['seconds'] for row in same) / len(same):,.1f}")
-        cells.append(_signed(gains[ranker], "+") if ranker in gains else "-")
+        cells.append(interval(gains[ranker], 4, "+") if ranker in gains else "-")
         lines.append(f"| {ranker} | {' | '.join(cells)} |")
     table, commands = "\n".join(lines), "; ".join(f"`{one['command']}`" for one in others)
     return f"""
@@ -266,8 +261,7 @@ Commands: {commands}.
 def _mean(scores: list[float]) -> str:
     if len(scores) == 1:
         return f"{scores[0]:.3f}"
-    mean, low, high = seed_interval(scores)
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    return interval(seed_interval(scores), 3)
 
 
 def _over(found: list[dict[str, Any]]) -> str:
@@ -296,22 +290,18 @@ def _gained(found: list[dict[str, Any]]) -> str:
     """What BCQ adds to its own encoder, each seed with its interval over users."""
     said = []
     for kind in (kind for kind in ("all", "accept") if kind in found[0]):
-        each = (one[kind]["discounted reward"] for one in found)
-        seeds = "; ".join(f"{mean:+.4f} ({low:+.4f} to {high:+.4f})" for mean, low, high in each)
+        seeds = "; ".join(interval(one[kind]["discounted reward"], 4, "+") for one in found)
         said.append(f"recommender BCQ - encoder alone, discounted reward, {kind} events, each seed: {seeds}.")
     return " ".join(said)
 
 
 def _cell(scores: list[list[float]]) -> str:
-    mean, low, high = scores[0] if len(scores) == 1 else seed_interval([score[0] for score in scores])
-    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+    return interval(scores[0] if len(scores) == 1 else seed_interval([score[0] for score in scores]), 3)
 
 
 def _clicks(found: dict[str, Any]) -> str:
     exact = "\n".join(f"| {name} | {value:.2f} |" for name, value in found["exact"].items())
-    played = "\n".join(
-        f"| {name} | {mean:.2f} ({low:.2f} to {high:.2f}) |" for name, (mean, low, high) in found["intervals"].items()
-    )
+    played = "\n".join(f"| {name} | {interval(values, 2)} |" for name, values in found["intervals"].items())
     return f"""### The simulator with satiation: clicks a visit
 
 Logs of {found["visits"]:,} visits, each seed with one of its own, {found["steps"]:,} updates; each policy is played for
@@ -331,7 +321,7 @@ Recommender BCQ against the rest, over seeds:
 "Critic on proposed items" is the mistake of published ports, made on purpose (`benchmarks/mistaken.py`): the critic
 rates items that the policy proposes by the rewards of logged ones.
 
-Command: `{found["command"]}`. Settings were chosen on other seeds, as
+{source(found)} Settings were chosen on other seeds, as
 [its page](recommender-bcq.md) says.
 """
 
@@ -364,7 +354,7 @@ that are learnt from, cross-entropy over {found["settings"]["sampled_items"]:,} 
 |---|---|---|---|
 {rows}
 {_by_users(found)}
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 

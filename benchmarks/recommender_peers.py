@@ -1,9 +1,9 @@
 """Rankers of other packages on the real logs, on the users of `benchmarks/recommender.py`.
 
-`python -m benchmarks.recommender_peers [entree] [online_retail] [open_bandit] --peers implicit` is ALS and BM25
+`python -m benchmarks recommender_peers [entree] [online_retail] [open_bandit] --peers implicit` is ALS and BM25
 item-kNN of `implicit` (0.7.3), which is no part of tidelog and must be installed; with OPENBLAS_NUM_THREADS=1 its
 threads do not disturb each other. `--peers rectools --peer-python PYTHON` is SASRec of RecTools, where PYTHON is that
-of an environment for `benchmarks/recommender_rectools.py`. Settings are chosen by ndcg on the earlier cut of the log
+of an environment for `peer_scripts/recommender_rectools.py`. Settings are chosen by ndcg on the earlier cut of the log
 (`EARLIER` in `benchmarks/recommender.py`), with a seed that is not reported. A user's lists are computed from the whole
 history of the case, as for the other rankers; SASRec reads its latest items and no kinds of events. A difference is
 recommender BCQ of the kept study minus the peer, seed by seed: a 95% interval over seeds holds the users fixed.
@@ -26,7 +26,7 @@ from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from benchmarks.recommender import BCQ, EARLIER, REAL, K
 from tidelog.recommend.evaluate import Popularity, compare
 
-COMMAND = "OPENBLAS_NUM_THREADS=1 python -m benchmarks.recommender_peers {} --peers implicit"
+COMMAND = "OPENBLAS_NUM_THREADS=1 python -m benchmarks recommender_peers {} --peers implicit"
 SEEDS, CHOICE_SEED = 5, 100
 MEASURES = ("hit rate", "ndcg", "mrr")
 GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -42,7 +42,7 @@ SASREC: dict[str, dict[str, tuple[Any, ...]]] = {
 }
 BASKETS = ("online_retail",)  # logs with many items at one time
 EPOCHS = {"entree": (5, 10, 20, 40), "online_retail": (5, 10, 20), "open_bandit": (5, 10, 20, 40, 80)}
-SASREC_SCRIPT = Path(__file__).with_name("recommender_rectools.py")
+SASREC_SCRIPT = Path(__file__).with_name("peer_scripts") / "recommender_rectools.py"
 
 
 class Peer:
@@ -163,7 +163,7 @@ def sasrec_study(name: str, python: str) -> None:
 
     def keep_all(**facts: Any) -> None:
         facts |= {"k": K, "versions": {"RecTools": "0.19.0", "torch": "2.13.0"}, "tried": tried}
-        command = f"python -m benchmarks.recommender_peers {name} --peers rectools --peer-python PYTHON"
+        command = f"python -m benchmarks recommender_peers {name} --peers rectools --peer-python PYTHON"
         keep(file, command, facts, rows=rows)
 
     for settings in combinations(SASREC[name]):

@@ -6,7 +6,7 @@ command, its time, its processor time and its largest memory (of the process, fr
 measures of the report's lists, on held-out users, beside those of rules that count. The training is short for such a
 log: it shows that the size can be handled, not how good lists become.
 
-`python -m benchmarks.recommender_size [--events 10000000] [--steps 4000] [--folder FOLDER]`
+`python -m benchmarks recommender_size [--events 10000000] [--steps 4000] [--folder FOLDER]`
 """
 
 import argparse
@@ -25,7 +25,7 @@ import polars as pl
 
 from benchmarks.keep import keep
 
-COMMAND = "python -m benchmarks.recommender_size"
+COMMAND = "python -m benchmarks recommender_size"
 EVENTS, USERS_SHARE, ITEMS_SHARE, GROUP, STAY = 10_000_000, 0.1, 0.02, 50, 0.7  # shares of the number of events
 ASKED = 100_000  # users who get a list
 PRETRAINED = 0.8  # share of the updates for table and reader alone: they are five times as fast

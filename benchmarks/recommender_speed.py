@@ -4,7 +4,7 @@ Random walks over the catalogue, by popularity; both phases alone, the default s
 What is counted are events that an update learns from, not those that it only reads. The part `users` measures the
 update with a vector for each of 10,000 to 1,000,000 users, in turns, over a catalogue small enough not to matter.
 
-`python -m benchmarks.recommender_speed --parts users` measures one part and keeps the others as they are.
+`python -m benchmarks recommender_speed --parts users` measures one part and keeps the others as they are.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from tidelog.training.loop import as_members
 from tidelog.training.record import this_machine
 from tidelog.training.splits import TimeSplit
 
-COMMAND = "python -m benchmarks.recommender_speed"
+COMMAND = "python -m benchmarks recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0
 UPDATES = 10  # of one call: a training makes many at once
 SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "sampled_items": 1_024}

@@ -1,6 +1,6 @@
 """Events a second of recommender BCQ's table and reader beside GRU4Rec and SASRec in PyTorch, and a profile of ours.
 
-`python -m benchmarks.recommender_speed_peers --peer-python PYTHON [--cases NAME ...] [--cores 0 | --cores 0,1]`, where
+`python -m benchmarks recommender_speed_peers --peer-python PYTHON [--cases NAME ...] [--cores 0 | --cores 0,1]`, where
 PYTHON is that of an environment with torch and NumPy; it needs no tidelog. The same events, windows, batch, sizes, loss
 and optimiser; each way waits in a process of its own and is measured in turn, in another order every round; a ratio is
 that of one round. `tidelog` is the plain model as in the scripts: no scores for repeated items, no counted successors.
@@ -25,9 +25,9 @@ from benchmarks.keep import RESULTS, keep, kept
 from benchmarks.peers import answer, compared
 from tidelog.training.record import processor
 
-COMMAND = "python -m benchmarks.recommender_speed_peers --peer-python PYTHON"
+COMMAND = "python -m benchmarks recommender_speed_peers --peer-python PYTHON"
 FILE = "recommender_peers"
-SCRIPT = Path(__file__).with_name("recommender_speed_torch.py")
+SCRIPT = Path(__file__).with_name("peer_scripts") / "recommender_speed_torch.py"
 SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "size": 64, "dropout": 0.2}
 EVENTS_OF_EACH, USERS, SAMPLED = 50, 10_000, 1_024
 CATALOGUES = {"all items": 5_000, "a sample": 100_000, "a sample of a million": 1_000_000}  # what the softmax is over

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.redraw`: docs/evidence.md and its pictures, from the kept results alone."""
+"""`python -m benchmarks redraw`: docs/evidence.md and its pictures, from the kept results alone."""
 
 from pathlib import Path
 from statistics import median
@@ -17,7 +17,7 @@ from benchmarks.judging_page import (
     randomised_part,
     risk_bands,
 )
-from benchmarks.keep import RESULTS, kept
+from benchmarks.keep import RESULTS, interval, kept, ranged, source
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import delays, recommenders, retrieval, simulators, successors
@@ -37,12 +37,6 @@ from benchmarks.speed_page import (
 )
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-
-
-def interval(found: list[float], digits: int = 4) -> str:
-    """`mean (low to high)`."""
-    mean, low, high = (f"{value:.{digits}f}" for value in found)
-    return f"{mean} ({low} to {high})"
 
 
 def icu() -> str:
@@ -68,7 +62,7 @@ solve at discount 1. Clinicians {found["expert"]:.4f}, optimal {found["optimal"]
 
 ![exact value over updates](figures/icu_sepsis.png)
 
-Command: `{found["command"]}`. Settings were chosen on a log played with another seed.
+{source(found)} Settings were chosen on a log played with another seed.
 """
 
 
@@ -86,7 +80,7 @@ episodes. IQL - BC: **{interval(found["interval"], 0)}**, 95% t interval over {l
 |---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. Nothing was tuned on these logs: IQL's locomotion preset, BC's
+{source(found)} Nothing was tuned on these logs: IQL's locomotion preset, BC's
 defaults, features and rewards in their own units.
 """
 
@@ -119,7 +113,7 @@ logged decisions, where no return is above 1; at threshold 0.3 it says {believed
 
 ![exact value by episodes](figures/icu_sepsis_bcq.png)
 
-Command: `{found["command"]}`. Settings were chosen on a log played with another seed; IQL's are those of its own study.
+{source(found)} Settings were chosen on a log played with another seed; IQL's are those of its own study.
 """
 
 
@@ -198,7 +192,7 @@ return over {found["played"]} episodes from the same starts. 95% t intervals ove
 |---|---|
 {differences}
 
-Command: `{found["command"]}`. Nothing was tuned on these logs: defaults of BCQ and BC, IQL's
+{source(found)} Nothing was tuned on these logs: defaults of BCQ and BC, IQL's
 locomotion preset, features and rewards in their own units.
 """
 
@@ -219,7 +213,7 @@ over {len(found["bc"])} seeds.
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. Algorithms at their defaults, features and rewards in their own units;
+{source(found)} Algorithms at their defaults, features and rewards in their own units;
 the mix was chosen on logs of other seeds.
 """
 
@@ -239,7 +233,7 @@ interrupted: learners, metrics and best policies, to the last bit.
 |---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -249,23 +243,19 @@ def sampling() -> str:
     large = found["large"]
     held, peak, ceiling = (f"{large[name] / 1e6:,.0f} MB" for name in ("log_bytes", "peak_bytes", "ceiling_bytes"))
 
-    def share(name: str) -> str:
-        figure = found[name]
-        return f"{figure['median']:.1%} ({figure['min']:.1%} to {figure['max']:.1%})"
-
     return f"""## Other ways of sampling, IQL at paper size
 
 A log of {found["rows"]:,} steps, rates taken in turn; median (range).
 
 | what | figure |
 |---|---|
-| share of an update that prioritised sampling takes | {share("prioritised_share")} |
-| rate from a warm log on disk, of the rate in memory | {share("on_disk_over_memory")} |
+| share of an update that prioritised sampling takes | {ranged(found["prioritised_share"], ".1%")} |
+| rate from a warm log on disk, of the rate in memory | {ranged(found["on_disk_over_memory"], ".1%")} |
 | the same bits after 600 updates | {"yes" if found["on_disk_equals_memory"] else "NO"} |
 | anonymous memory at most, training on {large["rows"]:,} steps ({held}) from disk | {peak}, ceiling {ceiling} |
 | updates a second there, cold / warm cache | {large["cold_rate"]:.0f} / {large["warm_rate"]:.0f} |
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -280,7 +270,7 @@ def door() -> str:
 | peak of anonymous memory, of the log's size | {size["ratio"]:.2f} |
 | random valid logs through round trips, and random damage, caught or harmless | {fuzz["examples"]:,} examples |
 
-Commands: `{size["command"]}`, `{fuzz["command"]}`.
+{source(size, fuzz)}
 """
 
 
@@ -301,7 +291,7 @@ Preset `classic-control`, {found["steps"]:,} decisions a seed; deterministic pla
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. The preset was chosen on other seeds.
+{source(found)} The preset was chosen on other seeds.
 """
 
 
@@ -325,7 +315,7 @@ or none. Mean with a 95% t interval over {seeds} seeds. Solved: the sampled poli
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. The classic-control preset with a learning rate of 1e-3 and an entropy
+{source(found)} The classic-control preset with a learning rate of 1e-3 and an entropy
 bonus of 0.01, chosen on seeds 100 to 102 after these five had been seen at the preset's rate: there, after 122,880
 decisions PPG with a memory earned 1.00 and PPO 0.90 (0.63 to 1.17), and after 184,320 both 0.90, because one seed of
 PPG's had lost what it had found and one of PPO's had never found it.
@@ -350,7 +340,7 @@ every {found["every"]:,} decisions; {found["env"]}, both with their classic-cont
 |---|---|---|
 {rows}
 
-Command: `{found["command"]}`. The presets were chosen on other seeds.
+{source(found)} The presets were chosen on other seeds.
 """
 
 
@@ -374,7 +364,7 @@ classic-control preset; the mean over all reports of {found["episodes"]} determi
 |---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -386,7 +376,7 @@ def fine_tuning() -> str:
         f"| {seed} | {log:.0f} | {start:.0f} | {' | '.join(f'{worth:.0f}' for _, worth in curve)} |"
         for seed, (log, start, curve) in enumerate(zip(found["logger"], found["offline"], found["curves"], strict=True))
     )
-    means = " | ".join(f"{mean:+.0f} ({low:+.0f} to {high:+.0f})" for mean, low, high in found["along_the_way"])
+    means = " | ".join(interval(values, 0, "+") for values in found["along_the_way"])
     return f"""## IQL from a log into the environment
 
 {found["env"]}: {found["episodes"]} episodes of mixed quality a log, {found["offline_updates"]:,} updates on it, then
@@ -399,7 +389,7 @@ return of deterministic play after so many decisions:
 {rows}
 | online - offline | | | {means} |
 
-Command: `{found["command"]}`. Nothing was tuned.
+{source(found)} Nothing was tuned.
 """
 
 
@@ -423,7 +413,7 @@ play of the final policy. PPG - PPO: **{interval(found["interval"], 0)}**, 95% t
 |---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
         )
     return "\n".join(parts)
@@ -461,7 +451,7 @@ without its auxiliary phase) on average, once compiled, and decisions, by seed:
 |---|---|
 {solved}
 
-Command: `{found["command"]}`.
+{source(found)}
 
 Beside Stable-Baselines3 with the same environments, networks, epochs and minibatches, on gymnasium's environments;
 {beside["cores"]} cores of {beside["machine"]["processor"]}, {beside["rounds"]} rounds of {beside["seconds"]:.0f}
@@ -477,7 +467,7 @@ The goals were 10 times on CartPole and 2 times on Hopper. With large minibatche
 of a decision in JAX, where playing takes next to nothing), and a tenth of Stable-Baselines3's time is
 {_tenth(beside["settings"]["two-networks"]):.1f}.
 
-Command: `{beside["command"]}`.
+{source(beside)}
 """
 
 
@@ -505,9 +495,7 @@ def _beside_sb3(settings: dict) -> str:
             ratios = theirs.get("over_it", {}).get(mine)
             if mine != "in JAX":
                 ours.append(_rate(ways[mine]["updates_a_second"]))
-            ours.append(
-                "-" if ratios is None else f"{ratios['median']:.1f} ({ratios['min']:.1f} to {ratios['max']:.1f})"
-            )
+            ours.append("-" if ratios is None else ranged(ratios, ".1f"))
         lines.append(f"| {setting} | {' | '.join(ours)} |")
     return "\n".join(lines)
 
@@ -531,12 +519,12 @@ then learnt from, or (`ahead`) the next one played by a thread meanwhile. Median
 |---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
 def _rate(found: dict | None) -> str:
-    return "" if found is None else f"{found['median']:,.0f} ({found['min']:,.0f} to {found['max']:,.0f})"
+    return "" if found is None else ranged(found, ",.0f")
 
 
 def _solved(found: dict) -> str:
@@ -602,7 +590,7 @@ of its own; mean return of {found["episodes"]} episodes, 95% t intervals; the di
 |---|---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -611,5 +599,5 @@ SECTIONS += ((own_algorithms, "own_algorithms"),)
 if __name__ == "__main__":
     rendered = [(name, section()) for section, name in SECTIONS if list(RESULTS.glob(f"{name}*.json"))]
     rendered = [(name, text) for name, text in rendered if text]
-    head = "# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"
+    head = "# Evidence\n\nMade by `python -m benchmarks redraw` from the files in `benchmarks/results`.\n"
     (DOCS / "evidence.md").write_text("\n".join([head, index(rendered), *(text for _, text in rendered)]))

@@ -21,7 +21,7 @@ from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
 from tidelog.runtime.ranking import top_k
 
-COMMAND = "python -m benchmarks.retrieval"
+COMMAND = "python -m benchmarks retrieval"
 ROWS, WIDTH, BATCH, K, REPEATS = 1_000_000, 64, 256, 10, 3
 CHUNK, LISTS = 2048, 256  # rows of the table in a block; of the approximate index
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")

@@ -8,7 +8,7 @@ once, for which the level is 95%. Shares have 95% Wilson intervals.
 
 Two other bands stand beside it: of constant width (bootstrap of the largest unstandardised error), and at ten key
 points with empirical Bernstein bounds (Maurer & Pontil 2009) after Chandak et al. 2021, split over points and sides.
-Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `python -m benchmarks.risk_bands [logs]`.
+Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `python -m benchmarks risk_bands [logs]`.
 """
 
 import sys
@@ -29,7 +29,7 @@ from tidelog.ope.evidence import Evidence
 from tidelog.ope.intervals import Confidence, bernstein, resampled_counts
 from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, summary
 
-COMMAND = "python -m benchmarks.risk_bands"
+COMMAND = "python -m benchmarks risk_bands"
 LOGS, SIZES, REPLICATES, ALPHA = 300, (200, 500, 1_000, 5_000), 1000, 0.1
 Curve = Callable[[np.ndarray], np.ndarray]
 

@@ -1,6 +1,6 @@
 """PPO beside Stable-Baselines3: decisions a second while learning, in turns, on gymnasium's CartPole and Hopper.
 
-`python -m benchmarks.sb3_ppo --peer-python PYTHON [--rounds 5] [--seconds 4]`, where PYTHON is that of an environment
+`python -m benchmarks sb3_ppo --peer-python PYTHON [--rounds 5] [--seconds 4]`, where PYTHON is that of an environment
 with torch and `stable-baselines3` and `gymnasium[mujoco]`; it needs no tidelog. Environments, networks, epochs and
 minibatches are the same (`two_networks` and `small_minibatches` of `benchmarks/ppg_speed.py`; on Hopper the preset
 `mujoco` without its auxiliary phase). `ahead` plays the next round while it learns from the last one; `in JAX` is
@@ -19,8 +19,8 @@ from benchmarks.peers import answer, compared
 from benchmarks.ppg_speed import HOPPER, HOPPER_SETTINGS, SETTINGS
 from tidelog.training.learn import learn
 
-COMMAND = "python -m benchmarks.sb3_ppo --peer-python PYTHON"
-SCRIPT = Path(__file__).with_name("sb3_torch.py")
+COMMAND = "python -m benchmarks sb3_ppo --peer-python PYTHON"
+SCRIPT = Path(__file__).with_name("peer_scripts") / "sb3_torch.py"
 CARTPOLE = "CartPole-v1"
 OURS: dict[str, tuple[Any, str]] = {
     "two-networks": (SETTINGS["ppo_two_networks"], CARTPOLE),

@@ -26,7 +26,7 @@ from tidelog.policies.policy import Policy
 from tidelog.runtime.artefact import Saved
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
-COMMAND = "python -m benchmarks.serving FOLDER"
+COMMAND = "python -m benchmarks serving FOLDER"
 NAMES = tuple(f"feature_{i}" for i in range(20))
 WORDS = tuple("abcdefgh")
 SEEN = {"numeric": Vector(20, NAMES), "categorical": Codes((8,), ("ward",), (WORDS,))}

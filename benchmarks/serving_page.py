@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.keep import kept
+from benchmarks.keep import kept, source
 
 
 def serving() -> str:
@@ -23,7 +23,7 @@ percentile of milliseconds.
 |---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 

@@ -1,6 +1,6 @@
 """Updates per second at paper size, beside the speed of the same machine's matrix products at the same time.
 
-`python -m benchmarks.speed [--algorithms NAME ...] [--seeds 4] [--repeats 5] [--no-start]` keeps
+`python -m benchmarks speed [--algorithms NAME ...] [--seeds 4] [--repeats 5] [--no-start]` keeps
 `benchmarks/results/speed_cpu.json` (or `speed_gpu`), if all are measured: the median, the least and the most of repeats
 in turns.
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.keep import keep
+from benchmarks.keep import keep, median_and_range
 from benchmarks.plain_loop import discrete_bcq_loop
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.names import algorithm_class, names
@@ -253,14 +252,7 @@ def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return median, smallest and largest of every figure."""
-    return {
-        name: {
-            "median": statistics.median(row[name] for row in rows),
-            "min": min(row[name] for row in rows),
-            "max": max(row[name] for row in rows),
-        }
-        for name in rows[0]
-    }
+    return {name: median_and_range([row[name] for row in rows]) for name in rows[0]}
 
 
 def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
@@ -306,7 +298,7 @@ def main() -> None:
             if isinstance(value, dict) and "median" in value:
                 print(f"{name}: {figure} {value['median']:.4g} ({value['min']:.4g} to {value['max']:.4g})", flush=True)
     if set(results) == set(ENTRIES):
-        words = " ".join(["python -m benchmarks.speed", *sys.argv[1:]])
+        words = " ".join(["python -m benchmarks speed", *sys.argv[1:]])
         print(keep(f"speed_{jax.default_backend()}", words, results))
 
 

@@ -2,11 +2,11 @@
 
 from statistics import median
 
-from benchmarks.keep import RESULTS, kept
+from benchmarks.keep import RESULTS, interval, kept, ranged, source
 
 
 def speed() -> str:
-    """`python -m benchmarks.speed`, one section a machine."""
+    """`python -m benchmarks speed`, one section a machine."""
     return "\n".join(_speed(path.stem) for path in sorted(RESULTS.glob("speed*.json")))
 
 
@@ -33,7 +33,7 @@ def _speed(name: str) -> str:
 
 
 def _bound(found: dict) -> str:
-    """What the goals of `python -m benchmarks.speed` were, and what an update of nothing but products would reach."""
+    """What the goals of `python -m benchmarks speed` were, and what an update of nothing but products would reach."""
     results = {name: found[name] for name in ("iql", "bcq", "discrete-bcq", "bc")}
     shares = {name: one["share_of_ceiling"]["median"] for name, one in results.items()}
     alone = {name: shares[name] / one["share_of_products_alone"]["median"] for name, one in results.items()}
@@ -65,7 +65,7 @@ def update_profile() -> str:
     )
     options = "\n".join(
         f"| {option} | "
-        + " | ".join(f"{one[option]['median']:.3f} ({one[option]['min']:.3f} to {one[option]['max']:.3f})" for one in
+        + " | ".join(ranged(one[option], ".3f") for one in
                      found["options over default"].values())
         + " |"
         for option in found["options over default"]["iql"] if option != "default"
@@ -88,7 +88,7 @@ Updates a processor second with an option of XLA over those of the default, {fou
 {options}
 
 None helps beyond noise, and products without YNNPACK are slower for small batches, so tidelog sets no option.
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -139,8 +139,9 @@ def rounded_products() -> str:
         for name, one in fast["algorithms"].items()
     )
     learnt = "\n".join(
-        f"| {what} | {name} | {_mean(one['means']['float32'], digits)} | {_mean(one['means']['bfloat16'], digits)} | "
-        f"{_mean(one['difference'], digits, '+')} |"
+        f"| {what} | {name} | {interval(one['means']['float32'], digits)} | "
+        f"{interval(one['means']['bfloat16'], digits)} | "
+        f"{interval(one['difference'], digits, '+')} |"
         for what, part, digits in (
             (f"ICU-Sepsis, exact value after {found['icu']['steps']:,} updates", found["icu"], 4),
             (f"Pendulum-v1, return after {found['pendulum']['steps']:,} updates", found["pendulum"], 0),
@@ -167,14 +168,8 @@ difference seed by seed:
 
 It is off by default: a speed is known for each processor, what is learnt only for these data.
 
-Command: `python -m benchmarks.rounded_products`.
+{source(kept("rounded_products"))}
 """
-
-
-def _mean(found: list[float], digits: int, sign: str = "") -> str:
-    """`mean (low to high)`."""
-    mean, low, high = (f"{value:{sign}.{digits}f}" for value in found)
-    return f"{mean} ({low} to {high})"
 
 
 GOALS = {"eager": 3.0, "compile": 2.5, "d3rlpy": 6.0}  # times the updates a second
@@ -186,7 +181,10 @@ def peers() -> str:
     ways = {"eager": "eager PyTorch", "compile": "`torch.compile`", "d3rlpy": "d3rlpy"}
     rows = "\n".join(
         f"| {name} | {_rate(one['tidelog'])} | "
-        + " | ".join(f"{_rate(one[way])} | {_ratio(one[way])}" if way in one else "- | -" for way in ways)
+        + " | ".join(
+            f"{_rate(one[way])} | {ranged(one[way]['tidelog_over_it_a_second'], '.2f')}" if way in one else "- | -"
+            for way in ways
+        )
         + " |"
         for name, one in found["algorithms"].items()
     )
@@ -222,7 +220,7 @@ products took no time on {_processor(profile)}, an update of tidelog would be fa
 meet {", ".join(within) or "none"}.
 Both sides multiply in float32 here; [factors of bfloat16](#products-of-bfloat16) are an option of tidelog.
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -238,19 +236,12 @@ def _rate(one: dict) -> str:
     return f"{one['updates_a_second']['median']:,.0f}"
 
 
-def _ratio(one: dict) -> str:
-    ratio = one["tidelog_over_it_a_second"]
-    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
-
-
 def several_seeds() -> str:
     """Several seeds in one run beside one seed, and beside processes of their own."""
     found = kept("several_seeds")
     columns = ("four_over_one", "first_and_second_over_one", "four_over_two_processes")
     rows = "\n".join(
-        f"| {name} | {one['one']['median']:,.0f} | "
-        + " | ".join(f"{one[c]['median']:.2f} ({one[c]['min']:.2f} to {one[c]['max']:.2f})" for c in columns)
-        + " |"
+        f"| {name} | {one['one']['median']:,.0f} | " + " | ".join(ranged(one[c], ".2f") for c in columns) + " |"
         for name, one in found["algorithms"].items()
     )
     return f"""## Several seeds
@@ -266,7 +257,7 @@ as in a training, half a second.
 
 The goal was four seeds at 1.5 times one where two processes reach that, and otherwise as fast as they are.
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -308,7 +299,7 @@ def start() -> str:
 
 {_processor(found)}, {_cores(found["cores"])}, {found["repeats"]} turns of all commands; seconds are medians. A bare
 start (Python, JAX, one compiled product) takes {bare:.2f} s. Ratios are to the bare start of the same turn, with their
-range. Cold is an empty cache of compiled programs, warm a filled one; the log is that of `python -m benchmarks.speed`.
+range. Cold is an empty cache of compiled programs, warm a filled one; the log is that of `python -m benchmarks speed`.
 
 | algorithm | cold, s | bare starts | warm, s | bare starts | of them for the 100 updates |
 |---|---|---|---|---|---|
@@ -333,7 +324,7 @@ are not kept.
 
 The goals were set where a bare start takes 0.9 s: 2.0 s cold, 1.0 s warm, 0.15 s for the help and 0.5 s for the rows.
 
-Command: `{found["command"]}`.
+{source(found)}
 """
 
 
@@ -360,5 +351,5 @@ trial is the slope over {found["trials"]} trials that differ in numbers only; al
 The goals were 3 s cold beyond a bare start and 0.5 s for a further trial. Workers train one trial after another, so a
 further one is read, trained and written without a start, and without compiling what an earlier one has compiled.
 
-Command: `{found["command"]}`.
+{source(found)}
 """

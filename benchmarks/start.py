@@ -3,7 +3,7 @@
 A bare start is Python, JAX and one compiled product, as in the goals: 2.2 bare starts cold, 1.1 warm. All commands take
 turns. Modules are compiled to bytecode before, as an installation does it.
 
-`python -m benchmarks.start`
+`python -m benchmarks start`
 """
 
 import argparse
@@ -21,7 +21,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 from benchmarks.sweep_overhead import BARE
 
-COMMAND = "python -m benchmarks.start"
+COMMAND = "python -m benchmarks start"
 ENTRIES = ("iql", "bcq", "discrete-bcq")
 ROWS, REPEATS = 1_000, 5
 PHASES = """

@@ -1,6 +1,6 @@
 """Which lines and branches of the source the tests run: the default tier alone, and all tiers together.
 
-`python -m benchmarks.suite_coverage` (needs the extra `[coverage]`) runs the tiers under `coverage`, commands of
+`python -m benchmarks suite_coverage` (needs the extra `[coverage]`) runs the tiers under `coverage`, commands of
 their own processes included, and keeps `benchmarks/results/suite_coverage.json`: shares by module, and every line and
 branch that no test runs. `--data FOLDER` reads the files of an earlier measurement instead of running the tests.
 The tests of optional packages run where these are installed (`pip install -e ".[coverage]"`); the results name those
@@ -106,7 +106,7 @@ def main() -> None:
     default.pop("modules")
     absent = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
     content = {"default": default, "all": together, "failed": failed, "not_installed": absent}
-    print(keep("suite_coverage", "python -m benchmarks.suite_coverage", content, missed=missed))
+    print(keep("suite_coverage", "python -m benchmarks suite_coverage", content, missed=missed))
 
 
 if __name__ == "__main__":

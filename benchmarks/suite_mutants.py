@@ -1,6 +1,6 @@
-"""Which tier of the tests catches which mistake: every line of `suite_mutations` applied to a copy, one at a time.
+"""Which tier of the tests catches which mistake: every mutation of `mutations.txt` applied to a copy, one at a time.
 
-`python -m benchmarks.suite_mutants [--only WORDS] [--jobs 2]` copies the checkout once a job, applies a mutation, and
+`python -m benchmarks suite_mutants [--only WORDS] [--jobs 2]` copies the checkout once a job, applies a mutation, and
 runs the tests of the default tier near it; those that pass are then tried with the other tiers near it, and then with
 every test, until one fails. What was found is kept in `benchmarks/results/suite_mutants.json` after each mutation, so
 that a stopped run goes on there. A mutation whose test has moved to another tier, or is gone, is tried again. The test
@@ -27,7 +27,7 @@ from benchmarks.suite_mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRATCH = Path(os.environ.get("TIDELOG_SCRATCH", gettempdir())) / "tidelog-suite-mutants"
-NAME, COMMAND = "suite_mutants", "python -m benchmarks.suite_mutants"
+NAME, COMMAND = "suite_mutants", "python -m benchmarks suite_mutants"
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)  # a case's name may have spaces
 TIERS = {"default": "not slow and not full", "full": "full", "bits": "bits"}
@@ -72,13 +72,9 @@ def failing(folder: Path, marks: str, paths: list[str]) -> str | None:
 
 def caught(folder: Path, mutation: Mutation, near_only: bool) -> dict[str, Any] | None:
     """Apply one mutation, run tests until one fails, and restore the file; None if that settles nothing."""
-    path = folder / "src" / "tidelog" / mutation.path
+    path = mutation.path(folder / "src")
     text = path.read_text()
-    if text.count(mutation.old) != 1:
-        raise SystemExit(
-            f"{mutation.name}: {mutation.old!r} occurs {text.count(mutation.old)} times in {mutation.path}"
-        )
-    path.write_text(text.replace(mutation.old, mutation.new))
+    path.write_text(mutation.apply(text))
     try:
         tier, test = first_failure(folder, mutation.near.split(), near_only)
     finally:
@@ -89,7 +85,7 @@ def caught(folder: Path, mutation: Mutation, near_only: bool) -> dict[str, Any] 
         print(f"{test} fails without the mutation {mutation.name!r} too: mend it, then start again", flush=True)
         return None
     print(f"{tier or 'NOT CAUGHT'}: {mutation.name} ({test})", flush=True)
-    return {"mutation": mutation.name, "path": mutation.path, "caught": tier, "by": test}
+    return {"mutation": mutation.name, "function": mutation.function, "caught": tier, "by": test}
 
 
 def first_failure(folder: Path, near: list[str], near_only: bool) -> tuple[str | None, str | None]:
@@ -119,13 +115,13 @@ class Table:
     What was found of a mutation is forgotten where its test is no longer in that tier, or where `again` names it.
     """
 
-    def __init__(self, again: str | None) -> None:
+    def __init__(self, again: set[str]) -> None:
         rows = kept(NAME)["rows"] if (RESULTS / f"{NAME}.json").exists() else []
         tests = {tier: tests_of(marks) for tier, marks in TIERS.items()}
         self.rows = {
             row["mutation"]: row
             for row in rows
-            if (again is None or again not in f"{row['mutation']} {row['path']}")
+            if row["mutation"] not in again
             and (row["caught"] is None or "::" not in row["by"] or row["by"] in tests[row["caught"]])
         }
         self._lock = Lock()
@@ -156,11 +152,12 @@ class Table:
 def main() -> None:
     """Try every mutation that is not yet known, and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="words that the name or the path of a mutation holds")
+    parser.add_argument("--only", default="", help="words that the name or the function of a mutation holds")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="forget what an earlier run found of these")
     asked = parser.parse_args()
-    table = Table(asked.only if asked.again else None)
+    named = {one.name for one in MUTATIONS if asked.only in f"{one.name} {one.function}"}
+    table = Table(named if asked.again else set())
     folders: SimpleQueue[Path] = SimpleQueue()
     for number in range(asked.jobs):
         folders.put(copy(number))
@@ -175,7 +172,7 @@ def main() -> None:
             table.add(found)
 
     for near_only in (True, False):
-        todo = [one for one in table.open() if asked.only in f"{one.name} {one.path}"]
+        todo = [one for one in table.open() if one.name in named]
         print(f"{len(todo)} mutations, {'the tests near each' if near_only else 'all tests'}", flush=True)
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(partial(one, near_only=near_only), todo))

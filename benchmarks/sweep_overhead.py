@@ -5,7 +5,7 @@ compiling and saving. A bare start is Python, JAX and one compiled product. Cold
 warm a filled one. The slope over trials that differ in numbers only is what one more trial costs. Everything is done
 one after the other on one core, so seconds of the clock are those of one worker.
 
-`python -m benchmarks.sweep_overhead [--engines here ray]`
+`python -m benchmarks sweep_overhead [--engines here ray]`
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 import tidelog as tl
 from benchmarks.keep import keep
 
-COMMAND = "python -m benchmarks.sweep_overhead"
+COMMAND = "python -m benchmarks sweep_overhead"
 TRIALS, REPEATS = 24, 3
 BARE = "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).block_until_ready()"
 SWEEP = """

@@ -1,6 +1,6 @@
 """The driver of a sweep with a simulated cluster: its time and memory for 10,000 trials on 1,000 nodes, what is lost.
 
-    python -m benchmarks.sweep_simulation
+    python -m benchmarks sweep_simulation
 
 Nothing is trained: a job writes the reports and the status that an attempt would, after a random time of a simulated
 clock. One attempt in twenty is lost, most of them after a report, one in a hundred never ends until the stall watch
@@ -211,7 +211,7 @@ def main() -> None:
         "memory_mb": round((peak - before) / 1024, 1),
     }
     print(json.dumps(content, indent=1))
-    keep("sweep_simulation", "python -m benchmarks.sweep_simulation", content)
+    keep("sweep_simulation", "python -m benchmarks sweep_simulation", content)
 
 
 if __name__ == "__main__":

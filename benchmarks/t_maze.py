@@ -1,6 +1,6 @@
 """A T-maze with and without a memory: the turn is decided by a sign that was seen ten steps before.
 
-`python -m benchmarks.t_maze`. The classic-control preset with a learning rate of 1e-3 and an entropy bonus of 0.01,
+`python -m benchmarks t_maze`. The classic-control preset with a learning rate of 1e-3 and an entropy bonus of 0.01,
 with a recurrent unit of 16 or without one; and PPO with the same settings. The best return is 1; without a memory it is
 1/2, whatever the policy. Returns are deterministic play of the final policy, 400 episodes a seed. Settings were chosen
 on seeds 100 to 102, which are not reported: with the preset's own rate, 2.5e-3, all five seeds reported here had found
@@ -14,7 +14,7 @@ from benchmarks.keep import keep, seed_interval
 from benchmarks.ppg import as_ppo
 from tidelog.envs.functional import TMaze
 
-ENV, COMMAND = "jax:t-maze", "python -m benchmarks.t_maze"
+ENV, COMMAND = "jax:t-maze", "python -m benchmarks t_maze"
 SEEDS, STEPS, EPISODES, WIDTH = [0, 1, 2, 3, 4], 184_320, 400, 16
 SOLVED = 0.95 * TMaze.BEST
 

@@ -1,6 +1,6 @@
 """Profiles of one update: what its time is spent on, and how the compiler's options change it.
 
-`python -m benchmarks.update_profile` traces each algorithm at the sizes of `benchmarks.speed`, in a process of its own
+`python -m benchmarks update_profile` traces each algorithm at the sizes of `benchmarks.speed`, in a process of its own
 on one core, and adds the durations of the compiled operations by what they do. Of each operation the fifth of its runs
 that was fastest counts, so that others on the machine change little. Then the options of XLA are compared in turns by
 updates per processor second.
@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.keep import keep
+from benchmarks.keep import keep, median_and_range
 
-COMMAND = "python -m benchmarks.update_profile"
+COMMAND = "python -m benchmarks update_profile"
 ALGORITHMS = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
 UPDATES = {"iql": 300, "bcq": 60}  # traced, else 1,000
 PARTS = {  # what an operation does -> a pattern in its opcode or its place in the source
@@ -52,7 +52,7 @@ def main() -> None:
                 of_options[option].append(child("rate", name, flags)["updates a processor second"])
     ratios = {
         name: {
-            option: {"median": float(np.median(over)), "min": float(over.min()), "max": float(over.max())}
+            option: median_and_range(over)
             for option, found in of_options.items()
             if (over := np.asarray(found) / of_options["default"]).size
         }

@@ -21,7 +21,7 @@ from benchmarks.adversarial_worlds import Table, plain, several
 from benchmarks.keep import keep, kept
 from benchmarks.speed import synthetic_log
 
-COMMAND = "python -m benchmarks.verdict_speed"
+COMMAND = "python -m benchmarks verdict_speed"
 REPEATS = 3
 BOUNDS = {"10,000 episodes of 10 steps": 30.0, "1,000,000 one-step rows": 20.0}  # seconds
 

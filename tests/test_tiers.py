@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.suite_mutations import MUTATIONS
+from benchmarks.suite_mutations import MUTATIONS, read_mutations
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 SUITE = """
@@ -124,7 +124,16 @@ def test_the_full_tier_is_known_by_its_mark(hooks, marks, full):
 
 def test_every_mistake_of_the_study_can_still_be_made():
     """A mistake whose line has changed would be left out of `benchmarks.suite_mutants`, and nobody would notice."""
-    source = CONFTEST.parents[1] / "src" / "tidelog"
-    counts = {one.name: (source / one.path).read_text(encoding="utf-8").count(one.old) for one in MUTATIONS}
-    assert {name: count for name, count in counts.items() if count != 1} == {}
-    assert len(counts) == len(MUTATIONS), "every mistake has a name of its own"
+    assert len({one.name for one in MUTATIONS}) == len(MUTATIONS), "every mistake has a name of its own"
+    for one in MUTATIONS:
+        compile(one.apply(one.path().read_text(encoding="utf-8")), one.function, "exec")
+
+
+def test_a_mistake_is_made_in_its_function_alone():
+    (one,) = read_mutations("[tidelog.a:B.c] tests/a\nname\n-    x = 1\n-    y\n+    y\n")
+    text = "class A:\n  def c():\n    x = 1\n    y\n\n\nclass B:\n  @d\n  def c():\n    x = 1\n    y\n"
+    assert one.apply(text) == text[: text.rindex("    x")] + "    y\n"
+    with pytest.raises(ValueError, match=r"name: .* occurs 0 times in tidelog.a:B.c"):
+        one.apply(text.replace("x = 1", "x = 2"))
+    with pytest.raises(ValueError, match="no mutation"):
+        read_mutations("[tidelog.a:B.c] tests/a\nname\nx = 1\n+x = 2")

@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks import judge_peers, peer_judges
+from benchmarks import judge_peers
 from benchmarks.adversarial_worlds import Cell
 from benchmarks.judge_peers import Problem, columns, counted, problems, summary, treated
+from benchmarks.peer_scripts import peer_judges
 
 CELL = Cell("unsupported quarter", "five steps", 110)
 

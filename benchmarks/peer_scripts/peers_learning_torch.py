@@ -1,6 +1,7 @@
-"""d3rlpy's part of `benchmarks.peers_learning`: trains on arrays from a file and prints one mean return a seed.
+"""d3rlpy's part of `benchmarks/peers_learning.py`: trains on arrays from a file and prints one mean return a seed.
 
-Run by that study with the Python of an environment with torch, d3rlpy and gymnasium; it needs no tidelog.
+That study runs `peers_learning_torch.py` with the Python of an environment with torch, d3rlpy and gymnasium; it needs
+no tidelog.
 """
 
 import json

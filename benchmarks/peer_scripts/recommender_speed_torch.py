@@ -1,6 +1,6 @@
 """GRU4Rec and SASRec in PyTorch, as single-file scripts write them; runs where PyTorch is, without tidelog.
 
-`python benchmarks/recommender_speed_torch.py READER SETTINGS`: READER is `gru` or `attention`, SETTINGS a JSON object
+`python recommender_speed_torch.py READER SETTINGS`: READER is `gru` or `attention`, SETTINGS a JSON object
 with the sizes and the file of the events. Prints a line of facts, then, for every line with a number of seconds that
 it reads, one of a measurement. `benchmarks/recommender_speed_peers.py` compares it with tidelog.
 

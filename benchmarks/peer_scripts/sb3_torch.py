@@ -1,6 +1,6 @@
 """PPO of Stable-Baselines3 with the settings of `benchmarks/sb3_ppo.py`; runs where it is, without tidelog.
 
-`python benchmarks/sb3_torch.py SETTING WAY`: WAY is `one-thread` or `all-threads` with environments in this process, or
+`python sb3_torch.py SETTING WAY`: WAY is `one-thread` or `all-threads` with environments in this process, or
 `processes`, where each environment has a process of its own. Prints a line of facts, then, for every line with a number
 of seconds that it reads, how many decisions were made and learnt from in that time, in whole rounds.
 """

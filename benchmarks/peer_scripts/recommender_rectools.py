@@ -1,13 +1,10 @@
-"""SASRec of the package RecTools on the arrays of a file: `python recommender_rectools.py ARRAYS.npz [LISTS.npz]`.
+"""SASRec of the package RecTools on the arrays of a file: `python recommender_rectools.py ARRAYS.npz LISTS.npz`.
 
 It runs in an environment of its own (torch 2.13.0, RecTools 0.19.0, pytorch-lightning 2.6.6), which has no tidelog;
 `benchmarks/recommender_peers.py` writes the arrays and reads the lists. In: `user`, `item` [M] in the order of time,
 `histories` [C, H] items with 0 before the first, `settings` as JSON with `epochs`, a rising list. Out: `lists`
 [E, C, k] for each number of epochs, 0 where there are fewer than k items, and the processor `seconds` [E] of training
-until then. Without a file of lists it answers lines of JSON instead, for
-`benchmarks/recommender_simulators.py`: `{"until": epochs}` trains until then and answers the processor seconds, and
-`{"histories": [[item, ...], ...], "again": true}` answers the first item of each list, 0 where there is none; `again`
-says whether an item of the history may be in it. It has as many threads as the process may use cores.
+until then. It has as many threads as the process may use cores.
 """
 
 import json
@@ -55,11 +52,11 @@ class Trained:
         self._done, self._seconds = until, self._seconds + time.process_time() - begun
         return self._seconds
 
-    def lists(self, users: Any, items: Any, size: int, k: int, again: bool = True) -> Any:
+    def lists(self, users: Any, items: Any, size: int, k: int) -> Any:
         """Return lists [size, k] for the histories of users 0 .. size - 1, with 0 after their last item."""
         found = np.zeros((size, k), np.int32)
         answer = self._model.recommend(
-            np.arange(size), events(users, items), k=k, filter_viewed=not again, on_unsupported_targets="ignore"
+            np.arange(size), events(users, items), k=k, filter_viewed=False, on_unsupported_targets="ignore"
         )
         found[answer[Columns.User], answer[Columns.Rank] - 1] = answer[Columns.Item]
         return found
@@ -77,32 +74,14 @@ def write(model: Trained, histories: Any, epochs: list[int], target: str) -> Non
     np.savez(target, lists=lists[:, place.ravel()], seconds=seconds)
 
 
-def answer(model: Trained) -> None:
-    """Answer lines of JSON until there are no more."""
-    for line in sys.stdin:
-        asked = json.loads(line)
-        if "until" in asked:
-            found: Any = model.train(asked["until"])
-        else:
-            histories = asked["histories"]
-            users = np.repeat(np.arange(len(histories)), [len(row) for row in histories])
-            items = np.concatenate([np.asarray(row) for row in histories])
-            found = model.lists(users, items, len(histories), 1, asked["again"])[:, 0].tolist()
-        print(json.dumps({"answer": found}), flush=True)
-
-
-def main(source: str, target: str = "") -> None:
-    """Train and write lists, or do what lines of JSON ask for."""
+def main(source: str, target: str) -> None:
+    """Train and write lists."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     found = np.load(source)
     settings = json.loads(str(found["settings"]))
-    epochs = settings.pop("epochs", [])
-    model = Trained(found, settings)
-    if target:
-        write(model, found["histories"], epochs, target)
-    else:
-        answer(model)
+    epochs = settings.pop("epochs")
+    write(Trained(found, settings), found["histories"], epochs, target)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """IMPALA's training step in PyTorch, as a single-file script writes it; runs where PyTorch is, without tidelog.
 
-`python benchmarks/pictures_torch.py WAY BATCH`: WAY is `channels-last`, `channels-first` or `compile` (channels last,
+`python pictures_torch.py WAY BATCH`: WAY is `channels-last`, `channels-first` or `compile` (channels last,
 by `torch.compile`). Prints a line of facts, then, for every line with a number of seconds that it reads, how many
 pictures were trained on in that time. Network, pictures, loss and optimiser are those of `benchmarks/picture_speed.py`.
 """

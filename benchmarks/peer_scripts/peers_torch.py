@@ -1,6 +1,6 @@
 """IQL, BCQ, discrete BCQ and BC in PyTorch, as single-file scripts write them; runs where PyTorch is, without tidelog.
 
-`python benchmarks/peers_torch.py WAY ALGORITHM`: WAY is `eager`, `compile` (losses and optimisers by `torch.compile`)
+`python peers_torch.py WAY ALGORITHM`: WAY is `eager`, `compile` (losses and optimisers by `torch.compile`)
 or `d3rlpy`. Prints a line of facts, then, for every line with a number of seconds that it reads, one of a measurement.
 Sizes, batches, losses and optimisers are tidelog's defaults; `benchmarks/peers.py` compares the operations.
 """
