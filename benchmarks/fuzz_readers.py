@@ -291,7 +291,7 @@ def _take_signed(run: Path, folder: Path) -> None:
 
 def seed_sweep(folder: Path) -> None:
     import tidelog as tl
-    from tidelog.sweeps.plan import Decision, Status, append_decision, begin_attempt, trial_folder, write_status
+    from tidelog.sweeps.plan import RungDecision, Status, append_decision, begin_attempt, trial_folder, write_status
 
     algorithms = [tl.BC(hidden=(width,)) for width in (4, 8)]
     tl.sweep(algorithms, tl.open_log(trained_run().parent / "log"), 4, out=folder, every=2, halving=(2, 2),
@@ -303,7 +303,7 @@ def seed_sweep(folder: Path) -> None:
         row = {"update": 2, "member": 0, "seed": 0, "held_out/imitation_loss": 0.5 + trial}
         (at / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
         write_status(at, Status(begin_attempt(at), "standing", 2))
-    append_decision(folder, Decision(2, "held_out/imitation_loss", [0.5, 1.5], [0, 1], [0]))
+    append_decision(folder, RungDecision(2, "held_out/imitation_loss", [0.5, 1.5], [0, 1], [0]))
 
 
 def seed_body(folder: Path) -> None:

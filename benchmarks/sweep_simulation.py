@@ -147,7 +147,9 @@ def simulate(folder: Path, trials: int, cluster: SimulatedCluster, halving: Halv
         best=METRIC, patience=None, warm_start=None, save_seconds=30.0, keep=3, together=None,
     )  # fmt: skip
     listed = [Trial("bc", {"learning_rate": number / trials}) for number in range(trials)]
-    Plan(listed, options, halving, {"source": "log"}, "0" * 64, 1, STALL).write(folder)
+    plan = Plan(trials=listed, options=options, halving=halving, origin={"source": "log"}, fingerprint="0" * 64, cpus=1,
+                stall_seconds=STALL)  # fmt: skip
+    plan.write(folder)
     clock, wait = driver_module.time, driver_module.wait
     driver_module.time = SimpleNamespace(monotonic=cluster.clock)  # type: ignore[assignment]
     driver_module.wait = cluster.wait  # type: ignore[assignment]

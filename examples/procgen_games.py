@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Batch, BatchObservation, Outcome, Saved, check_action, check_saved, positive
+from tidelog.envs.protocol import BatchObservation, BatchReader, Outcome, Saved, check_action, check_saved, positive
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete, Image, Spec
 
@@ -113,8 +113,8 @@ class Procgen:
             raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
         return self._source
 
-    def _batch(self) -> Batch:
-        return Batch(self.name, self.count, self._steps)
+    def _batch(self) -> BatchReader:
+        return BatchReader(self.name, self.count, self._steps)
 
 
 def procgen(name: str, count: int) -> Procgen:

@@ -55,7 +55,7 @@ def test_the_packages_of_an_extra_are_named_themselves():
 def test_every_hint_names_an_extra_that_there_is():
     """A hint with a misspelt extra would print `pip install` and no package."""
     asked = {name for one in SOURCES for name in re.findall(r"""\binstall\(["'](\w+)["']\)""", one.read_text())}
-    assert {"serve", "onnx", "trees", "plot"} <= asked
+    assert {"serve", "onnx", "trees"} <= asked
     for name in asked:
         assert re.fullmatch(r"pip install '[A-Za-z].*'", install(name)), name
 

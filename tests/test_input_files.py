@@ -14,7 +14,7 @@ from tidelog.errors import TidelogError
 from tidelog.ope.verdict import read_verdict
 from tidelog.policies.policy import _read as read_declared
 from tidelog.policies.policy import read_arrays
-from tidelog.report.page import check_target
+from tidelog.report.frame import check_target
 from tidelog.report.runs import _played
 
 READERS: dict[str, Callable[[Path], Any]] = {

@@ -136,9 +136,8 @@ if TYPE_CHECKING:
     from tidelog.recommend.read import open_interactions, read_interactions, validate_interactions
     from tidelog.recommend.recommender_bcq import RecommenderBCQ
     from tidelog.runtime.recommender import Histories
-    from tidelog.sweeps.resume import resume
-    from tidelog.sweeps.sweep import Sweep, sweep
-    from tidelog.sweeps.trials import draws, grid
+    from tidelog.sweeps.plan import draws, grid
+    from tidelog.sweeps.sweep import Sweep, resume, sweep
     from tidelog.training.fit import fit, load, refit
     from tidelog.training.learn import finetune, learn
     from tidelog.training.processes import connect_processes
@@ -234,14 +233,14 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "load",
     ),
     "training.processes": ("connect_processes",),
-    "sweeps.resume": ("resume",),
-    "sweeps.sweep": (
-        "Sweep",
-        "sweep",
-    ),
-    "sweeps.trials": (
+    "sweeps.plan": (
         "draws",
         "grid",
+    ),
+    "sweeps.sweep": (
+        "Sweep",
+        "resume",
+        "sweep",
     ),
     "training.run": ("Run",),
 }

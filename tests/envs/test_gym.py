@@ -5,7 +5,7 @@ from gymnasium import spaces
 
 from tests.envs.corridor import chain
 from tidelog.envs.gym import Gymnasium, action_space, readers
-from tidelog.envs.protocol import Batch, play
+from tidelog.envs.protocol import BatchReader, play
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import TabularEnvironment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
@@ -350,7 +350,7 @@ def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
         Gymnasium(lambda: Seeing(BYTES, np.zeros((6, 5, 3), np.float32)), 1)
     with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*found \(3, 6, 5\)"):
         Gymnasium(lambda: Seeing(BYTES, np.zeros((3, 6, 5), np.uint8)), 1)
-    batch = Batch("eyes", 1, 4)
+    batch = BatchReader("eyes", 1, 4)
     with pytest.raises(EnvironmentFailure, match=r"has type float64: expected uint8"):
         batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))
 
@@ -390,7 +390,7 @@ def test_what_gymnasium_cannot_make_is_said_in_its_words():
 
 
 def test_an_observation_of_other_leaves_or_types_is_a_failure_of_all_copies():
-    batch, expected = Batch("ward", 2, 7), {"beds": Codes((4,)), "pulse": Vector(1)}
+    batch, expected = BatchReader("ward", 2, 7), {"beds": Codes((4,)), "pulse": Vector(1)}
     with pytest.raises(
         EnvironmentFailure, match=r"ward, all copies, step 7: .* leaves \['beds'\]: expected \['beds', 'p"
     ):

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from tidelog.envs import make, play
-from tidelog.envs.pools import ChannelsLast, Pool, channels_last
+from tidelog.envs.gym import ChannelsLast, EnvPool, channels_last
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete, Image
 
@@ -135,7 +135,7 @@ def test_restarts_are_no_decisions_and_seeds_repeat():
         made.append(Lookalike(3, seed))
         return made[-1]
 
-    environment = Pool(maker, "pool")
+    environment = EnvPool(maker, "pool")
     first, again, other = (play(environment, idle, episodes=9, seed=seed) for seed in (1, 1, 2))
     assert first.lengths.tolist() == [2, 3, 4] * 3
     assert (first.reward == 1).all()
@@ -150,7 +150,7 @@ def test_restarts_are_no_decisions_and_seeds_repeat():
 
 def test_a_pool_that_answers_in_another_order_is_refused():
     with pytest.raises(EnvironmentFailure, match="set batch_size to num_envs"):
-        Pool(lambda seed: Lookalike(3, seed, np.array([1, 0, 2])), "pool")
+        EnvPool(lambda seed: Lookalike(3, seed, np.array([1, 0, 2])), "pool")
 
 
 def test_names_reach_envpool_and_unknown_ones_are_answered(monkeypatch):

@@ -1,9 +1,10 @@
 """Walking a page: that it is well formed, and needs nothing but itself."""
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
-VOID = ("meta", "rect", "line")
+VOID = ("meta",)
 
 
 class Page(HTMLParser):
@@ -32,6 +33,11 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if "style" not in self.open:
             self.said.append(data)
+
+
+def axis_names(picture: str) -> list[str]:
+    """The names of the axes of an SVG, which are its words in italics."""
+    return re.findall(r'<text[^>]* font-style="italic"[^>]*>([^<]+)<', picture)
 
 
 def alone(page: Page, text: str) -> None:

@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
-from tests.report.pages import Page, alone
+from tests.report.pages import Page, alone, axis_names
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.read import read_log, validate
-from tidelog.data.statistics import bins
 from tidelog.errors import ConfigError
+from tidelog.plots import bins
 from tidelog.report.data_page import data_page, write_data_page
 
 
@@ -30,7 +30,7 @@ def test_a_page_is_well_formed_needs_nothing_else_and_describes_its_pictures() -
     assert len(pictures) == 8  # lengths, returns, rewards, actions, propensities, age, sofa and ward
     assert all(picture["role"] == "img" for picture in pictures)
     assert len({picture["aria-label"] for picture in pictures}) == 8
-    assert all('class="axis">' in picture for picture in re.findall("<svg.*?</svg>", text))
+    assert all(axis_names(picture) for picture in re.findall("<svg.*?</svg>", text))
     assert sum(tag == "title" for tag, _ in page.tags) == 1 + len(pictures)
     assert any(attributes.get("name") == "viewport" for _, attributes in page.tags)
 

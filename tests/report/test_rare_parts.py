@@ -12,14 +12,13 @@ from tidelog.errors import CheckpointError, LogError
 from tidelog.ope.recommendation import Row
 from tidelog.policies.statistics import Interval
 from tidelog.report import lists as lists_part
-from tidelog.report import returns_part
+from tidelog.report import policies as policies_part
 from tidelog.report import runs as saved
 from tidelog.report import runs as settings_part
-from tidelog.report import verdict as coverage_part
 from tidelog.report import verdict as verdict_part
-from tidelog.report.answer_part import JudgedCandidates, answer_section
 from tidelog.report.data_page import _first_rows, _places
 from tidelog.report.runs import LogSource, plain
+from tidelog.report.verdict import JudgedCandidates, answer_section
 
 
 def failing(*args, **options):
@@ -36,9 +35,9 @@ def doses(size, **columns):
 def test_many_dimensions_of_an_action_are_folded(monkeypatch):
     log = doses(3)
     part = SimpleNamespace(log=log, steps=6, starts=np.arange(7), description="All episodes.")
-    monkeypatch.setattr(coverage_part, "part_of", lambda log, lines: part)
-    monkeypatch.setattr(coverage_part, "_MOST_OPEN", 1)
-    text = coverage_part._one_log(LogSource(log, ""), [], False)
+    monkeypatch.setattr(policies_part, "part_of", lambda log, lines: part)
+    monkeypatch.setattr(policies_part, "_MOST_OPEN", 1)
+    text = policies_part._one_log(LogSource(log, ""), [], False)
     assert "2 more dimensions of the action" in text
     assert text.count("<svg") == 3
     assert text.index("<svg") < text.index("2 more dimensions") < text.rindex("<svg")
@@ -48,7 +47,7 @@ def test_several_choices_have_a_picture_each():
     action = np.asarray([[0, 2], [1, 1], [1, 0]])
     log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
     chosen = SimpleNamespace(line=SimpleNamespace(colour=1), actions=np.asarray([action]))
-    first, second = coverage_part._pictures(SimpleNamespace(log=log, steps=3), [chosen])
+    first, second = policies_part._pictures(SimpleNamespace(log=log, steps=3), [chosen])
     assert ("action[0]" in first, "action[1]" in second) == (True, True)
     assert "action[1]" not in first
 
@@ -90,8 +89,8 @@ def test_lists_of_policies_that_cannot_be_loaded_are_notes(tmp_path, monkeypatch
 
 
 def test_the_interval_of_many_episodes_is_that_of_a_normal_mean(monkeypatch):
-    monkeypatch.setattr(returns_part, "_MOST_RESAMPLED", 3)
-    found = returns_part._interval([np.asarray([0.0, 2.0, 0.0, 2.0])])
+    monkeypatch.setattr(policies_part, "_MOST_RESAMPLED", 3)
+    found = policies_part._interval([np.asarray([0.0, 2.0, 0.0, 2.0])])
     np.testing.assert_allclose(found, [1.0, 1.0 - 1.96 / 2, 1.0 + 1.96 / 2])
 
 

@@ -316,7 +316,7 @@ def test_loopback_is_this_machine(address, loopback):
 def test_a_refusal_of_ray_shows_no_token(ray, monkeypatch):
     ray.fail_init = RuntimeError("Version mismatch:\n  cluster Ray 2.59, here 2.60, token secret-1\n")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret-1")
-    with pytest.raises(ConfigError, match=r"at local: cluster Ray 2.59, here 2.60, token \.\.\.\. fix"):
+    with pytest.raises(ConfigError, match=r"at local: cluster Ray 2.59, here 2.60, token \.\.\. fix"):
         RayTasks()
 
 

@@ -16,13 +16,12 @@ from tidelog import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.cli import main
 from tidelog.parallel import Processes
 from tidelog.policies.policy import fingerprint
-from tidelog.sweeps import page as page_module
 from tidelog.sweeps import sweep as sweep_module
 from tidelog.sweeps.attempt import run_attempt
 from tidelog.sweeps.driver import MOST_LOSSES, Driver
 from tidelog.sweeps.job import Job, trial_folder
-from tidelog.sweeps.page import judgement_of, write_page
 from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
+from tidelog.sweeps.sweep import judgement_of, write_page
 from tidelog.training.run import Run
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
@@ -413,8 +412,8 @@ def test_trials_that_rank_items_have_no_verdict(tmp_path):
 
 def test_a_judgement_of_one_trial_is_its_decision(halved, monkeypatch):
     verdict = SimpleNamespace(decision="unsupported", advice="ask a shorter question")
-    monkeypatch.setattr(page_module, "judgement_of", lambda sweep: SimpleNamespace(together=None, verdict=verdict))
-    page = page_module.sweep_page(halved)
+    monkeypatch.setattr(sweep_module, "judgement_of", lambda sweep: SimpleNamespace(together=None, verdict=verdict))
+    page = sweep_module.sweep_page(halved)
     assert "unsupported: ask a shorter question" in page
     assert "none of them is shown to be better" not in page
 

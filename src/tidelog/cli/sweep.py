@@ -40,9 +40,8 @@ from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_f
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.parallel import Pool, pool_of
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.page import write_page
-from tidelog.sweeps.sweep import Sweep, sweep
-from tidelog.sweeps.trials import draws, grid
+from tidelog.sweeps.plan import draws, grid
+from tidelog.sweeps.sweep import Sweep, sweep, write_page
 from tidelog.training.metrics import Screen
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials

@@ -140,10 +140,7 @@ class Log(LogColumns):
         return facts_table("Log", self.facts())
 
     def plot(self) -> Figure:
-        """Return a matplotlib figure: histograms of returns and episode lengths, and the actions.
-
-        Needs the extra `plot`; ConfigError without it.
-        """
+        """Return a matplotlib figure: histograms of returns and episode lengths, and the actions."""
         return log_figure(self)
 
     def statistics(self) -> Statistics:

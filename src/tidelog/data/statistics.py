@@ -16,7 +16,7 @@ from tidelog._text import in_unit
 from tidelog.data.log_columns import LogColumns, ranges
 from tidelog.data.raw import Values
 from tidelog.errors import CheckpointError
-from tidelog.figures import as_written, panels
+from tidelog.plots import WIDTH, Plot, bars, figure, histogram
 from tidelog.schema import Count, typed
 from tidelog.types import Codes, Discrete, Image, MultiDiscrete, Vector
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 # Statistics of a log.
 
-_BINS = 30
 _CHUNK = 65_536
 _PIXELS = 1 << 22
 _MOST_COUNTED = 1_000_000  # codes
@@ -115,27 +114,6 @@ def summary(values: Values) -> dict[str, Any]:
     measures = {"min": wide.min(axis=0), "mean": wide.mean(axis=0)}
     measures |= {"median": np.median(wide, axis=0), "max": wide.max(axis=0)}
     return {name: np.asarray(value).tolist() for name, value in measures.items()}
-
-
-class Bins(NamedTuple):
-    """Counts [B] between edges [B + 1]; `whole` if every bin is one whole number."""
-
-    counts: Values
-    edges: Values
-    whole: bool
-
-
-def bins(values: Values) -> Bins:
-    """Bins of finite numbers: one per whole number if there are few, else thirty of equal width."""
-    values = np.asarray(values, np.float64)
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        return Bins(np.array([len(values)]), np.array([low, high]), low % 1 == 0)
-    if high - low < _BINS and bool((values % 1 == 0).all()):
-        edges = np.arange(low, high + 2) - 0.5
-        return Bins(np.bincount((values - low).astype(np.int64)), edges, True)
-    counts, edges = np.histogram(values / 2, _BINS, (low / 2, high / 2))
-    return Bins(counts, edges * 2, False)
 
 
 def moments(values: Any) -> tuple[Values, Values]:
@@ -444,41 +422,30 @@ MOST_DIMENSIONS = 6  # of actions, each with a panel
 
 def log_figure(log: LogColumns) -> Figure:
     """Draw histograms of returns and lengths over episodes, and the actions over steps."""
-    histograms: list[tuple[str, str, str, Values]] = []  # title, across, what is counted, values
+    pictures: list[Plot] = []
     returns = episode_returns(log)
     if returns is not None:
-        wide = returns.reshape(len(returns), -1)
-        for place, values in enumerate(wide.T):
-            name = "Returns" if wide.shape[1] == 1 else f"Returns of reward {place}"
-            across = f"return of an episode{in_unit(log.reward_unit, 'in ')}"
-            histograms.append((name, across, "episodes", values))
-    histograms.append(("Episode lengths", "steps of an episode", "episodes", np.diff(log.starts)))
-    discrete = isinstance(log.spec.action, Discrete)
-    if not discrete:
-        wide = log.action.reshape(log.steps, -1)
-        names = [str(name) for name in getattr(log.spec.action, "names", ())]
-        for place in range(min(wide.shape[1], MOST_DIMENSIONS)):
-            name = names[place] if names else f"action[{place}]"
-            more = f", {place + 1} of {wide.shape[1]}" if wide.shape[1] > 1 else ""
-            histograms.append((f"Actions{more}", name, "steps", wide[:, place]))
-    figure, axes = panels([one[0] for one in histograms] + (["Action counts"] if discrete else []))
-    for drawn, (_, across, counted, values) in zip(axes, histograms, strict=False):
-        found = bins(values)
-        width = np.diff(found.edges) if len(found.counts) > 1 else np.ones(1)
-        drawn.bar(found.edges[:-1] + np.diff(found.edges) / 2, found.counts, width)
-        drawn.set(xlabel=as_written(across), ylabel=counted)
-    if discrete:
-        _action_counts(axes[-1], describe(log).actions["counts"])
-    return figure
+        wide = returns.reshape(len(returns), -1).T
+        unit = in_unit(log.reward_unit, "in ")
+        for index, values in enumerate(wide):
+            which = f" of reward {index}" if len(wide) > 1 else ""
+            pictures.append(histogram(f"return{which} of an episode{unit}", values, "episodes", WIDTH))
+    pictures.append(histogram("steps of an episode", np.diff(log.starts), "episodes", WIDTH))
+    if isinstance(log.spec.action, Discrete):
+        return figure([*pictures, _action_counts(describe(log).actions["counts"])])
+    wide = log.action.reshape(log.steps, -1).T
+    names = [str(name) for name in getattr(log.spec.action, "names", ())] or [f"action[{i}]" for i in range(len(wide))]
+    for index, values in enumerate(wide[:MOST_DIMENSIONS]):
+        more = f", {index + 1} of {len(wide)}" if len(wide) > 1 else ""
+        pictures.append(histogram(f"{names[index]}{more}", values, "steps", WIDTH))
+    return figure(pictures)
 
 
-def _action_counts(drawn: Any, counts: dict[str, int]) -> None:
-    """One bar for each action; of many actions, only the most frequent ones, and the axis says so."""
+def _action_counts(counts: dict[str, int]) -> Plot:
+    """One bar for each action; of many actions, only the most frequent ones, and the picture says so."""
     listed = [*counts.items()]
     if len(listed) > MOST_BARS:
         listed = sorted(listed, key=lambda pair: -pair[1])[:MOST_BARS]
-    drawn.barh(range(len(listed)), [count for _, count in listed])
-    drawn.set_yticks(range(len(listed)), [as_written(name) for name, _ in listed], fontsize="small")
-    drawn.invert_yaxis()
-    more = len(counts) - len(listed)
-    drawn.set(xlabel=f"steps ({more:,} rarer actions are not shown)" if more else "steps", ylabel="action")
+    numbers = np.array([count for _, count in listed], np.float64)
+    names = [name for name, _ in listed]
+    return bars("Steps by action", names, [("bar", numbers)], "{:,.0f}".format, "steps", len(counts) - len(listed))

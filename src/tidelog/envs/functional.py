@@ -22,7 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Batch, BatchObservation, Expected, Outcome, Saved, check_action, check_saved, positive
+from tidelog.envs.protocol import (
+    BatchObservation,
+    BatchReader,
+    Expected,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    positive,
+)
 from tidelog.envs.tabular import Tabular, pack_probabilities
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
@@ -200,8 +209,8 @@ class Hosted:
             raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
         return self._key
 
-    def _batch(self) -> Batch:
-        return Batch(self.name, self.count, self._steps)
+    def _batch(self) -> BatchReader:
+        return BatchReader(self.name, self.count, self._steps)
 
     def _observed(self, observation: Observation, mask: Array | None) -> BatchObservation:
         batch = self._batch()

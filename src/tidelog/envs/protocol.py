@@ -132,7 +132,7 @@ def positive(what: str, number: int) -> int:
     return number
 
 
-class Batch:
+class BatchReader:
     """The values that the copies of one environment returned in one step; each method checks, converts and copies them.
 
     EnvironmentFailure, with environment, copy and step, for a wrong shape, NaN, infinite or out-of-range values.

@@ -122,11 +122,11 @@ def _hosted(functional: Functional, count: int) -> Environment:
 def _named(name: str, count: int) -> Environment:
     kind, _, rest = name.partition(":")
     if kind == "envpool":
-        from tidelog.envs.pools import pool
+        from tidelog.envs.gym import pool
 
         return pool(rest, count)
     if name.startswith("ALE/"):
-        from tidelog.envs.pools import atari
+        from tidelog.envs.gym import atari
 
         return atari(name, count)
     if kind == "jax":

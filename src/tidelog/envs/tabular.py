@@ -256,13 +256,13 @@ def pack_probabilities(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.f
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _SparseRows:
     cumulative: Floats  # [possible successors], offset by the row's number
     successor: NDArray[np.int64]  # [possible successors]
     last: NDArray[np.int64]  # [rows]: index of each row's last entry
 
     @classmethod
-    def of(cls, chances: Floats) -> _Rows:
+    def of(cls, chances: Floats) -> _SparseRows:
         """Pack rows of probabilities `[rows, S]`; every row must have a positive entry."""
         row, successor = np.nonzero(chances)
         last = np.cumsum(np.bincount(row, minlength=len(chances))) - 1
@@ -289,8 +289,8 @@ class TabularEnvironment:
         self.name = problem.name
         self.spec: Spec = problem.spec
         self.count = positive("count", count)
-        self._moves = _Rows.of(problem.transition.reshape(-1, problem.states))
-        self._starts = _Rows.of(problem.initial[None])
+        self._moves = _SparseRows.of(problem.transition.reshape(-1, problem.states))
+        self._starts = _SparseRows.of(problem.initial[None])
         self._generator: np.random.Generator | None = None
         self._state = np.zeros(count, np.int64)
         self._age = np.zeros(count, np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -14,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._files import parse_saved, read_text, write_json
-from tidelog._text import NOTHING, facts_table, in_unit, rows_table, with_ends
+from tidelog._text import facts_table, in_unit, rows_table, with_ends
 from tidelog.data.columns import declared_unit
 from tidelog.data.log import Log
 from tidelog.data.sources import source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
-from tidelog.figures import as_written, panels
 from tidelog.ope.estimators import LONGEST_PRODUCT, Estimate, Estimates, Support
 from tidelog.ope.recommendation import Contrast, OverallAnswer, Recommendation, Row, answer_of
 from tidelog.ope.risk import Risk
+from tidelog.plots import WIDTH, Plot, Reach, figure, intervals
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.read import reopen
 from tidelog.runtime.way_of_acting import DOES, advice_on, first_decisions
@@ -32,48 +31,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# A figure about a verdict: every estimate with its interval, beside the logger's mean return.
+# A picture of a verdict: every estimate with its interval, beside the logger's mean return.
 
-GUESSES = "guesses outside the log: do not use them"
-ROW = 0.6  # inches of a row
-ROOM = 6.0  # largest width of the axis, relative to the range of the deciding estimate and the logger
-TITLE = 72  # characters of a line
+GUESSES = "The estimates are guesses outside the log: do not use them."
+FIGURE_WIDTH = 540  # points
 
 
-def verdict_figure(
-    title: str, estimates: Estimates, deciding: str, logger: Interval, unit: str | None, *, guesses: bool
-) -> Figure:
-    """Draw one row for each estimate and one for the logger; the deciding estimate is thick and named.
+def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
+    """Draw one row for each estimate and one for the logger; the deciding estimate is in colour and named.
 
-    `guesses` says that the estimates are not supported by the log: they are grey.
+    If the log does not support the estimates, all of them are grey.
     """
-    rows = [(row.name, row.interval, row.name == deciding) for row in estimates]
-    rows.append(("logger, as recorded", logger, False))
-    figure, (drawn,) = panels(["\n".join(textwrap.wrap(title, TITLE))])
-    figure.set_size_inches(7.5, 2.0 + ROW * len(rows))
-    for place, (name, interval, decides) in enumerate(rows):
-        colour = "C1" if place == len(rows) - 1 else "0.6" if guesses or not decides else "C0"
-        middle, low, high = interval
-        drawn.plot([low, high], [place, place], color=colour, linewidth=4.0 if decides else 1.8, gid=name)
-        drawn.plot([middle], [place], "o", color=colour, markersize=8 if decides else 5)
-    if np.isfinite(logger.estimate):
-        drawn.axvline(logger.estimate, color="0.3", linewidth=0.8)
-    strong = [end for _, interval, decides in rows for end in interval if decides or interval is logger]
-    strong = [end for end in strong if np.isfinite(end)]
-    ends = [end for _, interval, _ in rows for end in interval if np.isfinite(end)]
-    if strong and max(strong) > min(strong) and max(ends) - min(ends) > ROOM * (max(strong) - min(strong)):
-        reach = (ROOM - 1) / 2 * (max(strong) - min(strong))
-        drawn.set_xlim(min(strong) - reach, max(strong) + reach)
-    names = [
-        as_written(f"{name} (decides)" if decides else name)
-        + f"\n{with_ends(interval) if np.isfinite(interval[0]) else NOTHING}"
-        for name, interval, decides in rows
+    guesses = verdict.decision == "unsupported"
+    rows = [
+        Reach(f"{row.name} (decides)", row.interval, "log" if guesses else "c0", strong=True)
+        if row.name == verdict.deciding
+        else Reach(row.name, row.interval, "log")
+        for row in verdict.estimates
     ]
-    drawn.set_yticks(range(len(rows)), names, fontsize="small")
-    drawn.invert_yaxis()
-    across = f"mean return per episode{in_unit(unit, 'in ')}"
-    drawn.set_xlabel(as_written(f"{across} ({GUESSES})" if guesses else across))
-    return figure
+    rows.append(Reach("logger, as recorded", verdict.logger, "c1", strong=True))
+    title = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {with_ends(r.interval)}" for r in rows)
+    line = verdict.logger.estimate if np.isfinite(verdict.logger.estimate) else None
+    across = f"mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
+    return intervals(title, rows, line, across, width=width)
 
 
 # Limits on the support that a verdict needs. Every number is a default that the caller may change.
@@ -272,12 +252,11 @@ class Verdict:
     def plot(self) -> Figure:
         """Return a matplotlib figure: every estimate with its interval, and the logger; the deciding one is marked.
 
-        The axis is the mean return per episode, in the log's unit of rewards. Needs the extra `plot`; ConfigError
-        without it.
+        The axis is the mean return per episode, in the log's unit of rewards.
         """
         title = f"Verdict: {self.decision}. {self.advice}"
         guesses = self.decision == "unsupported" and len(self.estimates) > 0
-        return verdict_figure(title, self.estimates, self.deciding, self.logger, self.reward_unit, guesses=guesses)
+        return figure([estimates_picture(self, FIGURE_WIDTH)], f"{title} {GUESSES}" if guesses else title)
 
     @property
     def blocks_gate(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Reports: one HTML file about a run, several runs, or a log; they only read.
 
-`run_page` and `data_page` (the pages), `frame` (their building blocks), `charts`, `saved` (what is read of a run); the
-parts of a run's page: `verdict_part`, `lists_part`, `learning_part`, `returns_part`, `coverage_part`, `settings_part`.
+`page` is the page of runs and `data_page` that of a log, from the blocks of `frame`; `runs` is what is read of a run,
+and its settings. The parts: `verdict` (the answer and the estimates), `policies` (actions, returns, learning curves),
+`lists` (recommenders). The pictures are those of `tidelog.plots`.
 """

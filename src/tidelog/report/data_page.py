@@ -16,7 +16,8 @@ from tidelog.data.log import Log
 from tidelog.data.raw import LEVELS, Problem, Report, Values
 from tidelog.data.statistics import Statistics, episode_returns
 from tidelog.errors import ConfigError
-from tidelog.report.frame import bars, bullets, command, figure, grid, heading, histogram, page, section, table, tiles
+from tidelog.plots import bars, histogram
+from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
 
 _MOST_VALUES = 200_000
 _MOST_FEATURES = 60
@@ -91,7 +92,7 @@ def _columns(description: Description) -> str:
 def _log_sections(log: Log) -> list[str]:
     statistics = log.statistics()
     if log.propensity is None:
-        propensities = figure("propensities", "", "none logged: the probabilities of the logged actions are unknown")
+        propensities = figure("propensities", None, "none logged: the probabilities of the logged actions are unknown")
     else:
         how = "" if log.declared is None else f", {log.declared.text}"
         propensities = _numbers(f"propensity of the logged action{how}", log.propensity)
@@ -117,7 +118,7 @@ def log_tiles(statistics: Statistics) -> str:
 def _rewards(log: Log) -> Iterator[str]:
     returns = episode_returns(log)
     if log.reward is None or returns is None:
-        yield figure("returns", "", "the log has no rewards")
+        yield figure("returns", None, "the log has no rewards")
         return
     unit = in_unit(log.reward_unit, "in ")
     sources = (("return of an episode", returns, "episodes"), ("reward of a step", log.reward, "rows"))
@@ -206,4 +207,11 @@ def _counts(name: str, counts: Mapping[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda pair: -pair[1])
     never = sum(count == 0 for count in counts.values())
     summary = f"{len(counts):,} different" + (f", {never:,} never" if never else "")
-    return figure(name, bars(name, ordered[:_MOST_WORDS], max(0, len(ordered) - _MOST_WORDS)), summary)
+    most, count = ordered[0] if ordered else ("nothing", 0)
+    shown = ordered[:_MOST_WORDS]
+    values = np.array([number for _, number in shown], np.float64)
+    total = int(values.sum())
+    title = f"Counts of {name}: {len(counts):,} different, most often {most} ({count:,} of {total:,} shown)"
+    names = [word for word, _ in shown]
+    picture = bars(title, names, [("bar", values)], "{:,.0f}".format, "rows", len(ordered) - len(shown))
+    return figure(name, picture, summary)

@@ -12,6 +12,7 @@ import numpy as np
 from tidelog._text import in_unit, three_digits, with_ends
 from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.errors import TidelogError
+from tidelog.plots import Reach, intervals
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.evaluate import (
     LEADING,
@@ -24,22 +25,20 @@ from tidelog.recommend.evaluate import (
     counting_rules,
 )
 from tidelog.recommend.interactions import Interactions, held_out_cases, split_users
-from tidelog.report.answer_part import SAME, WORDS
 from tidelog.report.frame import (
-    Reach,
     banner,
     bullets,
     definitions,
     figure,
     folded,
     heading,
-    intervals,
     paragraph,
     section,
     table,
 )
-from tidelog.report.learning_part import Line, lines_of
+from tidelog.report.policies import Line, lines_of
 from tidelog.report.runs import LogSource, SavedRun, facts, fingerprint, ranks, source
+from tidelog.report.verdict import SAME, WORDS
 from tidelog.runtime.ranking import Ranks
 from tidelog.runtime.recommender import REPEATED
 from tidelog.training.run import collapsed_metrics, member_policy, policy_of_run
@@ -167,7 +166,7 @@ def _lead(compared: Comparison, learnt: Mapping[str, Ranks], unit: str) -> str:
         for name, row in rates.items()
     ]
     title = f"{LEADING} in percent: " + "; ".join(f"{one.name} {with_ends(one.interval)}" for one in reaches)
-    across_axis = f"% of the held-out {unit} {hit} among the {compared.k} listed"
+    across_axis = f"% of held-out {unit} {hit} among the {compared.k} listed"
     drawn = intervals(title, reaches, 100 * highest, across_axis, ("fewer", "more"))
     text = f"Blue: policies that learnt. Grey: counting rules without learning; the line is the best of them, {rule}."
     shown = figure(f"How often {taken} is in the list", drawn, text)

@@ -11,18 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tidelog._files import open_regular, write_file
+from tidelog._files import write_file
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.rules import CONSTANT, rule_name
 from tidelog.ope.verdict import SavedVerdict
 from tidelog.recommend.interactions import Interactions
-from tidelog.report.answer_part import JudgedCandidates, answer_section, candidates_of
-from tidelog.report.answer_part import title as answer_title
-from tidelog.report.frame import heading, mark, page, paragraph, section, table
-from tidelog.report.learning_part import learning
+from tidelog.report.frame import REPORT_KIND, check_target, heading, page, paragraph, section, table
 from tidelog.report.lists import lists
-from tidelog.report.returns_part import returns
+from tidelog.report.policies import coverage, learning, returns
 from tidelog.report.runs import (
     SavedRun,
     data,
@@ -36,9 +33,15 @@ from tidelog.report.runs import (
     settings,
     source,
 )
-from tidelog.report.verdict import coverage, estimates, headline, verdict_section
-
-KIND = "report"
+from tidelog.report.verdict import (
+    JudgedCandidates,
+    answer_section,
+    answer_title,
+    candidates_of,
+    estimates,
+    headline,
+    verdict_section,
+)
 
 
 def report_of(
@@ -126,7 +129,7 @@ def run_page(
     links = [(name, _LINKS[name]) for name, text in sections.items() if text]
     shown = [text for text in sections.values() if text]
     more = _ON_SCREEN if decide else _ON_SCREEN_LISTS
-    return page(title, lead, [*shown, paragraph(more, "soft paper")], KIND, links)
+    return page(title, lead, [*shown, paragraph(more, "soft paper")], REPORT_KIND, links)
 
 
 _LINKS = {
@@ -172,24 +175,3 @@ def _row(run: SavedRun) -> list[str]:
     held_out = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
     seeds = f"{len(settings.seeds):,}"
     return [run.name, decision, run.record.algorithm, seeds, done, held_out, source(run.record, short=True)]
-
-
-def check_target(target: Path) -> None:
-    """Raise ConfigError unless a page can be written there: to a new file, or in place of an older report."""
-    if target.is_dir():
-        raise ConfigError(f"{target} is a folder; nothing was written", fix="name a file, as in --out report.html")
-    if not target.parent.is_dir():
-        raise ConfigError(
-            f"{target.parent} is not a folder; nothing was written", fix="create it first, or choose another name"
-        )
-    if not target.exists():
-        return
-    try:
-        with open_regular(target) as file:
-            ours = mark(KIND).encode() in file.read(1000)
-    except OSError as error:
-        raise ConfigError(f"{target} exists and cannot be read: {error}", fix="choose another name") from error
-    if not ours:
-        raise ConfigError(
-            f"{target} exists and is not a report of tidelog; nothing was written", fix="choose another name"
-        )

@@ -1,204 +1,207 @@
-"""The part of a report about the verdict and the coverage of the log."""
+"""The answer over all runs of a report, the verdict on each in words, and the estimates behind it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidelog._text import amount, in_unit, three_digits, with_ends
-from tidelog.data.log import Log
-from tidelog.errors import TidelogError
 from tidelog.ope.estimate import ESTIMATORS
 from tidelog.ope.estimators import Estimate
-from tidelog.ope.imitation import Imitation
+from tidelog.ope.recommendation import Contrast, OverallAnswer, Row, answer_of
 from tidelog.ope.risk import Band, Risk
-from tidelog.ope.verdict import SavedVerdict, Verdict, percent
-from tidelog.report.answer_part import GUESS, WORDS
+from tidelog.ope.verdict import SavedVerdict, Together, Verdict, estimates_picture, percent, row_of
+from tidelog.plots import Bins, Curve, Reach, Values, binned, curves, intervals, short, svg
 from tidelog.report.frame import (
-    Curve,
-    Reach,
-    Source,
-    Values,
-    binned,
+    banner,
+    beside,
     bullets,
     command,
-    curves,
     definitions,
     figure,
     folded,
     grid,
     heading,
-    intervals,
     legend,
-    overlaid,
     paragraph,
     section,
-    shares,
-    short,
     table,
-    with_picture,
 )
-from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.runs import LogSource, SavedRun, evaluate_command, file_name, fingerprint, plain, source
-from tidelog.runtime.policy import replay_actions
-from tidelog.training.run import member_policy
-from tidelog.types import Continuous, Discrete, MultiDiscrete
+from tidelog.report.runs import SavedRun, evaluate_command, file_name, plain, ranks, source
 
-# Actions of the log, compared with the policies' choices at the same steps.
-#
-# Letters: `N` compared steps, `A` actions or action size.
+# The first screen: one answer over all runs and rules, all candidates on one axis, and their table.
 
-MOST_STEPS = 20_000
-MOST_MEMBERS = 10  # largest number of seeds per algorithm
-_MOST_ACTIONS = 25
-_MOST_DIMENSIONS = 24
-_MOST_OPEN = 4  # dimensions that are not folded
+MOST_PICTURED = 8  # candidates on the first screen
+SAME = "no difference shown"
+# decision -> class of the style sheet, sign, label
+WORDS = {
+    "better": ("better", "▲", "Better"),
+    "better if randomised": ("unknown", "△", "Better if randomised"),
+    "worse": ("worse", "▼", "Worse"),
+    SAME: ("same", "≈", "No difference shown"),
+    "unsupported": ("unknown", "?", "Unsupported"),
+}
+_SHORT = 60  # characters of a rule that fits into the heading
+GUESS = "unknown"  # stands for the numbers of an unsupported policy, which the log does not show
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Compared steps of a log: whole episodes; the last one is cut at the limit."""
+class JudgedCandidates(NamedTuple):
+    """Everything that was judged, as it was judged last."""
 
-    log: Log
-    steps: int  # N
-    description: str
+    rows: tuple[Row, ...]
+    saved: dict[str, SavedVerdict]  # verdicts by the names of their rows
+    contrasts: tuple[Contrast, ...]
+    margin: float
+    level: float | None  # with which all intervals hold at once; None: the rows are from several judgements
+    unit: str | None
 
     @property
-    def starts(self) -> Values:
-        """First rows of the episodes, then N."""
-        return np.append(self.log.starts[self.log.starts < self.steps], self.steps)
+    def answer(self) -> OverallAnswer:
+        """What to do."""
+        return answer_of(self.rows, self.contrasts, self.margin, self.unit, simultaneous=self.level is not None)
 
 
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """Actions of one algorithm's seeds, [seeds, N, ...]."""
+def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
+    """The newest judgement of each run, and what was judged alone later; None if nothing was judged.
 
-    line: Line
-    actions: Values
+    Each policy acts as it was judged last, so that a later verdict replaces its row. Several looks at the same episodes
+    are held to stricter levels, so that rows of several judgements can be compared.
+    """
+    sets: dict[str, tuple[Together, dict[str, SavedVerdict]]] = {}  # runs that were judged at once share one
+    alone: dict[str, SavedVerdict] = {}
+    replaced: set[tuple[str, str]] = set()
+    judged = [run for run in runs if run.verdicts and not ranks(run)]
+    for run in judged:
+        place = next((i for i, one in enumerate(run.verdicts) if one.together is not None), len(run.verdicts))
+        later = {one.name: one for one in reversed(run.verdicts[:place])}
+        alone |= {(f"{run.name}: " if len(judged) > 1 else "") + one.policy: one for one in later.values()}
+        for newest in filter(None, [one.together for one in run.verdicts[place : place + 1]]):
+            mark = repr(newest.rows)  # numbers that are not known are not equal
+            same = [one for one in reversed(run.verdicts) if one.together and repr(one.together.rows) == mark]
+            sets.setdefault(mark, (newest, {}))[1].update({one.name: one for one in same})
+            replaced |= {(mark, name) for name in later}
+    if not judged:
+        return None
+    one_set = len(sets) == 1
+    rows: list[Row] = []
+    saved, contrasts, margins = dict(alone), list[Contrast](), [0.0]
+    for mark, (together, verdicts) in sets.items():
+        before = (
+            "" if one_set else f"{next(run.name for run in judged if set(verdicts.values()) & set(run.verdicts))}: "
+        )
+        rows += [row._replace(name=before + row.name) for row in together.rows if (mark, row.name) not in replaced]
+        saved |= {before + name: one for name, one in verdicts.items()}
+        contrasts += [Contrast(before + c.policy, before + c.rule, c.difference) for c in together.contrasts]
+        margins.append(together.margin)
+    rows += [row_of(name, one.verdict) for name, one in alone.items()]
+    first = next(iter(saved.values()))
+    level = first.verdict.level if first.together is None else first.together.level
+    apart = len(sets) + len(alone) > 1
+    unit = first.verdict.reward_unit
+    return JudgedCandidates(tuple(rows), saved, tuple(contrasts), max(margins), None if apart else level, unit)
 
 
-def coverage(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
-    """The section: for every log, its actions and those of the policies that learnt from it."""
-    body = [
-        _one_log(found, [line for line in lines_of(runs) if fingerprint(line.run) == mark], len(logs) > 1)
-        for mark, found in logs.items()
+def answer_title(candidates: JudgedCandidates | None, rewards: bool = True) -> str:
+    """The answer in a few words, the heading of the page; `rewards`: whether a log has any."""
+    if candidates is None:
+        return "Not judged yet" if rewards else "No rewards, no verdict"
+    answer = candidates.answer
+    if answer.decision == "better" and answer.row is not None:
+        if answer.row.rule is not None and len(answer.row.rule) <= _SHORT:
+            return answer.row.rule[:1].upper() + answer.row.rule[1:]
+        return f"Use {answer.row.name}" if len(candidates.rows) > 1 else "Use it"
+    if answer.decision == "better if randomised":
+        return "Better if the decisions were randomised"
+    return "Keep what you have"
+
+
+def answer_section(candidates: JudgedCandidates) -> str:
+    """The answer in a sentence, all candidates on one axis, why and what next, and the table of all."""
+    answer = candidates.answer
+    kind, sign, label = WORDS[answer.decision]
+    parts = [
+        banner(kind, sign, answer.headline, answer.number or label),
+        _picture(candidates, answer),
+        paragraph(" ".join(filter(None, [answer.why, _next(candidates, answer)])), "short"),
     ]
-    return section("Actions of log and policy", "".join(body), "actions")
+    line = _command(candidates, answer)
+    parts += [command(line)] if line else []
+    return "".join([*parts, _table(candidates, answer)])
 
 
-def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
-    if not isinstance(found.log, Log):
-        return paragraph(f"{found.reason} The policies' actions at its steps are not shown.")
-    part, notes, chosen = part_of(found.log, lines), [], []
-    for line in lines:
-        try:
-            run, rows = line.run, part.log.transitions[: part.steps]
-            policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
-            actions = [replay_actions(policy, rows.observation, part.starts, rows.mask) for policy in policies]
-            chosen.append(Choices(line, np.stack(actions)))
-        except TidelogError as error:
-            notes.append(f"{line.name}: its policy cannot be loaded. {error}")
-    names = ", ".join(line.name for line in lines)
-    head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.description}", "soft")]
-    key = legend([("log", "log"), *((f"c{one.line.colour}", one.line.name) for one in chosen)])
-    likeness = "".join(paragraph(_likeness(one, part)) for one in chosen)
-    drawn, hidden = list(_pictures(part, chosen)), _action_count(part.log) - _MOST_DIMENSIONS
-    pictures = grid(drawn[:_MOST_OPEN], broad=True)
-    if len(drawn) > _MOST_OPEN:
-        folded_name = f"{len(drawn) - _MOST_OPEN:,} more dimensions of the action"
-        pictures += folded(folded_name, grid(drawn[_MOST_OPEN:], broad=True))
-    pictures += paragraph(f"{hidden:,} more action dimensions are not shown.") if hidden > 0 else ""
-    return "".join([*head, *map(paragraph, notes), key, likeness, pictures])
-
-
-def _action_count(log: Log) -> int:
-    """Number of the log's action dimensions, or of its choices at once."""
-    space = log.spec.action
-    if isinstance(space, Continuous):
-        return space.size
-    return len(space.sizes) if isinstance(space, MultiDiscrete) else 1
-
-
-def part_of(log: Log, lines: Sequence[Line]) -> Part:
-    """Random episodes that all runs held out (all episodes, if there is none), until there are enough steps."""
-    common = np.ones(len(log.episode_ids), bool)
-    for line in lines:
-        held = line.run.record.held_out
-        common &= np.isin(log.episode_ids, np.asarray(held)) if held else False
-    held_out = bool(common.any())
-    ordinals = np.flatnonzero(common) if held_out else np.arange(len(common))
-    mixed = np.random.default_rng(0).permutation(ordinals)
-    lengths = np.diff(log.starts)[mixed]
-    episodes = mixed[: int(np.searchsorted(lengths.cumsum(), MOST_STEPS)) + 1]
-    part = log.take_episodes(episodes)
-    steps = min(part.steps, MOST_STEPS)
-    scope = f"all {steps:,} steps" if len(episodes) == len(mixed) and steps == part.steps else f"{steps:,} steps"
-    whose = "the held-out episodes" if held_out else "the log's episodes"
-    sampled = "" if scope.startswith("all") else ", whole random episodes"
-    return Part(
-        part, steps, f"Actions of the log and the policies' most likely actions, at {scope} of {whose}{sampled}."
+def _picture(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+    """A forest plot of candidates' intervals, 0 marked, the recommended one in colour; of many, the highest ones."""
+    chosen, rows = answer.row, candidates.rows
+    if len(rows) > MOST_PICTURED:
+        order = sorted(rows, key=lambda row: (row is chosen, row.decision != "unsupported", row.difference.low))
+        rows = tuple(row for row in rows if any(row is one for one in order[-MOST_PICTURED:]))
+    reaches = [
+        Reach(row.name, row.difference if row.decision != "unsupported" else row.difference._replace(estimate=np.nan),
+              WORDS[row.decision][0] if row is chosen else "log", strong=row is chosen)
+        for row in rows
+    ]  # fmt: skip
+    described = "Difference from the logged decisions: " + "; ".join(
+        f"{row.name} {'no number' if row.decision == 'unsupported' else with_ends(row.difference, sign=True)}"
+        for row in rows
     )
+    left = len(candidates.rows) - len(rows)
+    rest = paragraph(f"{left:,} more are in the table.", "soft") if left else ""
+    across_axis = f"difference from the logged decisions{in_unit(candidates.unit, 'in ')}"
+    drawn = svg(intervals(described, reaches, 0.0, across_axis, ("worse", "better")))
+    return f'<div class="answer">{drawn}</div>{rest}'
 
 
-def _likeness(one: Choices, part: Part) -> str:
-    found = [Imitation.of(part.log, actions, part.starts) for actions in one.actions]
-    if len(found) == 1:
-        return f"{one.line.name} {found[0].sentence}."
-    each, beside = np.asarray([seed.policy.mean() for seed in found]), found[0].constant.mean()
-    if found[0].is_distance:
-        text, always = f"mean distance to the logged actions {_over(each, three_digits)}", three_digits(beside)
-    else:
-        text, always = f"the same action as the log at {_over(each, '{:.1%}'.format)} of the steps", f"{beside:.1%}"
-    return f"{one.line.name}: {text}; {found[0].constant_name}: {always}."
+def _next(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+    """The next step of the verdict that the headline is about, and what the candidates do not have in common."""
+    texts = []
+    if len({one.episodes for one in candidates.saved.values()}) > 1:
+        texts.append("The candidates were judged on different episodes; judge them at once to compare them.")
+    elif candidates.level is None:
+        texts.append("The candidates were judged apart, each look at a stricter level; judge them at once to compare.")
+    chosen = None if answer.row is None else candidates.saved.get(answer.row.name)
+    if chosen is None and answer.row is None:
+        supported = [row for row in candidates.rows if math.isfinite(row.effective_sample_size)]
+        most = max(supported, key=lambda row: row.effective_sample_size, default=None)
+        chosen = None if most is None else candidates.saved.get(most.name)
+    if chosen is not None and chosen.verdict.next_step:
+        texts.append(chosen.verdict.next_step)
+    return " ".join(texts)
 
 
-def _over(each: Values, written: Callable[[float], str]) -> str:
-    if len(each) == 1:
-        return written(each[0])
-    return f"{written(each.mean())} ({written(each.min())} to {written(each.max())} over {len(each)} seeds)"
+def _command(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+    """The command that deploys the recommended candidate, as the judge recorded it; empty without one."""
+    if answer.row is None or answer.decision != "better" or answer.row.name not in candidates.saved:
+        return ""
+    known = candidates.saved[answer.row.name].verdict.context.get("deploy")
+    return known if isinstance(known, str) else ""
 
 
-def _pictures(part: Part, chosen: Sequence[Choices]) -> Iterator[str]:
-    space, logged = part.log.spec.action, part.log.action[: part.steps]
-    if isinstance(space, Discrete):
-        yield _share_bars("action", space.n, space.names, logged, [(one.line.colour, one.actions) for one in chosen])
-    elif isinstance(space, MultiDiscrete):
-        for place, size in enumerate(space.sizes[:_MOST_DIMENSIONS]):
-            mine = [(one.line.colour, one.actions[..., place]) for one in chosen]
-            yield _share_bars(f"action[{place}]", size, (), logged[:, place], mine)
-    else:
-        for place in range(min(space.size, _MOST_DIMENSIONS)):
-            name = space.names[place] if space.names else f"action[{place}]"
-            sources = [Source("log", "log", logged[:, place].astype(np.float64))]
-            sources += [
-                Source(one.line.name, f"c{one.line.colour}", one.actions[..., place].ravel().astype(np.float64))
-                for one in chosen
-            ]
-            means = ", ".join(f"{one.name} mean {three_digits(one.values.mean())}" for one in sources)
-            yield figure(name, overlaid(f"Distribution of {name}: {means}", sources, name), means)
-
-
-def _share_bars(
-    name: str, count: int, names: Sequence[str], logged: Values, chosen: Sequence[tuple[int, Values]]
-) -> str:
-    """Shares of each action in the log and among the choices of all seeds; shows the most frequent actions."""
-    sources = [("log", np.bincount(logged, minlength=count) / logged.size)]
-    sources += [(f"c{colour}", np.bincount(acts.ravel(), minlength=count) / acts.size) for colour, acts in chosen]
-    most = np.stack([values for _, values in sources]).max(axis=0)
-    order = np.argsort(-most, kind="stable")[:_MOST_ACTIONS]
-    order = np.sort(order) if count <= _MOST_ACTIONS else order
-    labels = [names[place] if names else str(place) for place in order]
-    top = int(np.argmax(sources[0][1]))
-    title = f"Shares of each {name}: the log takes {names[top] if names else top} most often, {sources[0][1][top]:.1%}"
-    chart = shares(title, labels, [(colour, values[order]) for colour, values in sources])
-    new = [int(((values > 0) & (sources[0][1] == 0)).sum()) for _, values in sources[1:]]
-    absent = f" Actions chosen by a policy but absent from these steps of the log: {max(new):,}." if any(new) else ""
-    more = f" {count - len(order):,} rarer actions are not shown." if count > len(order) else ""
-    return figure(name, chart, f"{absent}{more}".strip())
+def _table(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+    rows, marked = [], []
+    for place, row in enumerate(candidates.rows):
+        unknown = row.decision == "unsupported"
+        share = row.effective_sample_size / row.episodes if row.episodes else math.nan
+        rows.append([
+            row.title,
+            WORDS[row.decision][2].lower(),
+            GUESS if unknown else three_digits(row.difference.estimate, sign=True),
+            GUESS if unknown else f"{three_digits(row.difference.low, sign=True)} to "
+                                  f"{three_digits(row.difference.high, sign=True)}",
+            f"{share:.1%}" if math.isfinite(share) else "",
+        ])  # fmt: skip
+        marked += [place] if row is answer.row else []
+    level = "" if candidates.level is None else f", {percent(candidates.level)}"
+    level += " for all at once" if level and len(candidates.rows) > 1 else ""
+    head = (
+        "candidate", "decision", f"difference from the logged decisions{in_unit(candidates.unit, 'in ')}",
+        f"interval{level}", "part of the episodes that speaks for it",
+    )  # fmt: skip
+    return table(head, rows, f"All {len(rows):,} candidates" if len(rows) > 1 else "The candidate", marked=marked,
+                 named=True)  # fmt: skip
 
 
 # The verdict on each run: banner, reasons, difference from the logger, worst episodes, and the table of estimates.
@@ -241,7 +244,7 @@ def verdict_section(run: SavedRun) -> str:
     if verdict.decision == "unsupported":
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
-        body.append(with_picture(parts, _difference(verdict)))
+        body.append(beside(parts, _difference(verdict)))
     body += [folded("How it was judged", _judging_method(shown)), risk_of_verdict(verdict)]
     if len(run.verdicts) > 1:
         rows = [
@@ -351,7 +354,7 @@ def risk_of_verdict(verdict: Verdict) -> str:
     risk = verdict.risk
     if len(np.unique(risk.points)) <= _YES_OR_NO:  # the mean says it all
         return ""
-    return heading("Worst episodes") + with_picture(bullets(risk.sentences) + _tail_numbers(risk), _distribution(risk))
+    return heading("Worst episodes") + beside(bullets(risk.sentences) + _tail_numbers(risk), _distribution(risk))
 
 
 def _distribution(risk: Risk) -> str:
@@ -372,7 +375,7 @@ def _distribution(risk: Risk) -> str:
     keys = legend([("c0", "policy"), ("c1", "logger (dashed)")])
     across_axis = f"return of an episode{in_unit(risk.reward_unit, 'in ')}"
     picture = curves(title, drawn, "share of episodes with at most this return", across_axis)
-    return figure("Distribution of returns", picture + keys, explanation)
+    return figure("Distribution of returns", picture, explanation, keys)
 
 
 def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool = False) -> Curve:
@@ -410,22 +413,11 @@ def estimates(runs: Sequence[SavedRun]) -> str:
 
 def _one(saved: SavedVerdict) -> str:
     verdict = saved.verdict
-    rows, unit = list(verdict.estimates), verdict.reward_unit
+    rows = list(verdict.estimates)
     if not rows:
         return paragraph("No estimate was computed; see the reasons of the verdict.")
-    reaches = [
-        Reach(row.name, row.interval, "c0" if row.name == verdict.deciding else "log", row.name == verdict.deciding)
-        for row in rows
-    ]
-    reaches.append(Reach("logger, as recorded", verdict.logger, "c1", strong=True))
-    title = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {with_ends(r.interval)}" for r in reaches)
     text = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point to ends outside the chart."
-    line = verdict.logger.estimate if np.isfinite(verdict.logger.estimate) else None
-    picture = figure(
-        "Mean return, estimated",
-        intervals(title, reaches, line, f"mean return per episode{in_unit(unit, 'in ')}"),
-        text,
-    )
+    picture = figure("Mean return, estimated", estimates_picture(verdict), text)
     size = f"{three_digits(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
     meaning = (
         f"Effective sample size {size}: weighted for this policy, the log is as informative as that many episodes made "
@@ -483,7 +475,7 @@ def _weights(saved: SavedVerdict) -> str:
     total = int(saved.counts.sum()) + saved.zeros
     zeros = f"{saved.zeros:,} of {total:,} episodes have weight 0"
     if not len(saved.counts):
-        return figure(name, "", f"{zeros}: none is possible under the policy.")
+        return figure(name, None, f"{zeros}: none is possible under the policy.")
     low, high = float(saved.edges[0]), float(saved.edges[-1])
     powers = [float(power) for power in range(int(np.ceil(low - 1e-9)), int(np.floor(high + 1e-9)) + 1)]
     ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else sorted({low, *powers, high})
@@ -494,7 +486,7 @@ def _weights(saved: SavedVerdict) -> str:
     )
     text = f"Weight 1: the episode is as likely under the policy as under the logger; {zeros}."
     across_axis = "weight of an episode, logarithmic scale"
-    return figure(name, binned(title, saved.counts, saved.edges, labels, across_axis), text)
+    return figure(name, binned(title, Bins(saved.counts, saved.edges, False), labels, across_axis), text)
 
 
 def _flat(context: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

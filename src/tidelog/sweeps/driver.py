@@ -21,8 +21,8 @@ from tidelog.sinks import JSON_LINES
 from tidelog.sweeps.job import Job, installed, run_job, trial_folder
 from tidelog.sweeps.plan import (
     FILE,
-    Decision,
     Plan,
+    RungDecision,
     Status,
     append_decision,
     begin_attempt,
@@ -96,8 +96,7 @@ class Driver:
                         return
                     self._collect(screen)
                     self._cancel_stalled(screen)
-                    count = self._count_ended()
-                    screen.tell(self._progress_text(count), count / len(self.plan.trials))
+                    self._show_progress(screen)
                     interrupts.leave()
             finally:
                 self.pool.close()
@@ -134,17 +133,12 @@ class Driver:
         if self._open is not None and (status.state != "standing" or status.update >= self._target()):
             self._open.remove(trial)
 
-    def _count_ended(self) -> int:
-        """How many trials have nothing to do any more."""
-        ended = sum(status.state != "standing" for trial, status in self.statuses.items() if trial not in self._stopped)
-        return len(self._stopped) + ended
-
     def _decide(self, screen: Screen) -> None:
         """Decide rungs as long as all their trials stand there."""
         while (rung := self._rung()) is not None and not self._unfinished():
             compared = [trial for trial in range(len(self.plan.trials)) if trial not in self._stopped]
             out = {trial for trial in compared if self.statuses[trial].state in ("diverged", "failed")}
-            decision: Decision = decide(self.folder, self.plan, rung, compared, out)
+            decision: RungDecision = decide(self.folder, self.plan, rung, compared, out)
             append_decision(self.folder, decision)
             self.decisions.append(decision)
             self._stopped |= set(compared) - set(decision.promoted)
@@ -226,9 +220,12 @@ class Driver:
                 del self._running[trial]
                 self._lose(one, f"no report and no checkpoint for {self.plan.stall_seconds:g} seconds", screen)
 
-    def _progress_text(self, ended: int) -> str:
-        text = f"{ended:,} of {len(self.plan.trials):,} trials ended"
+    def _show_progress(self, screen: Screen) -> None:
+        """Say how many trials have nothing to do any more, and where some of the running ones are."""
+        ended = sum(status.state != "standing" for trial, status in self.statuses.items() if trial not in self._stopped)
+        ended, count = ended + len(self._stopped), len(self.plan.trials)
         shown = sorted(self._running.items())[:MOST_SHOWN]
         at = [f"trial {trial} at {int(one.last[0] or 0):,}" for trial, one in shown]
         at += [f"{len(self._running) - len(shown):,} more"] if len(self._running) > len(shown) else []
-        return f"{text}; {', '.join(at)} of {self._target():,} updates" if at else text
+        where = f"; {', '.join(at)} of {self._target():,} updates" if at else ""
+        screen.tell(f"{ended:,} of {count:,} trials ended{where}", ended / count)

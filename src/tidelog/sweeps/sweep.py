@@ -1,4 +1,4 @@
-"""`sweep`: train many algorithms over one log, each in its own run folder; `Sweep` is the result."""
+"""`sweep`: train many algorithms over one log, each in its own run folder; `Sweep` is the result, with a page."""
 
 from __future__ import annotations
 
@@ -8,37 +8,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tidelog._files import is_temporary
-from tidelog._text import rows_table
+from tidelog._files import is_temporary, write_file
+from tidelog._text import rows_table, three_digits
 from tidelog.algorithms.hyperparameters import same_program, to_config
 from tidelog.algorithms.names import algorithm_name, as_algorithms, check_fit, check_source
 from tidelog.data.log import Log
 from tidelog.envs.registry import module_of
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.ope.verdict import held_out_part
+from tidelog.ope.verdict import FOLDER, SavedVerdict, held_out_part, percent, read_verdicts
 from tidelog.parallel import Pool, pool_of
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions import Interactions
+from tidelog.report.frame import REPORT_KIND, bullets, check_target, command, page, paragraph, section, table
+from tidelog.sinks import Sink
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import (
     FILE,
     LOG,
-    Decision,
+    MOST_TRIALS,
+    REPORT,
     FitOptions,
     Halving,
     Plan,
+    RungDecision,
     Trial,
+    differing_settings,
     read_decisions,
     read_status,
     values_at,
 )
-from tidelog.sweeps.trials import MOST_TRIALS, differing_settings
 from tidelog.training.fit import CLOSEST, fit
+from tidelog.training.fit import resume as resume_run
 from tidelog.training.metrics import direction
-from tidelog.training.options import Scale, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.options import Evaluator, Scale, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Record
-from tidelog.training.run import policy_of_run
+from tidelog.training.run import Run, policy_of_run
 from tidelog.training.splits import SELECTION
 from tidelog.types import Catalogue, Discrete
 
@@ -69,7 +75,7 @@ class Sweep:
         return direction(self.plan.options.best)[0]
 
     @property
-    def decisions(self) -> list[Decision]:
+    def decisions(self) -> list[RungDecision]:
         """What halving decided, rung by rung."""
         return read_decisions(self.folder)
 
@@ -153,7 +159,8 @@ class Sweep:
         rows, names, head = [], self._names, self.head
         for row in self.ranked:
             cells = [str(row["trial"]), *([row["algorithm"]] if "algorithm" in head else [])]
-            cells += [_short(row["settings"][name]) if name in row["settings"] else "" for name in names]
+            for value in (row["settings"].get(name, "") for name in names):
+                cells.append(f"{value:.4g}" if isinstance(value, float) else str(value).replace(" ", ""))
             cells += [row["state"], f"{row['update']:,}"]
             if row["metric"] is not None:
                 cells += [f"{row['metric']:.4g}", f"{row['least']:.4g} to {row['most']:.4g}"]
@@ -299,7 +306,9 @@ def sweep(
         if origin is None:
             log.save(folder / LOG)
             origin = {"source": str((folder / LOG).absolute()), "columns": None}
-        Plan(trials, options, plan_halving, dict(origin), log.fingerprint(), cpus, float(stall_seconds)).write(folder)
+        plan = Plan(trials=trials, options=options, halving=plan_halving, origin=dict(origin),
+                    fingerprint=log.fingerprint(), cpus=cpus, stall_seconds=float(stall_seconds))  # fmt: skip
+        plan.write(folder)
         if train:
             Driver(folder, pool).run(progress)
     finally:
@@ -428,21 +437,143 @@ def _check_programs(
     """Prepare one run of each program, and one of each share of the data, which refuses what no trial could train."""
     prepared: list[Any] = []
     for one in algorithms:
-        if any(_shares_program(one, other) for other in prepared):
-            continue
-        for share in shares if not prepared else shares[:1]:
-            keywords = options.keywords(share) | {"seeds": options.seeds[:1]}
-            fit(one, log, train=False, **keywords)
-        prepared.append(one)
+        for other in prepared:
+            try:
+                same_program([other, one])
+                break
+            except ConfigError:
+                continue
+        else:
+            for share in shares if not prepared else shares[:1]:
+                fit(one, log, train=False, **options.keywords(share) | {"seeds": options.seeds[:1]})
+            prepared.append(one)
 
 
-def _shares_program(one: Any, other: Any) -> bool:
+def resume(
+    folder: str | Path,
+    log: Log | Interactions | None = None,
+    *,
+    env: Any = None,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    on: str | Pool = "here",
+    workers: int | None = None,
+    insecure: bool = False,
+    progress: bool | None = None,
+) -> Run | Sweep:
+    """Continue an interrupted run or sweep, bit-equal to an uninterrupted one (same versions, device, thread count).
+
+    A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
+    it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
+    last. A sweep, `on` this machine or Ray with `workers` trials at once, as in `tl.sweep`: trials that failed are
+    tried again; a diverged or stopped trial stays as it is.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, every=5, out="runs/bc", train=False)
+        >>> for now in run.stream():
+        ...     if now.update == 10:
+        ...         break
+        >>> tl.resume("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
+        20
+    """
+    if not (Path(folder) / FILE).is_file():
+        is_run = (Path(folder) / RUN).is_file()
+        if is_run and (on != "here" or workers is not None or insecure):
+            raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run", fix="drop them")
+        return resume_run(
+            folder,
+            log,
+            env=env,
+            algorithm=algorithm,
+            evaluate=evaluate,
+            sinks=sinks,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+    of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
+    named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
+    if named:
+        raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run", fix=f"drop {named[0]}")
+    plan = Plan.read(Path(folder))
+    pool = pool_of(on, plan.cpus, workers, insecure)
     try:
-        same_program([other, one])
-    except ConfigError:
-        return False
-    return True
+        Driver(Path(folder), pool).run(progress)
+    finally:
+        if isinstance(on, str):
+            pool.close()
+    return Sweep(folder)
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace(" ", "")
+# The report page of a sweep: all trials, what halving decided, and the judgement of all complete trials at once.
+
+
+def write_page(sweep: Sweep, out: str | Path | None = None) -> Path:
+    """Write the report page of a sweep, by default into its folder, and return its path; replaces an older report."""
+    target = sweep.folder / REPORT if out is None else Path(out)
+    check_target(target)
+    write_file(target, sweep_page(sweep).encode(), ConfigError)
+    return target
+
+
+def sweep_page(sweep: Sweep) -> str:
+    """The page as text."""
+    options, count = sweep.plan.options, len(sweep.plan.trials)
+    seeds = f"{len(options.seeds):,} seed{'' if len(options.seeds) == 1 else 's'}"
+    lead = f"{count:,} trials of {seeds} and up to {options.steps:,} updates."
+    judged = _judgement(sweep)
+    trials = paragraph(sweep.caution, "short") + table(sweep.head, sweep.rows(), "All trials", named=True)
+    reasons = [f"trial {row['trial']}, {row['state']}: {row['reason']}" for row in sweep.table if row["reason"]]
+    parts = {"judgement": ("Judgement", judged), "trials": ("Trials", trials)}
+    if sweep.plan.halving is not None:
+        parts["halving"] = ("Halving", _decisions(sweep))
+    if reasons:
+        parts["failures"] = ("Diverged and failed trials", bullets(reasons))
+    sections = [section(title, body, anchor) for anchor, (title, body) in parts.items()]
+    return page(
+        f"Sweep {sweep.folder.name}", lead, sections, REPORT_KIND, [(name, one[0]) for name, one in parts.items()]
+    )
+
+
+def judgement_of(sweep: Sweep) -> SavedVerdict | None:
+    """Return a verdict of the newest judgement that holds for all complete trials at once; None without one."""
+    complete = sweep.complete()
+    saved = [one for trial in complete for one in read_verdicts(sweep.run_folder(trial) / FOLDER)]
+    covering = [one for one in saved if (1 if one.together is None else len(one.together.rows)) >= len(complete)]
+    return max(covering, key=lambda one: one.date, default=None)
+
+
+def _judgement(sweep: Sweep) -> str:
+    newest = judgement_of(sweep)
+    if newest is None:
+        nobody = "No judgement holds for all complete trials at once, so none of them is shown to be better than the "
+        line = sweep.judge_command
+        more = "" if line is None else " This command judges them, with intervals that hold for all of them:"
+        text = f"{nobody}decisions of the log.{more}"
+        return paragraph(text, "short") + ("" if line is None else command(line))
+    if newest.together is None:
+        return paragraph(f"{newest.verdict.decision}: {newest.verdict.advice}", "short")
+    rows = []
+    for row in newest.together.rows:  # the numbers of an unsupported policy are guesses outside the log
+        known = [row.decision != "unsupported" and not math.isnan(value) for value in row.difference]
+        numbers = zip(row.difference, known, strict=True)
+        shown = (three_digits(value, sign=True) if is_known else "unknown" for value, is_known in numbers)
+        rows.append([row.name, row.decision, *shown])
+    head = ("policy", "verdict", "difference from the logger", "low", "high")
+    caption = f"Judged at once; the intervals hold for all of them with {percent(newest.together.level)}"
+    return paragraph(newest.together.answer.text, "short") + table(head, rows, caption, named=True)
+
+
+def _decisions(sweep: Sweep) -> str:
+    rows = []
+    for one in sweep.decisions:
+        promoted = ", ".join(map(str, one.promoted)) or "none"
+        values = [
+            f"{trial}: {'none' if value is None else f'{value:.4g}'}"
+            for trial, value in zip(one.compared, one.values, strict=True)
+        ]
+        rows.append([f"{one.step:,}", str(len(one.compared)), promoted, ", ".join(values)])
+    text = f"At each step the trials are compared by {sweep.metric}, the mean over their seeds; ties go by number."
+    return paragraph(text) + table(("step", "compared", "go on", "values by trial"), rows, "Decisions", named=True)

@@ -252,7 +252,7 @@ class Run:
     def plot(self, metrics: Sequence[str] = ()) -> Figure:
         """Return a matplotlib figure: losses and returns over updates, all members, the chosen checkpoint.
 
-        `metrics` names other ones. Needs the extra `plot`; ConfigError without it, and for a metric that no report has.
+        `metrics` names other ones; ConfigError for a metric that no report has.
         """
         configs, seeds = self.record.configs, len(self.record.options.seeds)
         names = [config_name(self.name, configs, place) for place in range(len(configs))]
