@@ -618,7 +618,7 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
     import jax.numpy as jnp
 
     from tidelog.algorithms.bc import State
-    from tidelog.data.scaling import Scaler
+    from tidelog.data.statistics import Scaler
     from tidelog.networks.actors import Gaussian
     from tidelog.policies.policy import Policy
 

@@ -640,7 +640,7 @@ def read(folder: Path) -> Any:
     train, rest = log.split(0.8, seed=0)
     log.save(folder / "saved")
     log.to_npz(folder / "log.npz")
-    parts = (log, train, rest, tl.open_log(folder / "saved"), tl.read_npz(folder / "log.npz"))
+    parts = (log, train, rest, tl.open_log(folder / "saved"), tl.read_log(folder / "log.npz"))
     return [columns_of(part) for part in parts], list(numbers(json.loads(json.dumps(log.transitions.reward.tolist()))))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import tidelog as tl
 from tidelog.cli import main
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 from tidelog.ope.rules import has_rules, rules_of_run
 from tidelog.training.record import Record
 from tidelog.training.run import policy_of_run
@@ -73,7 +73,7 @@ def default_path(log: tl.Log, folder: Path, *words: str) -> Outcome:
     for file in sorted((run / "verdicts").glob("*.json")):
         verdict = json.loads(file.read_text())
         decisions[file.stem] = verdict["decision"]
-    held_out = read_any(source).split(1.0 - record.options.held_out, record.options.split_seed)[1]
+    held_out = read_log(source).split(1.0 - record.options.held_out, record.options.split_seed)[1]
     name = judged["recommended"]
     return Outcome(name, None if name is None else candidates[name], candidates, decisions, held_out, judged["level"])
 

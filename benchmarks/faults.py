@@ -23,7 +23,7 @@ from tests.faults.simulated_disk import put_tree
 from tests.training.runs import all_of, chunks_of, finish
 from tidelog import collect, load
 from tidelog.algorithms.names import names
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 
 NAME, COMMAND = "faults", "python -m benchmarks faults"
 RESUMED, RESUMED_OF_EACH = 40, 3
@@ -68,7 +68,7 @@ def study(schedules: int, algorithms: Sequence[str]) -> dict[str, Any]:
         add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
         collect("treatment", episodes=30, seed=0).save(work / "log")
         chunks_of(7, Patch())
-        start = scenarios.start_run(read_any(work / "log"))
+        start = scenarios.start_run(read_log(work / "log"))
         recorder, every = scenarios.record_run(work / "run", start, Patch())
         checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, work)
         add("run", checked)

@@ -370,8 +370,7 @@ def seed_ledger(folder: Path) -> None:
 
 def seed_json(folder: Path) -> None:
     from tidelog.data.read import read_log
-    from tidelog.data.scaling import Scaler
-    from tidelog.data.statistics import Sketch
+    from tidelog.data.statistics import Scaler, Sketch
 
     log = read_log(frame(), MAPPING)
     parts: dict[str, Any] = {
@@ -389,7 +388,7 @@ def seed_json(folder: Path) -> None:
 
 def reported(source: Any, mapping: Any) -> bool:
     """Whether the report has no error; Contradiction unless reading agrees with it."""
-    from tidelog.data.read import read_any, validate
+    from tidelog.data.read import read_log, validate
     from tidelog.errors import LogError, TidelogError
 
     report = validate(source, mapping)
@@ -398,7 +397,7 @@ def reported(source: Any, mapping: Any) -> bool:
         report.text()
         return False
     try:
-        log = read_any(source, mapping)
+        log = read_log(source, mapping)
     except LogError as error:
         raise Contradiction("the report has no error, but the log is refused") from error
     except TidelogError:
@@ -645,8 +644,7 @@ def read_policy_in_jax(folder: Path) -> bool:
 def read_json(folder: Path) -> bool:
     from tidelog._files import parse_json, read_text
     from tidelog.data.raw import Report
-    from tidelog.data.scaling import Scaler
-    from tidelog.data.statistics import Sketch
+    from tidelog.data.statistics import Scaler, Sketch
     from tidelog.types import Spec
 
     for name, kind in {"spec": Spec, "report": Report, "scaler": Scaler, "sketch": Sketch}.items():

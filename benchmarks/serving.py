@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.keep import keep
 from tidelog import BCQ, IQL, runtime
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.policies.export import export, random_observations
 from tidelog.policies.policy import Policy
 from tidelog.runtime.artefact import Saved

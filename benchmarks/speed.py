@@ -33,7 +33,7 @@ from benchmarks.plain_loop import discrete_bcq_loop
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.names import algorithm_class, names
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.errors import ConfigError, nearest
 from tidelog.training.engine import Engine
 from tidelog.training.loop import as_arrays, as_members

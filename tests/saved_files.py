@@ -16,7 +16,7 @@ from tests.algorithms.players import tiny
 from tests.ope.cases import QUICK
 from tests.training.runs import bc
 from tidelog._files import digest, write_json
-from tidelog.data.read import open_log, read_any, validate
+from tidelog.data.read import open_log, validate
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.verdict import held_out_part, read_verdicts, store_verdict
 from tidelog.policies.policy import remember
@@ -83,7 +83,7 @@ def read_log(folder: Path) -> None:
     validate(folder).text()
     open_log(folder, memory_map=True)
     open_log(folder).statistics()
-    read_any(folder)
+    tl.read_log(folder)
 
 
 def read_shop(folder: Path) -> None:

@@ -56,7 +56,7 @@ NO_EXAMPLE = {
 SLOW = {  # seconds each: a training of many programs, an export, a verdict
     *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),
     *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "sweep")),
-    *("tidelog." + name for name in ("read_minari", "refit", "register", "rollout", "runtime.load")),
+    *("tidelog." + name for name in ("refit", "register", "rollout", "runtime.load")),
     "tidelog.envs.functional.advance",
     "tidelog.recommend.evaluate.compare",
 }
@@ -91,7 +91,7 @@ SHOWN = [name for name in CALLED if name not in NO_EXAMPLE]
 def test_every_public_name_that_is_called_has_an_example_or_a_reason() -> None:
     assert [name for name in SHOWN if not any(one.want for one in examples(name))] == []
     assert [name for name in NO_EXAMPLE if name not in CALLED or examples(name)] == []
-    assert len(SHOWN) > 75
+    assert len(SHOWN) > 70
     assert set(SHOWN) > SLOW
     assert BEFORE in (DOCS / "reference/index.md").read_text(encoding="utf-8")
 

@@ -63,14 +63,8 @@ __all__ = [
     "number",
     "open_interactions",
     "open_log",
-    "read_d4rl",
     "read_interactions",
     "read_log",
-    "read_minari",
-    "read_npz",
-    "read_ogbench",
-    "read_reagent",
-    "read_robomimic",
     "refit",
     "register",
     "resume",
@@ -99,17 +93,10 @@ if TYPE_CHECKING:
     from tidelog.algorithms.short_form import follow_targets, gradient_steps
     from tidelog.auto.settings import suggest
     from tidelog.data.columns import Columns
-    from tidelog.data.concat import concat
-    from tidelog.data.log import Log
+    from tidelog.data.log import Log, concat
     from tidelog.data.read import (
         open_log,
-        read_d4rl,
         read_log,
-        read_minari,
-        read_npz,
-        read_ogbench,
-        read_reagent,
-        read_robomimic,
         validate,
     )
     from tidelog.errors import (
@@ -181,17 +168,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "PPO",
     ),
     "recommend.recommender_bcq": ("RecommenderBCQ",),
-    "data.concat": ("concat",),
     "data.columns": ("Columns",),
     "data.read": (
         "open_log",
-        "read_d4rl",
         "read_log",
-        "read_minari",
-        "read_npz",
-        "read_ogbench",
-        "read_reagent",
-        "read_robomimic",
         "validate",
     ),
     "recommend.read": (
@@ -201,7 +181,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "recommend.interactions": ("Interactions",),
     "runtime.recommender": ("Histories",),
-    "data.log": ("Log",),
+    "data.log": (
+        "Log",
+        "concat",
+    ),
     "errors": (
         "CheckpointError",
         "ConfigError",

@@ -12,7 +12,7 @@ import polars as pl
 
 from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.next_item import store_interactions

@@ -14,7 +14,7 @@ from tests.data.nstep import n_step
 from tidelog import Columns, LogError, read_log
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Uniform
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.training.stores import stored
 
 REWARDS = StoreSpec(("reward", "terminated"))

@@ -11,7 +11,7 @@ from tests.algorithms.players import ENV, Doors, tiny
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.algorithms.ppg_common import segment_starts
 from tidelog.algorithms.segments import Segments, Whole
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
 from tidelog.envs.tabular import PointMass

@@ -11,7 +11,7 @@ from tests.data.nstep import n_step
 from tidelog import Log
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.training.stores import stored
 
 KEEP = StoreSpec(("reward", "terminated"))

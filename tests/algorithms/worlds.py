@@ -12,7 +12,7 @@ import numpy as np
 from tidelog import Log
 from tidelog.algorithms.names import ALGORITHMS
 from tidelog.algorithms.sampling import Batch
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.training.loop import as_arrays
 from tidelog.training.stores import stores_of
 from tidelog.types import Continuous, Discrete

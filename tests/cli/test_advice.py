@@ -8,7 +8,7 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 JUDGED = ["--ledger", "off", "--replicates", 1000]
@@ -127,7 +127,7 @@ def test_members_that_act_in_different_ways_are_played_in_one(here, run, refused
 
 @pytest.mark.full
 def test_a_log_in_memory_is_saved_and_named(here, refused, tidelog):
-    log = tl.Log.from_arrays(**read_any("visits.csv", "columns.toml").to_arrays())
+    log = tl.Log.from_arrays(**read_log("visits.csv", "columns.toml").to_arrays())
     tl.fit(tl.BC(hidden=(4,)), log, 2, out="run", held_out=0.2, progress=False)
     assert "fix: pass it, or another log, with --data" in refused("judge", "run", *JUDGED)
     log.save("log.tidelog")

@@ -25,7 +25,7 @@ from tidelog.cli import COMMANDS, demo
 from tidelog.cli.evaluate import _parts, _print_order
 from tidelog.cli.resume import _import_environments
 from tidelog.cli.run_result import last_metrics
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import fingerprint, remember
 from tidelog.training.record import Record
@@ -128,7 +128,7 @@ def test_train_starts_parts_warm_and_keeps_the_best(here, run, tidelog):
 
 
 def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
-    log = read_any("visits.csv", "columns.toml")
+    log = read_log("visits.csv", "columns.toml")
     stop_at(begin(bc(), log, "half", save_seconds=0.0), 1)
     done = tidelog("resume", "half")
     assert done.code == 0
@@ -146,7 +146,7 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
 
 
 def test_resume_says_what_is_different_here(here, tidelog):
-    stop_at(begin(bc(), read_any("visits.csv", "columns.toml"), "half", save_seconds=0.0), 1)
+    stop_at(begin(bc(), read_log("visits.csv", "columns.toml"), "half", save_seconds=0.0), 1)
     record = json.loads((here / "half" / "run.json").read_text())
     record["machine"]["threads"] = 999
     write_record(here / "half", record)
@@ -175,7 +175,7 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert "steps, most likely actions" in done.out
     assert done.code == 0
     assert "share of equal actions" in done.out
-    one, log = tl.load(run), read_any("visits.csv", "columns.toml")
+    one, log = tl.load(run), read_log("visits.csv", "columns.toml")
     equal = one.policy()(log.transitions.observation).codes == log.action
     held_out = np.isin(log.episode_ids, one.record.held_out)
     rows = np.repeat(held_out, np.diff(log.starts))
@@ -220,7 +220,7 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     )
     logged = tidelog("evaluate", "one", "other", "--data", "visits.csv", "--columns", "columns.toml", "--json")
     (likely,) = [one for one in json.loads(logged.out)["differences"] if "log-probability" in one["measure"]]
-    log, name = read_any("visits.csv", "columns.toml"), "mean log-probability of logged actions"
+    log, name = read_log("visits.csv", "columns.toml"), "mean log-probability of logged actions"
     runs = (tl.load("one"), tl.load("other"))
     unseen = log.take_episodes(
         np.flatnonzero(np.logical_and.reduce([np.isin(log.episode_ids, run.record.held_out) for run in runs]))

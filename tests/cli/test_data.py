@@ -14,7 +14,7 @@ from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import data, main
 from tidelog.data.raw import CHECKS
-from tidelog.data.read import read_any, read_log
+from tidelog.data.read import read_log
 from tidelog.errors import LogError
 
 
@@ -220,7 +220,7 @@ def test_convert_writes_the_same_log_once(name: str, tmp_path: Path, capsys: pyt
     assert main(words) == 0
     assert name in capsys.readouterr().out
     mapping_file = target.with_suffix(".toml")
-    again = read_any(target, mapping_file if mapping_file.exists() else None)
+    again = read_log(target, mapping_file if mapping_file.exists() else None)
     expected = read_log(tmp_path / "a.csv", tmp_path / "columns.json")
     for column in ("action", "reward", "terminated", "truncated", "propensity", "action_mask"):
         np.testing.assert_array_equal(again.columns()[column], expected.columns()[column])
@@ -250,7 +250,7 @@ def test_an_error_without_a_report_is_said_itself(
     def failed(source: Any) -> None:
         raise LogError("the log is on fire. fix: put it out")
 
-    monkeypatch.setattr(data, "read_any", failed)
+    monkeypatch.setattr(data, "read_log", failed)
     assert main(["data", "validate", "--data", "log"]) == 2
     assert flat(capsys.readouterr().err) == "tidelog: the log is on fire. fix: put it out"
 

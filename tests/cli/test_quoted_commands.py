@@ -11,7 +11,7 @@ import pytest
 import tidelog as tl
 from tests.training.runs import bc
 from tidelog.cli import demo, policies
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 from tidelog.runtime.artefact import Saved
 from tidelog.training.fit import load
 from tidelog.training.record import Record
@@ -67,7 +67,7 @@ def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
     check(str(error.value))
     for options in ({}, {"memory_map": True}):
         with pytest.raises(tl.ConfigError) as error:
-            read_any(table, None, **options)
+            read_log(table, None, **options)
         check(str(error.value))
     monkeypatch.setattr(policies, "Catalogue", object)  # as if the run ranked items
     with pytest.raises(tl.ConfigError) as error:

@@ -11,7 +11,7 @@ from tests.cli.conftest import SMALL, contents
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.cli import main
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 
 COLUMNS = ["--columns", "columns.toml"]
 
@@ -23,7 +23,7 @@ def logs(here, table):
     (here / "logs").mkdir()
     table[:cut].write_csv("logs/part-0.csv")
     table[cut:].write_csv("logs/part-1.csv")
-    whole = read_any("visits.csv", "columns.toml").fingerprint()
+    whole = read_log("visits.csv", "columns.toml").fingerprint()
     (here / "visits.csv").unlink()
     return whole
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.inspect import describe_table, inspect_log
-from tidelog.data.read import open_log, read_log, read_npz, validate
+from tidelog.data.read import open_log, read_log, validate
 from tidelog.errors import LogError, TidelogError
 from tidelog.report.data_page import data_page
 
@@ -201,7 +201,7 @@ def outcome(path: Path, mapping: Mapping | None, thorough: bool = False) -> str:
     if thorough:
         _describe(path, mapping)
     try:
-        log = read_npz(path) if mapping is None else read_log(path, mapping)
+        log = read_log(path) if mapping is None else read_log(path, mapping)
     except LogError as error:
         if report.ok or error.report != report:
             raise AssertionError(f"refused, but the report says\n{report.text()}") from error

@@ -10,7 +10,7 @@ import pytest
 from tidelog import Columns, concat
 from tidelog._files import MANIFEST
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, read_npz
+from tidelog.data.read import open_log, read_log
 from tidelog.errors import ConfigError, LogError
 
 PLAIN = {
@@ -36,7 +36,7 @@ def test_atoms_are_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None
     assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).atoms == (0.0, 0.5)
     arrays = Log.from_arrays(**PLAIN, atoms=0.0)
     arrays.to_npz(tmp_path / "a.npz")
-    assert read_npz(tmp_path / "a.npz").atoms == (0.0,)
+    assert read_log(tmp_path / "a.npz").atoms == (0.0,)
     assert Log.from_arrays(**arrays.to_arrays()).atoms == (0.0,)
 
 

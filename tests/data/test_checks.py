@@ -17,7 +17,7 @@ from tidelog.data.columns import Columns
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.raw import CHECKS
-from tidelog.data.read import open_log, read_log, read_npz, validate
+from tidelog.data.read import open_log, read_log, validate
 from tidelog.errors import ConfigError, LogError
 
 Frame = pl.DataFrame
@@ -224,8 +224,10 @@ def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: P
     assert validate("/nowhere/log.csv", mapping()).errors[0].found == "the file does not exist"
     visits_log = tmp_path / "visits.tidelog"
     read_log(visits(), mapping()).save(visits_log)
-    with pytest.raises(LogError, match="open_log"):
+    with pytest.raises(ConfigError, match="only tables use a mapping"):
         read_log(visits_log, mapping())
+    assert read_log(visits_log).fingerprint() == open_log(visits_log).fingerprint()
+    assert validate(visits_log) == open_log(visits_log).report
     assert validate("a,b\n1,2" * 1_000, mapping()).errors[0].check == "unreadable file"
     assert validate(17, mapping()).errors[0].check == "unreadable file"
 
@@ -279,15 +281,15 @@ def test_npz_files_that_are_no_log(tmp_path: Path) -> None:
     path = tmp_path / "log.npz"
     np.savez(path, **ARRAYS, rewrad=np.zeros(4))
     with pytest.raises(LogError, match="did you mean 'reward'"):
-        read_npz(path)
+        read_log(path)
     np.savez(path, **{**ARRAYS, "reward": np.array([{}], object)})
     with pytest.raises(LogError, match="unreadable file"):
-        read_npz(path)
+        read_log(path)
     path.write_bytes(path.read_bytes()[:200])
     assert validate(path).errors[0].check == "unreadable file"
     np.savez(path, observation=np.zeros(3))
     with pytest.raises(LogError, match="missing column"):
-        read_npz(path)
+        read_log(path)
 
 
 def test_every_error_has_a_broken_file(tmp_path: Path) -> None:

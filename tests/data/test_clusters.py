@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
-from tidelog.data.dependence import cluster_candidates, intraclass_correlation, kind_of, permutation_moments
+from tidelog.data.checks import cluster_candidates, intraclass_correlation, kind_of, permutation_moments
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, read_minari, read_npz, validate
+from tidelog.data.read import open_log, read_log, validate
 from tidelog.errors import ConfigError, LogError
 
 WARDS = ["b", "a", "b", "c", "a", "b", "c", "c", "a", "b", "a", "c"]  # of the twelve episodes of `visits`
@@ -90,11 +90,11 @@ def test_the_column_survives_every_storage(tmp_path: Path, monkeypatch: pytest.M
     parquet = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
     assert parquet.fingerprint() == log.fingerprint()
     log.to_npz(tmp_path / "a.npz")
-    np.testing.assert_array_equal(read_npz(tmp_path / "a.npz").cluster, log.cluster)
+    np.testing.assert_array_equal(read_log(tmp_path / "a.npz").cluster, log.cluster)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     ended = log.take_episodes(np.flatnonzero(log.terminated[log.starts[1:] - 1]))
     ended.to_minari("ours/clinic-v0")
-    found = read_minari("ours/clinic-v0")
+    found = read_log("ours/clinic-v0", format="minari")
     np.testing.assert_array_equal(found.cluster, ended.cluster)
     assert found.cluster is not None
     assert found.cluster.dtype == np.int32

@@ -13,20 +13,21 @@ import pytest
 from tests.data.clicks import interactions
 from tests.data.visits import mapping, visits
 from tidelog import Log, read_log
+from tidelog.data import checks as clusters
+from tidelog.data import checks as duplicates
 from tidelog.data import checks as errors
-from tidelog.data import concat as states
-from tidelog.data import dependence as clusters
-from tidelog.data import dependence as duplicates
-from tidelog.data import export, inspect, quarantine, storage
+from tidelog.data import export, inspect, storage
 from tidelog.data import log as logs
+from tidelog.data import log as states
 from tidelog.data import parse as tables
+from tidelog.data import read as quarantine
 from tidelog.data import storage as saved_checks
 from tidelog.data.inspect import describe_table
-from tidelog.data.log_columns import holds_objects
 from tidelog.data.parse import Table
 from tidelog.data.raw import Column, RawAction, RawLog
 from tidelog.data.read import open_log
 from tidelog.data.statistics import _labels
+from tidelog.data.storage import holds_objects
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.recommend.read import open_interactions
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector

@@ -14,7 +14,7 @@ import pytest
 from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
 from tidelog.data.log import Log
-from tidelog.data.read import convert, open_log, read_any, read_log, read_minari, read_npz
+from tidelog.data.read import convert, open_log, read_log
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import MultiDiscrete
 
@@ -121,7 +121,7 @@ def test_npz_gives_the_same_log(known: str, tmp_path: Path) -> None:
         given |= {"followed": None} if known == "all" else {}
     log = Log.from_arrays(**given, time=np.arange(9.0), weight=np.ones(9))
     log.to_npz(tmp_path / "a.npz")
-    assert read_npz(tmp_path / "a.npz").fingerprint() == log.fingerprint()
+    assert read_log(tmp_path / "a.npz").fingerprint() == log.fingerprint()
     assert Log.from_arrays(**log.to_arrays()).fingerprint() == log.fingerprint()
     with pytest.raises(LogError, match="exists"):
         log.to_npz(tmp_path / "a.npz")
@@ -139,8 +139,8 @@ def test_minari_gives_the_same_log(datasets: Path) -> None:
     following = {name: np.roll(leaf, -1, axis=0) for name, leaf in given["observation"].items()}
     log = Log.from_arrays(**{**given, "episode": [0, 0, 0, 0, 1, 1, 1, 2, 2]}, next_observation=following)
     log.to_minari("ours/all-v0")
-    assert read_minari("ours/all-v0").fingerprint() == log.fingerprint()
-    assert read_any("minari:ours/all-v0").fingerprint() == log.fingerprint()  # named as `convert` names it
+    assert read_log("ours/all-v0", format="minari").fingerprint() == log.fingerprint()
+    assert read_log("minari:ours/all-v0").fingerprint() == log.fingerprint()  # named as `convert` names it
     episodes = list(minari.load_dataset("ours/all-v0").iterate_episodes())
     np.testing.assert_array_equal(episodes[0].observations["b"]["c"], log.episodes[0].observation["b/c"])
     with pytest.raises(LogError, match="exists"):
@@ -151,7 +151,7 @@ def test_minari_gives_the_same_log(datasets: Path) -> None:
 def test_minari_keeps_masks_and_propensities(datasets: Path) -> None:
     log = read_log(VISITS, mapping(**GIVEN))
     log.to_minari("ours/visits-v0")
-    same_columns(read_minari("ours/visits-v0"), log, ("episode_ids", "time", "extra/ward", "extra/sofa"))
+    same_columns(read_log("ours/visits-v0", format="minari"), log, ("episode_ids", "time", "extra/ward", "extra/sofa"))
 
 
 def test_fifty_episodes_of_different_lengths(datasets: Path) -> None:
@@ -171,7 +171,7 @@ def test_fifty_episodes_of_different_lengths(datasets: Path) -> None:
     for episode in minari.load_dataset("ours/fifty-v0").iterate_episodes():
         expected = seen[starts[episode.id] : starts[episode.id + 1]]
         assert episode.observations.tobytes() == expected.tobytes()
-    again = read_minari("ours/fifty-v0")
+    again = read_log("ours/fifty-v0", format="minari")
     assert again.fingerprint() == log.fingerprint()
     for place, episode in enumerate(again.episodes):
         assert episode.observation["observation"].tobytes() == seen[starts[place] : starts[place + 1]].tobytes()
@@ -206,8 +206,8 @@ def test_convert_by_the_name_of_the_target(datasets: Path, tmp_path: Path) -> No
     logs = [
         read_log(paths[0], tmp_path / "a.toml"),
         open_log(paths[1]),
-        read_npz(paths[2]),
-        read_minari("ours/walk-v0"),
+        read_log(paths[2]),
+        read_log("ours/walk-v0", format="minari"),
     ]
     for log in logs[1:]:
         assert log.fingerprint() == logs[1].fingerprint()

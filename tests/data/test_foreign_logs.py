@@ -11,13 +11,12 @@ import polars as pl
 import pytest
 
 from tests.shared import shared
-from tidelog import Columns, ConfigError, LogError, read_log, read_npz
-from tidelog.data import text as file_bytes
+from tidelog import Columns, ConfigError, LogError, read_log
+from tidelog.data import formats as file_bytes
 from tidelog.data.formats import raw_reagent
 from tidelog.data.inspect import describe_table
 from tidelog.data.parse import date_formats
-from tidelog.data.read import is_table, validate
-from tidelog.data.sources import one_table
+from tidelog.data.read import is_table, one_table, validate
 from tidelog.types import Discrete
 
 ROWS = 600
@@ -260,7 +259,7 @@ def test_demonstrations_of_imitation(tmp_path):
               "indices": np.asarray([3]), "terminal": np.asarray([True, False]),
               "infos": np.asarray([{"a": 1}] * 5, object)}  # fmt: skip
     np.savez(tmp_path / "a.npz", **arrays)
-    log = read_npz(tmp_path / "a.npz")
+    log = read_log(tmp_path / "a.npz")
     assert log.reward is None
     assert log.starts.tolist() == [0, 3, 5]
     assert log.terminated.tolist() == [False, False, True, False, False]
@@ -270,10 +269,10 @@ def test_demonstrations_of_imitation(tmp_path):
     assert any("infos" in one.found for one in log.report.problems)
     np.savez(tmp_path / "b.npz", **(arrays | {"obs": arrays["obs"][1:]}))
     with pytest.raises(LogError, match="expected: 7 and 2, as 2 episodes have"):
-        read_npz(tmp_path / "b.npz")
+        read_log(tmp_path / "b.npz")
     np.savez(tmp_path / "c.npz", **(arrays | {"indices": np.asarray([3.5])}))
     with pytest.raises(LogError, match="indices of float64"):
-        read_npz(tmp_path / "c.npz")
+        read_log(tmp_path / "c.npz")
 
 
 def test_demonstrations_of_stable_baselines(tmp_path):
@@ -281,13 +280,13 @@ def test_demonstrations_of_stable_baselines(tmp_path):
               "rewards": np.ones((5, 1)), "episode_starts": np.asarray([True, False, True, False, False]),
               "episode_returns": np.asarray([2.0, 3.0])}  # fmt: skip
     np.savez(tmp_path / "a.npz", **arrays)
-    log = read_npz(tmp_path / "a.npz")
+    log = read_log(tmp_path / "a.npz")
     assert log.starts.tolist() == [0, 2, 5]
     assert log.action.tolist() == [0, 1, 0, 1, 1]
     assert log.truncated.tolist() == [False, True, False, False, True]
     np.savez(tmp_path / "b.npz", **(arrays | {"episode_starts": arrays["episode_starts"][1:]}))
     with pytest.raises(LogError, match="4 of episode_starts for 5 actions"):
-        read_npz(tmp_path / "b.npz")
+        read_log(tmp_path / "b.npz")
 
 
 def test_empty_text_is_counted_and_its_rule_named(tmp_path):

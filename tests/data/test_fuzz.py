@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from tests.data import damage
 from tests.data.damage import BINARY, BYTE_DAMAGE, TABLE_DAMAGE, TABLES, Elsewhere
 from tidelog.data.inspect import describe_table
-from tidelog.data.read import read_log, read_npz, validate
+from tidelog.data.read import read_log, validate
 
 FINE = ("valid", "caught")
 NO_MEMORY = f"the process ended with {-signal.SIGABRT}"
@@ -90,7 +90,7 @@ def spoil_bytes(folder: Path, elsewhere: Elsewhere, tally: Tally, examples: int)
 
 def spoil_folders(folder: Path, elsewhere: Elsewhere, tally: Tally, examples: int) -> None:
     np.savez(folder / "log.npz", **arrays(np.random.default_rng(0)))
-    read_npz(folder / "log.npz").save(folder / "clean")
+    read_log(folder / "log.npz").save(folder / "clean")
 
     @settled(examples)
     @given(st.sampled_from(sorted(BYTE_DAMAGE)), st.booleans(), SEEDS)

@@ -11,7 +11,7 @@ from PIL import Image as Picture
 from tidelog.data.columns import Columns
 from tidelog.data.inspect import inspect_log
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, read_npz, validate
+from tidelog.data.read import open_log, read_log, validate
 from tidelog.errors import LogError
 from tidelog.types import Image, Vector
 
@@ -109,7 +109,7 @@ def test_arrays_of_bytes_are_pictures(tmp_path: Path) -> None:
     assert open_log(tmp_path / "a.tidelog", memory_map=True).fingerprint() == log.fingerprint()
     assert log.take_episodes([0, 1]).fingerprint() == log.fingerprint()
     log.to_npz(tmp_path / "a.npz")
-    assert read_npz(tmp_path / "a.npz").fingerprint() == log.fingerprint()
+    assert read_log(tmp_path / "a.npz").fingerprint() == log.fingerprint()
     with pytest.raises(LogError, match=r"does not support images .'camera/left'"):
         log.to_parquet(tmp_path / "a.parquet")
 

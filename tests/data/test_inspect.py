@@ -20,7 +20,7 @@ from tests.shared import shared
 from tidelog import Log
 from tidelog.data.columns import Columns
 from tidelog.data.inspect import describe_table, inspect_log
-from tidelog.data.read import read_any, read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import Discrete
 
@@ -434,7 +434,7 @@ def test_files_that_are_elsewhere(source: str, fix: str) -> None:
 def test_a_folder_without_tables_is_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(LogError, match="a folder without tables, and without a Minari data set"):
-        read_any(tmp_path / "folder")
+        read_log(tmp_path / "folder")
 
 
 def test_next_observations_are_all_there_or_not_used() -> None:

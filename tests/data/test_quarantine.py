@@ -10,8 +10,7 @@ from tests.data.test_checks import put, write
 from tests.data.visits import mapping, visits
 from tests.faults.scenarios import on
 from tests.faults.simulated_disk import Recorder
-from tidelog.data.quarantine import LINE, PROBLEMS, ROW, quarantine
-from tidelog.data.read import read_log, validate
+from tidelog.data.read import LINE, PROBLEMS, ROW, quarantine, read_log, validate
 from tidelog.errors import ConfigError
 
 

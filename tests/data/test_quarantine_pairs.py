@@ -8,9 +8,8 @@ import pytest
 
 from tests.data.spoils import ELSEWHERE, PAIRS, ROLES, SPOILS, Spoil, repeats, spoil, typed, wards
 from tidelog.cli import main
-from tidelog.data.quarantine import LINE, PROBLEMS, ROW, quarantine
 from tidelog.data.raw import CHECKS
-from tidelog.data.read import read_log
+from tidelog.data.read import LINE, PROBLEMS, ROW, quarantine, read_log
 
 
 def named(pair: tuple[Spoil, ...]) -> str:

@@ -12,10 +12,9 @@ import polars as pl
 import pytest
 
 from tidelog import ConfigError, LogError, read_log
+from tidelog.data.formats import unusual_separator
 from tidelog.data.inspect import describe_table
-from tidelog.data.quarantine import quarantine
-from tidelog.data.read import rows_in_source, validate
-from tidelog.data.text import unusual_separator
+from tidelog.data.read import quarantine, rows_in_source, validate
 from tidelog.errors import install
 
 ROWS = 40
@@ -251,7 +250,7 @@ def test_without_a_module_for_zstandard_its_installation_is_the_fix(tmp_path, mo
         asked.append(name)
         raise ImportError(name)
 
-    monkeypatch.setattr("tidelog.data.text.importlib.import_module", absent)
+    monkeypatch.setattr("tidelog.data.formats.importlib.import_module", absent)
     with pytest.raises(LogError, match=r"no module that reads \.zst") as refused:
         read_log(tmp_path / "a.csv.zst", MAPPING)
     (error,) = refused.value.report.errors

@@ -11,7 +11,7 @@ from tests.data.visits import mapping, visits
 from tidelog import concat
 from tidelog._files import MANIFEST
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, read_npz
+from tidelog.data.read import open_log, read_log
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.interactions import text
 from tidelog.recommend.read import open_interactions
@@ -29,7 +29,7 @@ def test_a_unit_is_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None
     assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).reward_unit == "EUR"
     arrays = Log.from_arrays(**PLAIN, reward_unit="QALY")
     arrays.to_npz(tmp_path / "a.npz")
-    assert read_npz(tmp_path / "a.npz").reward_unit == "QALY"
+    assert read_log(tmp_path / "a.npz").reward_unit == "QALY"
     assert Log.from_arrays(**arrays.to_arrays()).reward_unit == "QALY"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import tidelog as tl
 from tidelog.data.raw import LOST, ROUNDED, rounded_share
-from tidelog.data.read import read_any, read_log
+from tidelog.data.read import read_log
 
 ROWS = 60
 RNG = np.random.default_rng(0)
@@ -51,21 +51,21 @@ def weighted(rewards: Any, folder: Path) -> tl.Log:
 
 def npz(rewards: Any, folder: Path) -> tl.Log:
     np.savez(folder / "a.npz", observation=RNG.random((ROWS, 2)), action=np.arange(ROWS) % 3, reward=rewards)
-    return read_any(folder / "a.npz")
+    return read_log(folder / "a.npz")
 
 
 def d4rl(rewards: Any, folder: Path) -> tl.Log:
     with h5py.File(folder / "a.hdf5", "w") as file:
         file["observations"], file["actions"] = RNG.random((ROWS, 2)), RNG.random((ROWS, 1))
         file["rewards"], file["terminals"] = rewards, np.arange(ROWS) % 6 == 5
-    return read_any(folder / "a.hdf5")
+    return read_log(folder / "a.hdf5")
 
 
 def reagent(rewards: Any, folder: Path) -> tl.Log:
     rows = [{"mdp_id": f"m{row}", "sequence_number": 0, "state_features": {"0": row / 7}, "action": "ab"[row % 2],
              "reward": float(rewards[row]), "possible_actions": ["a", "b"]} for row in range(ROWS)]  # fmt: skip
     (folder / "a.json").write_text("\n".join(map(json.dumps, rows)))
-    return read_any(folder / "a.json")
+    return read_log(folder / "a.json")
 
 
 def interactions(rewards: Any, folder: Path) -> Any:

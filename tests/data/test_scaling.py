@@ -8,7 +8,7 @@ import pytest
 from tests.data.test_log import small
 from tests.data.visits import mapping, visits
 from tidelog.data.read import read_log
-from tidelog.data.scaling import LoggedRewards, RewardScale, Scaler, by_return_range, minus_one, unscaled
+from tidelog.data.statistics import LoggedRewards, RewardScale, Scaler, by_return_range, minus_one, unscaled
 from tidelog.errors import ConfigError
 
 

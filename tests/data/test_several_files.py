@@ -17,9 +17,8 @@ from tests.data.visits import COLUMNS, mapping, visits
 from tests.shared import shared
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.quarantine import quarantine
 from tidelog.data.raw import Report
-from tidelog.data.read import read_any, read_log, validate
+from tidelog.data.read import quarantine, read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import reopen_any
 
@@ -88,9 +87,9 @@ def test_a_file_that_is_named_twice_is_read_once_and_said(tmp_path: Path) -> Non
 
 def test_one_file_in_a_glob_is_that_file(tmp_path: Path) -> None:
     path = write(visits(), tmp_path / "logs" / "all.csv")
-    single = read_any(path, mapping())
+    single = read_log(path, mapping())
     for source in (path.parent, f"{tmp_path}/l*/*.csv", [path]):
-        log = read_any(source, mapping())
+        log = read_log(source, mapping())
         assert (log.fingerprint(), log.report, log.origin) == (single.fingerprint(), single.report, single.origin)
     assert "files" not in json.dumps(single.report.to_json())
 
@@ -252,7 +251,7 @@ def test_several_files_without_a_mapping_are_described(tmp_path: Path) -> None:
     assert described.proposed == describe_table(visits()).proposed
     assert f"tidelog data validate --data {paths[0]} {paths[1]} --columns" in described.text()
     with pytest.raises(ConfigError, match="without a mapping"):
-        read_any(paths)
+        read_log(paths)
 
 
 def test_interactions_are_read_from_several_files_and_read_again(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ import tidelog as tl
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
 from tidelog.data import storage as shards_module
 from tidelog.data.log import Log
-from tidelog.data.log_columns import ShardedArray
-from tidelog.data.read import convert, open_log, read_any, read_log
+from tidelog.data.read import convert, open_log, read_log
 from tidelog.data.statistics import episode_hashes
+from tidelog.data.storage import ShardedArray
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import named_arrays
 from tidelog.training.stores import is_mapped
@@ -211,7 +211,7 @@ def test_shards_without_a_manifest_are_no_log(log: Log, tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"has no manifest\.json"):
         open_log(tmp_path / "log")
     with pytest.raises(LogError):
-        read_any(tmp_path / "log")
+        read_log(tmp_path / "log")
 
 
 @pytest.mark.parametrize("memory_map", [False, True])

@@ -16,8 +16,7 @@ from tests.data.visits import NEXT, mapping, visits, with_next
 from tidelog._files import Kind
 from tidelog.data.log import Log
 from tidelog.data.read import open_log, read_log
-from tidelog.data.scaling import Scaler
-from tidelog.data.statistics import Sketch
+from tidelog.data.statistics import Scaler, Sketch
 from tidelog.data.storage import LOG, write_array
 from tidelog.errors import CheckpointError, LogError, SpecError
 from tidelog.recommend.interactions import INTERACTIONS

@@ -10,7 +10,7 @@ import pytest
 from tidelog import Columns, read_log
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.training.stores import stored
 
 # Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, next observation unknown.

@@ -9,7 +9,7 @@ from tidelog import IQL, Log
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import Batch, NStep
 from tidelog.algorithms.short_form import step
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.losses.imitation import pick
 from tidelog.networks.actors import Categorical
 from tidelog.training.stores import stored

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidelog import BC, Log, Policy
 from tidelog.algorithms.bc import State
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.treatment import clinician, treatment

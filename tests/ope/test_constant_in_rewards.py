@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tidelog.data.concat import number_observations
+from tidelog.data.log import number_observations
 from tidelog.ope.assumptions import history_dependence
 from tidelog.ope.estimate import ESTIMATORS
 from tidelog.ope.evidence import episode_folds

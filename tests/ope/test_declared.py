@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tidelog.data.declare import declare
+from tidelog.data.log import declare
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence import episode_folds
 from tidelog.ope.policy_evidence import choose_model, logger_model

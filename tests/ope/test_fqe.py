@@ -12,7 +12,7 @@ from tests.ope.played import better, policy_of, treated
 from tidelog import DivergenceError
 from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.optimisation import OPTIMISERS, constant
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.envs import play
 from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import clinician, treatment

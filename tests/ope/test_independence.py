@@ -11,7 +11,7 @@ from tests.ope.cases import episodes as chain
 from tests.ope.cases import outcome, rules, treated
 from tests.ope.made import random_log
 from tidelog import Limits, Log, judge, read_log
-from tidelog.data.concat import number_observations
+from tidelog.data.log import number_observations
 from tidelog.envs.treatment import clinician
 from tidelog.ope import assumptions as independence
 from tidelog.ope.assumptions import (

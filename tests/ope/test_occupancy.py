@@ -9,7 +9,7 @@ from tests.ope.played import better, played, policy_of, random_policy, random_pr
 from tests.ope.test_tabular import exact_counts
 from tests.shared import shared
 from tidelog import Limits, Log
-from tidelog.data.concat import number_observations
+from tidelog.data.log import number_observations
 from tidelog.envs.treatment import treatment
 from tidelog.ope.decide import apply_limits
 from tidelog.ope.estimators import double_reinforcement, marginal_importance

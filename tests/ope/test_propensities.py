@@ -12,7 +12,7 @@ from tests.ope.cases import QUICK, Told
 from tests.ope.played import played, treated
 from tests.shared import shared
 from tidelog import ConfigError, LogError, SpecError
-from tidelog.data.concat import States, number_observations
+from tidelog.data.log import States, number_observations
 from tidelog.envs import play
 from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import clinician

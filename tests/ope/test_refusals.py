@@ -15,7 +15,7 @@ import pytest
 from tests.ope.cases import bandit, episodes
 from tidelog import ConfigError, Log, SpecError, judge
 from tidelog.algorithms.sampling import Batch
-from tidelog.data.concat import number_observations
+from tidelog.data.log import number_observations
 from tidelog.errors import CheckpointError
 from tidelog.ope import assumptions as independence
 from tidelog.ope import decide as checks

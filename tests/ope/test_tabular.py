@@ -9,7 +9,7 @@ from benchmarks.icu_sepsis import icu_sepsis
 from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
 from tests.shared import shared
 from tidelog import Log
-from tidelog.data.concat import is_tabular, number_observations
+from tidelog.data.log import is_tabular, number_observations
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence import episode_folds
 from tidelog.ope.policies import target_of

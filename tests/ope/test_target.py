@@ -10,7 +10,7 @@ from tests.algorithms.worlds import small, world
 from tests.ope.played import better, policy_of, treated
 from tests.policies.permuted import ACTIONS, permuted
 from tidelog import ConfigError, SpecError
-from tidelog.data.concat import number_observations
+from tidelog.data.log import number_observations
 from tidelog.envs import play
 from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import treatment

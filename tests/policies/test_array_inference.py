@@ -59,7 +59,7 @@ def test_what_was_written_and_rewarded_is_a_log_again(tmp_path):
     chances = policy.probabilities(log.transitions.observation)[np.arange(log.steps), acted["action"]]
     assert acted["propensity"] == pytest.approx(chances, rel=1e-5)
     write_arrays(acted | {"reward": log.reward, "terminated": log.terminated}, tmp_path / "acted.npz")
-    reread = tl.read_npz(tmp_path / "acted.npz")
+    reread = tl.read_log(tmp_path / "acted.npz")
     assert reread.action.tolist() == acted["action"].tolist()
     assert reread.propensity == pytest.approx(acted["propensity"])
 

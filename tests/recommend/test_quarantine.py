@@ -11,8 +11,8 @@ import tidelog as tl
 from tests.data.clicks import ROLES, clicks
 from tests.data.spoils import typed
 from tidelog.cli import main
-from tidelog.data.quarantine import LINE, PROBLEMS, ROW
 from tidelog.data.raw import CHECKS
+from tidelog.data.read import LINE, PROBLEMS, ROW
 from tidelog.recommend.read import INTERACTION_CHECKS, Roles, validate_by_roles
 
 ALL = {**ROLES, "session": "visit", "propensity": "p", "slate": "shown"}

@@ -12,7 +12,7 @@ from tests.algorithms.recommenders import described, fresh, small
 from tests.training.runs import write_record
 from tidelog import ConfigError
 from tidelog.algorithms.hyperparameters import to_config
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
 from tidelog.training.run import policy_of_run

@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.algorithms.recommenders import described, fresh, small
 from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.networks.pictures import Stack
 from tidelog.policies.policy import Policy
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector

@@ -6,7 +6,7 @@ import pytest
 from tests.algorithms.recommenders import described, fresh, small
 from tests.runtime.cases import LISTS, listing
 from tidelog import SpecError, runtime
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.runtime import recommender
 from tidelog.runtime import recommender as list_choices

@@ -3,7 +3,7 @@
 import pytest
 
 from tidelog import collect
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 
 EPISODES = 30
 
@@ -25,4 +25,4 @@ def saved(log, tmp_path_factory):
 @pytest.fixture(scope="session")
 def origin(saved):
     """The same log, which knows where it came from."""
-    return read_any(saved)
+    return read_log(saved)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.training.runs import bc, begin
 from tidelog import ConfigError, fit
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 from tidelog.training.splits import EpisodeSplit, check_list_options
 
 
@@ -18,7 +18,7 @@ def test_less_data_are_a_part_of_more_and_the_held_out_part_stays(held_out, orig
     assert read[0.25] < read[0.5] < read[1.0]
     assert all(split.held_out_ids == whole.held_out_ids for split in splits.values())
     assert not read[1.0] & set(whole.held_out_ids)
-    run = begin(bc(), read_any(saved, memory_map=True), held_out=held_out, data_share=0.5)
+    run = begin(bc(), read_log(saved, memory_map=True), held_out=held_out, data_share=0.5)
     assert run.record.options.data_share == 0.5
     assert run.record.sketches["learnt_from"]["episodes"] == len(read[0.5])
     assert begin(bc(), origin, held_out=held_out, data_share=0.5).record.sketches == run.record.sketches

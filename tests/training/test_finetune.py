@@ -13,7 +13,7 @@ from tests.conformance.cases import differ
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import Breaking
 from tidelog.cli import main
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.envs import registry
 from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint

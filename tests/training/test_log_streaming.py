@@ -9,7 +9,7 @@ from tests.algorithms.worlds import world
 from tidelog import ConfigError
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, Window
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import fingerprint
 from tidelog.training import stores as streams
 from tidelog.training.stores import Stream, is_mapped, stored
@@ -126,7 +126,7 @@ def test_a_block_keeps_to_its_bytes(both):
 
 @pytest.mark.full
 def test_only_saved_logs_can_stay_on_disk(tmp_path):
-    from tidelog.data.read import read_any
+    from tidelog.data.read import read_log
 
     with pytest.raises(ConfigError, match="convert"):
-        read_any(tmp_path / "a.csv", memory_map=True)
+        read_log(tmp_path / "a.csv", memory_map=True)

@@ -18,8 +18,7 @@ from tests.algorithms.worlds import world
 from tests.data.clicks import interactions
 from tidelog import testing
 from tidelog.algorithms.contract import StoreSpec
-from tidelog.data.scaling import Scaler
-from tidelog.data.statistics import actions_are_equal, rewards_are_equal
+from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
 from tidelog.training import collection as collected_log
 from tidelog.training import learn as finetuning

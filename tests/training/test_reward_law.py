@@ -13,7 +13,7 @@ from tests.algorithms.worlds import KINDS, small, world
 from tidelog import runtime
 from tidelog.algorithms.names import learns_online, ranks
 from tidelog.algorithms.short_form import ALGORITHMS
-from tidelog.data.scaling import LoggedRewards, Scaler, by_return_deviation
+from tidelog.data.statistics import LoggedRewards, Scaler, by_return_deviation
 from tidelog.policies.policy import named_arrays
 from tidelog.training.splits import EpisodeSplit
 

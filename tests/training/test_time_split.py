@@ -9,7 +9,7 @@ import pytest
 import tidelog as tl
 from tests.algorithms.recommenders import described, fresh, small
 from tests.data.clicks import ROLES, clicks
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.training.run import CollapseWarning, Run, collapsed_metrics
 from tidelog.training.splits import QWeightSelection, TimeSplit, user_selection_share

@@ -42,7 +42,7 @@ from tidelog.algorithms.hyperparameters import MAIN, hyperparameters, number, ow
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import NetworkMaker, follow_targets, gradient_steps, register
-from tidelog.data.scaling import RewardScaling
+from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_divergence, reconstruction_error

@@ -38,7 +38,7 @@ from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparamet
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import NetworkMaker, register
-from tidelog.data.scaling import RewardScaling
+from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
 from tidelog.losses.td import PointLoss, ensemble_error, huber

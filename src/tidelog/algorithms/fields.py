@@ -6,7 +6,7 @@ from typing import Any
 
 from tidelog.algorithms.hyperparameters import MAIN, number, static
 from tidelog.algorithms.optimisation import OPTIMISERS, SCHEDULES, Schedule
-from tidelog.data.scaling import REWARD_SCALINGS
+from tidelog.data.statistics import REWARD_SCALINGS
 from tidelog.losses.td import POINT_LOSSES, PointLoss
 from tidelog.networks.actors import HEADS, HeadFactory
 from tidelog.networks.layers import PRODUCTS

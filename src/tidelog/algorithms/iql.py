@@ -40,7 +40,7 @@ from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparamet
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, cosine
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import NetworkMaker, register
-from tidelog.data.scaling import RewardScaling
+from tidelog.data.statistics import RewardScaling
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import Components, PointLoss, ensemble_error, expectile_error, squared
 from tidelog.networks.actors import Actor, HeadFactory, gaussian

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tidelog.algorithms.hyperparameters import checked, chosen_preset
 from tidelog.algorithms.names import check_source, learns_online, ranks
 from tidelog.data.log import Log
-from tidelog.data.scaling import LoggedRewards, by_return_deviation
+from tidelog.data.statistics import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
 from tidelog.recommend.interactions import Interactions

@@ -11,7 +11,7 @@ importance sampling step by step (`sequential.weighted_per_decision_is`).
 The chosen rung has the largest lower limit of its gain over the clone, `gain - CAUTION * standard error` of the paired
 difference; a rung that too few episodes speak for is not considered. Where no limit is above 0, it is the mildest rung.
 
-Rewards are in deviations (`data/scaling.py`), so their unit has no part in the choice.
+Rewards are in deviations (`data/statistics.py`), so their unit has no part in the choice.
 
 Letters: `N` steps, `M` stored observations, `E` episodes, `A` actions.
 """
@@ -28,8 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.algorithms.iql import IQL
-from tidelog.data.concat import is_tabular, number_observations
-from tidelog.data.log import Log
+from tidelog.data.log import Log, is_tabular, number_observations
 from tidelog.ope.estimators import (
     LARGEST_LOG,
     LONGEST_PRODUCT,

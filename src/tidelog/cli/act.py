@@ -26,8 +26,9 @@ from tidelog.cli.flags import (
 )
 from tidelog.cli.policies import SimpleRule, in_chosen_way, open_for_use, open_simple_rule, print_way, with_rule
 from tidelog.data.columns import USUAL_FORM, Columns
-from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
-from tidelog.data.sources import SOURCES, ending_of, is_table_file
+from tidelog.data.formats import ending_of
+from tidelog.data.read import ARRAYS as FILES_OF_ARRAYS
+from tidelog.data.read import SOURCES, is_table_file
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import (
     act_on_arrays,

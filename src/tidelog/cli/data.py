@@ -36,9 +36,8 @@ from tidelog.data.columns import Columns
 from tidelog.data.inspect import Description, describe_table, inspect_log, training_command
 from tidelog.data.log import Log
 from tidelog.data.parse import formula_note
-from tidelog.data.quarantine import quarantine
 from tidelog.data.raw import Report
-from tidelog.data.read import Source, convert, is_table, read_any, validate
+from tidelog.data.read import Source, convert, is_table, quarantine, read_log, validate
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.recommend.interactions import text
 from tidelog.recommend.read import Roles, open_interactions, validate_by_roles
@@ -175,10 +174,10 @@ def _inspect_source(options: Inspect, source: Source) -> int:
         return _describe(options, source, roles)
     if options.write is not None:
         if options.columns is None:
-            read_any(source)  # what cannot be read has its own error
+            read_log(source)  # what cannot be read has its own error
         unwanted = "--write" if options.columns is None else "--columns or --write"
         raise ConfigError("--write needs a table without a mapping", fix=f"drop {unwanted}")
-    log = read_any(source, mapping)
+    log = read_log(source, mapping)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
     contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log, declared)}"
@@ -255,7 +254,7 @@ def _describe(options: Inspect, source: Source, roles: dict[str, Any]) -> int:
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok
-        log = read_any(source, table.proposed) if usable else None
+        log = read_log(source, table.proposed) if usable else None
         written += _page(options, table.as_report(), log, table)
     if options.write is not None:
         write_file(Path(options.write), f"{table.toml}\n".encode(), ConfigError)
@@ -299,7 +298,7 @@ def _validate_source(options: Validate, source: Source) -> int:
         report = _report(source, mapping)
     written = []
     if options.html is not None:
-        log = read_any(source, mapping) if report.ok and roles is None else None
+        log = read_log(source, mapping) if report.ok and roles is None else None
         written += _page(options, report, log)
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
@@ -353,10 +352,10 @@ def _report(source: Source, columns: str | Columns | None) -> Report:
     """The report on any source; ConfigError for a table without a mapping."""
     if is_saved_interactions(source):
         return open_interactions(str(source)).report
-    if columns is not None or (isinstance(source, str) and Path(source).suffix == ".npz"):
+    if columns is not None:
         return validate(source, columns)
     try:
-        return read_any(source).report
+        return read_log(source).report
     except LogError as error:
         if error.report is None:
             raise

@@ -33,8 +33,8 @@ from tidelog.cli.flags import (
 )
 from tidelog.cli.policies import in_chosen_way, open_policy, refuse_lists
 from tidelog.data.log import Log
-from tidelog.data.read import read_any
-from tidelog.data.sources import several_as_text
+from tidelog.data.raw import several_as_text
+from tidelog.data.read import read_log
 from tidelog.data.statistics import Sketch, episode_hashes
 from tidelog.data.storage import is_saved_log
 from tidelog.envs.registry import make
@@ -100,7 +100,7 @@ def run(words: list[str]) -> int:
 def _evaluate(options: Evaluate, runs: dict[Path, Record]) -> dict[str, Any]:
     """Play or compare every run, then all pairs of runs, and return the returns or measures."""
     scores: dict[Path, dict[str, Values]] = {}
-    log = None if options.env else read_any(source_of(options.data, "--data"), options.columns)
+    log = None if options.env else read_log(source_of(options.data, "--data"), options.columns)
     parts = {} if log is None else _parts(log, runs.values())
     results: list[dict[str, Any]] = []
     for folder, record in runs.items():

@@ -30,8 +30,7 @@ import tyro
 
 from tidelog._files import MANIFEST, read_text, replaced_copy
 from tidelog._text import printable, wrapped
-from tidelog.data.columns import Columns
-from tidelog.data.declared import SHARES
+from tidelog.data.columns import SHARES, Columns
 from tidelog.data.read import Source, is_table
 from tidelog.errors import ConfigError, nearest
 from tidelog.recommend.interactions import INTERACTIONS, Interactions

@@ -31,10 +31,9 @@ from tidelog.cli.flags import (
     table,
 )
 from tidelog.cli.policies import chosen_way, open_policy, refuse_lists
-from tidelog.data.declare import is_declaration
-from tidelog.data.log import Log
-from tidelog.data.read import read_any
-from tidelog.data.sources import several_as_text
+from tidelog.data.log import Log, is_declaration
+from tidelog.data.raw import several_as_text
+from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.ope.imitation import imitation_of
 from tidelog.ope.judge import judge
@@ -405,7 +404,7 @@ def _check(options: Judge, sources: list[_Source]) -> None:
 
 def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
-    log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
+    log = None if not options.data else read_log(source_of(options.data, "--data"), options.columns)
     parts: dict[str, tuple[Log, str]] = {}
     for path, record, _ in sources:
         if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):

@@ -26,7 +26,7 @@ from tidelog.cli.flags import (
     source_of,
 )
 from tidelog.cli.policies import open_for_use, open_policy, open_rule
-from tidelog.data.sources import table_with
+from tidelog.data.read import table_with
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.tables import available_items, new_items, recommend_for_table

@@ -21,7 +21,7 @@ from tidelog.cli.flags import (
     source_of,
 )
 from tidelog.cli.policies import SimpleRule, with_rule
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 from tidelog.errors import ConfigError
 from tidelog.report.page import report_of
 from tidelog.sweeps.plan import FILE as PLAN
@@ -76,5 +76,5 @@ def _page_of_runs(options: Report) -> Path:
         log = None
         if options.data:
             screen.tell("the runs' log", 0.0)
-            log = read_any(source_of(options.data, "--data"), options.columns)
+            log = read_log(source_of(options.data, "--data"), options.columns)
         return report_of(options.runs, options.out, log=log, rule=options.rule, progress=screen.tell)

@@ -53,7 +53,7 @@ from tidelog.cli.policies import open_policy, refuse_lists
 from tidelog.cli.run_result import train_and_show
 from tidelog.data.export import toml_text
 from tidelog.data.log import Log
-from tidelog.data.read import read_any
+from tidelog.data.read import read_log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
@@ -405,7 +405,7 @@ def log_of(options: Any) -> Log | Interactions:
     source = source_of(options.data, "--data")
     if not isinstance(options, RankingFlags):
         declared = declared_value(options.propensity, options.randomised)
-        return read_any(source, with_declared(options.columns, declared), memory_map=options.memory_map)
+        return read_log(source, with_declared(options.columns, declared), memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions use --user, --item and --time", fix="drop --columns and --memory-map")
     return read_from_flags(source, options.interactions)

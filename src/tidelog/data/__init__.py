@@ -1,6 +1,6 @@
 """Logs of decisions: sources, validation and the canonical log. Does not import JAX.
 
-`log` is the canonical log, on top of everything else; `statistics`, `scaling` and `overlap` compute with it. `core`
-holds columns, the order of rows and the registry of checks; `sources` reads files, `parsing` turns their columns into
-numbers, `validation` checks them, `io` reads any source, inspects, stores and exports.
+From low to high: `columns` is the mapping, `raw` holds columns, findings and reports, `parse` turns columns into
+numbers, `checks` validates, `storage` and `export` write, `log` is the canonical log, `formats` reads files,
+`read` any source, `inspect` proposes a mapping.
 """

@@ -12,9 +12,8 @@ import numpy as np
 
 from tidelog._files import stream_to, write_file
 from tidelog._text import count_of
-from tidelog.data.declared import SHARES_BY, DeclaredPropensities
-from tidelog.data.log_columns import LogColumns
-from tidelog.data.raw import Values
+from tidelog.data.columns import SHARES_BY, DeclaredPropensities
+from tidelog.data.raw import LogColumns, Values
 from tidelog.errors import LogError, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
 
@@ -54,7 +53,7 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
 
 
 def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None:
-    """Write `to_arrays` to a file that `read_npz` reads; LogError if it exists, or if the log has extra columns."""
+    """Write `to_arrays` to a file that `read_log` reads; LogError if it exists, or if the log has extra columns."""
     path = _free(path, overwrite)
     arrays = to_arrays(log)
     if "extra" in arrays:

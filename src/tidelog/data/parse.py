@@ -23,9 +23,20 @@ import polars as pl
 from tidelog._files import open_regular
 from tidelog._machine import shortage
 from tidelog._text import count_of
-from tidelog.data.columns import LEAVES, Bounds, Columns, declared_actions, declared_atoms, declared_unit, names
-from tidelog.data.declared import SHARES, SHARES_BY, Declaration, declaration_of
-from tidelog.data.dependence import unused_names
+from tidelog.data.checks import unused_names
+from tidelog.data.columns import (
+    LEAVES,
+    SHARES,
+    SHARES_BY,
+    Bounds,
+    Columns,
+    Declaration,
+    declaration_of,
+    declared_actions,
+    declared_atoms,
+    declared_unit,
+    names,
+)
 from tidelog.data.raw import (
     LASTS,
     STARTS,
@@ -407,6 +418,8 @@ def is_categorical(series: pl.Series) -> bool:
     """Whether no value of a text column parses as a number (or as true and false)."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return False
+    if _text(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
+        return False  # as in most columns of numbers, which need not be read twice
     text = _text(series)
     absent = _absent(text)
     if absent.all() or _is_true_false(text, absent):
@@ -731,8 +744,9 @@ def _absent(text: pl.Series) -> pl.Series:
 
 
 def _is_true_false(text: pl.Series, absent: pl.Series) -> bool:
-    lowered = text.filter(~absent).str.to_lowercase()
-    return len(lowered) > 0 and bool(lowered.is_in(["true", "false"]).all())
+    words = text.filter(~absent)
+    some = words.head(_SAMPLE)
+    return len(words) > 0 and all(one.str.to_lowercase().is_in(["true", "false"]).all() for one in (some, words))
 
 
 def _truth(text: pl.Series) -> pl.Series:
@@ -843,11 +857,13 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
     for name, feature in raw.observation.items():
         later = raw.next_observation.get(name)
-        if feature.kind == "image" or not _has_holes(feature, later, raw.followed, with_rule):
+        if feature.kind == "image":
             continue
         filling = _Filling(raw.order, raw.followed, rules)
         pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
         columns = [one for pair in pairs for one in filling.fill(*pair)] + filling.flags
+        if not filling.found:
+            continue
         observation[name] = replace(
             feature, columns=tuple(now for now, _ in columns), fills=tuple(filling.fills), block=None
         )
@@ -868,15 +884,6 @@ def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
                 opened = tuple(_nan_is_missing(column) if marked else column for column, marked in columns)
                 side[name] = replace(side[name], columns=opened)
     return replace(raw, observation=observation, next_observation=following)
-
-
-def _has_holes(feature: Feature, later: Feature | None, followed: Values, with_rule: set[str]) -> bool:
-    after = later.columns if later else (None,) * len(feature.columns)
-    return any(
-        len(now.missing) > 0 or (then is not None and bool(followed[then.missing].any()))
-        for now, then in zip(feature.columns, after, strict=True)
-        if now.name in with_rule
-    )
 
 
 class _Filling:

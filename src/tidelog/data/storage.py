@@ -2,24 +2,199 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from tokenize import TokenError
+from typing import IO, Annotated, Any
 
 import msgspec
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tidelog._files import MANIFEST, Content, Kind, checksum, open_regular, stream_to, write_folder
 from tidelog._machine import shortage
-from tidelog.data.columns import declared_atoms, declared_unit
-from tidelog.data.declared import DeclaredPropensities
-from tidelog.data.log_columns import OPTIONAL, PLAIN, LogColumns, ShardedArray, read_array, read_header
-from tidelog.data.raw import Report, Values, unreadable
+from tidelog.data.columns import DeclaredPropensities, declared_atoms, declared_unit
+from tidelog.data.raw import OPTIONAL, PLAIN, LogColumns, Report, Values, unreadable
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.schema import typed
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+
+# A column of a sharded log that stays on disk: arrays joined along their first axis, read where they are indexed.
+
+
+class ShardedArray(NDArrayOperatorsMixin):
+    """Arrays `[n, ...]` of one type that are indexed as their concatenation `[N, ...]`.
+
+    An index reads the rows that it names. NumPy's functions, operators and methods read the whole into memory, except
+    `min` and `max`, which read one part after another. It cannot be changed.
+    """
+
+    def __init__(self, parts: Sequence[Values]) -> None:
+        self.parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in self.parts])
+        self.shape: tuple[int, ...] = (int(self._ends[-1]), *self.parts[0].shape[1:])
+        self.dtype: np.dtype[Any] = self.parts[0].dtype
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        for part in self.parts:
+            yield from part
+
+    def __getitem__(self, key: Any) -> Any:
+        first, *rest = key if isinstance(key, tuple) else (key,)
+        if isinstance(first, int | np.integer):
+            rows = self._rows(np.asarray([first]))[0]
+            return rows[tuple(rest)] if rest else rows
+        if first is None or first is Ellipsis:
+            return np.asarray(self)[key]
+        if isinstance(first, slice):
+            start, stop, step = first.indices(len(self))
+            rows = self._range(start, stop) if step == 1 else self._rows(np.arange(start, stop, step))
+        else:
+            index = np.asarray(first)
+            if index.dtype == bool:
+                if index.shape != (len(self),):
+                    raise IndexError(f"flags of the shape {index.shape}, expected ({len(self)},)")
+                index = np.flatnonzero(index)
+            rows = self._rows(index.astype(np.int64))
+        if not rest:
+            return rows
+        by_row = not isinstance(first, slice) and any(isinstance(one, list | np.ndarray) for one in rest)
+        return rows[(np.arange(len(rows)) if by_row else slice(None), *rest)]
+
+    def _range(self, start: int, stop: int) -> Values:
+        """Rows from `start` to before `stop`; without a copy if they are in one part."""
+        pieces = []
+        for part, end in zip(self.parts, self._ends.tolist(), strict=True):
+            begin = end - len(part)
+            if start < end and stop > begin:
+                pieces.append(part[max(start, begin) - begin : stop - begin])
+        if not pieces:
+            return self.parts[0][:0]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def _rows(self, index: Values) -> Values:
+        """The rows at an index of any shape."""
+        count, flat = len(self), index.reshape(-1)
+        if len(flat) and (flat.min() < -count or flat.max() >= count):
+            raise IndexError(f"an index is out of range: expected {-count} to {count - 1}")
+        flat = np.where(flat < 0, flat + count, flat)
+        which = np.searchsorted(self._ends, flat, side="right")
+        rows = np.empty((len(flat), *self.shape[1:]), self.dtype)
+        for number in np.unique(which).tolist():
+            wanted = which == number
+            part = self.parts[number]
+            rows[wanted] = part[flat[wanted] - (int(self._ends[number]) - len(part))]
+        return rows.reshape(*index.shape, *self.shape[1:])
+
+    def min(self, axis: int | None = None) -> Any:
+        """The smallest values along an axis, or of all."""
+        smallest = [part.min(axis=axis) for part in self.parts]
+        return np.concatenate(smallest) if axis else np.min(smallest, axis=0)
+
+    def max(self, axis: int | None = None) -> Any:
+        """The largest values along an axis, or of all."""
+        largest = [part.max(axis=axis) for part in self.parts]
+        return np.concatenate(largest) if axis else np.max(largest, axis=0)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Values:
+        if copy is False:
+            raise ValueError("a sharded array is copied into memory to become one array")
+        whole = np.concatenate(self.parts)
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if any(isinstance(one, ShardedArray) for one in options.get("out", ())):
+            return NotImplemented
+        return getattr(function, method)(
+            *(np.asarray(one) if isinstance(one, ShardedArray) else one for one in inputs), **options
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "parts":
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+
+# Read arrays in NumPy's format after a check of their header: sizes first, then memory.
+
+_HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+_ARRAY_KINDS = "biufcSUMm"
+_AT_ONCE = 1 << 24
+_MALFORMED = (SyntaxError, TokenError, RecursionError, MemoryError, OverflowError, TypeError, Warning)
+
+
+def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read shape, column order and type of an array of `size` bytes with its header.
+
+    ValueError for a damaged header, for objects and records, and for an array of another size.
+    """
+    version = np.lib.format.read_magic(stream)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the .npy format: expected 1.0 or 2.0")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            shape, columns_first, kind = _HEADERS[version](stream)
+    except _MALFORMED as error:
+        raise ValueError(f"the header is damaged ({type(error).__name__}: {error})") from error
+    if kind.kind not in _ARRAY_KINDS or not kind.itemsize:
+        raise ValueError(f"values of type {kind}: expected numbers, flags, text or times")
+    held, declared = size - stream.tell(), math.prod(shape) * kind.itemsize
+    if min(shape, default=0) < 0 or declared != held:
+        raise ValueError(f"the header declares {list(shape)} {kind} = {declared:,} bytes, the file holds {held:,}")
+    return shape, columns_first, kind
+
+
+def holds_objects(stream: IO[bytes]) -> bool:
+    """Whether an array in NumPy's format holds Python objects, by its header alone."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return version in _HEADERS and _HEADERS[version](stream)[2].hasobject
+    except (ValueError, *_MALFORMED):
+        return False
+
+
+def read_array(stream: IO[bytes], size: int) -> Values:
+    """Read an array of `size` bytes with its header; ValueError as `read_header`, or if the contents end early."""
+    shape, columns_first, kind = read_header(stream, size)
+    flat = np.empty(math.prod(shape), kind)
+    content = flat.view(np.uint8)
+    at = 0
+    while at < len(content):
+        part = stream.read(min(_AT_ONCE, len(content) - at))
+        if not part:
+            raise ValueError(f"the contents end after {at:,} of {len(content):,} bytes")
+        content[at : at + len(part)] = np.frombuffer(part, np.uint8)
+        at += len(part)
+    return flat.reshape(shape[::-1]).T if columns_first else flat.reshape(shape)
+
 
 # Check the columns of a saved log again: a manifest with right checksums may have been written by anyone.
 #

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from tidelog._text import three_digits
-from tidelog.data.declare import with_declaration
-from tidelog.data.log import Log
+from tidelog.data.log import Log, with_declaration
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope import estimators
 from tidelog.ope.estimators import (

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.types import Codes, Continuous
 

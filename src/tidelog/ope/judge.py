@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from tidelog._machine import shortage
 from tidelog.algorithms.names import algorithm_name
-from tidelog.data.declare import is_declaration, with_declaration
-from tidelog.data.log import Log
-from tidelog.data.sources import source_text
+from tidelog.data.log import Log, is_declaration, with_declaration
+from tidelog.data.raw import source_text
 from tidelog.errors import ConfigError, SpaceError
 from tidelog.ope import decide as verdict_text
 from tidelog.ope.assumptions import with_detected_clusters

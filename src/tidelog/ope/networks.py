@@ -30,7 +30,7 @@ from tidelog.algorithms.optimisation import (
 )
 from tidelog.algorithms.sampling import Batch, NStep, Sampler
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.errors import DivergenceError
 from tidelog.networks.critics import Critic
 from tidelog.networks.encoder import EncoderConfig

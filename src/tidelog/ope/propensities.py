@@ -43,14 +43,12 @@ from scipy.special import log_softmax
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.optimisation import cosine
 from tidelog.data import parse
-from tidelog.data.concat import States, is_tabular, number_observations
-from tidelog.data.declared import known_probabilities
-from tidelog.data.log import Log
-from tidelog.data.log_columns import PLAIN, STORED
+from tidelog.data.columns import known_probabilities
+from tidelog.data.formats import ending_of
+from tidelog.data.log import Log, States, is_tabular, number_observations
 from tidelog.data.parse import Table
-from tidelog.data.raw import Values, number_by_appearance
-from tidelog.data.read import rows_in_source
-from tidelog.data.sources import SOURCES, ending_of, one_table, source_text
+from tidelog.data.raw import PLAIN, STORED, Values, number_by_appearance, source_text
+from tidelog.data.read import SOURCES, one_table, rows_in_source
 from tidelog.errors import ConfigError, SpecError, install, nearest
 from tidelog.networks.actors import Gaussian, state_gaussian
 from tidelog.ope.assumptions import time_basis

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from tidelog._files import write_folder
 from tidelog.data.log import Log
-from tidelog.data.sources import source_text
+from tidelog.data.raw import source_text
 from tidelog.data.statistics import Sketch
 from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.ope.estimate import Supports

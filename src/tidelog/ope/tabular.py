@@ -43,8 +43,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
-from tidelog.data.concat import States
-from tidelog.data.log import Log
+from tidelog.data.log import Log, States
 from tidelog.ope.evidence import Floats, Ordinals, Target, ends_by_clock, fold_of_steps, without
 from tidelog.types import Discrete
 

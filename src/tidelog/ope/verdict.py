@@ -16,7 +16,7 @@ from tidelog._files import parse_saved, read_text, write_json
 from tidelog._text import facts_table, in_unit, rows_table, with_ends
 from tidelog.data.columns import declared_unit
 from tidelog.data.log import Log
-from tidelog.data.sources import source_text
+from tidelog.data.raw import source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
 from tidelog.ope.estimators import LONGEST_PRODUCT, Estimate, Estimates, Support
 from tidelog.ope.recommendation import Contrast, OverallAnswer, Recommendation, Row, answer_of

@@ -22,8 +22,7 @@ from tidelog.data.export import column_labels
 from tidelog.data.formats import named_arrays
 from tidelog.data.parse import Table, formula_note, without_na, write_csv
 from tidelog.data.raw import Order, episode_order
-from tidelog.data.read import Source
-from tidelog.data.sources import table_of
+from tidelog.data.read import Source, table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.runtime.observations import column_names, feature_names, fill_features, unseen_labels
 from tidelog.runtime.policy import replay

@@ -23,7 +23,7 @@ import numpy as np
 
 from tidelog._files import write_file
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.errors import ExportError, SpecError, install
 from tidelog.policies.policy import Policy, artefact_contents, load_policy, recipe_of
 from tidelog.recommend.interactions import Interactions

@@ -32,7 +32,7 @@ from tidelog.algorithms.contract import Portable
 from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.algorithms.short_form import discount_of
-from tidelog.data.scaling import Scaler, ValueUnit
+from tidelog.data.statistics import Scaler, ValueUnit
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.layers import float32, fold_in, from_host, new_key
 from tidelog.networks.recipe import named

@@ -20,10 +20,9 @@ from tidelog._machine import shortage
 from tidelog.data import parse
 from tidelog.data.checks import first_values
 from tidelog.data.columns import declared_unit
-from tidelog.data.infer import holds_several_numbers
+from tidelog.data.inspect import holds_several_numbers
 from tidelog.data.log import Log
 from tidelog.data.parse import Table, duplicates, lacking
-from tidelog.data.quarantine import csv_path, delete_older, write_rows
 from tidelog.data.raw import (
     CHECKS,
     LOST,
@@ -39,10 +38,18 @@ from tidelog.data.raw import (
     episode_order,
     report_of,
     rounded_rewards,
+    source_text,
     unreadable,
 )
-from tidelog.data.read import open_log, read_any
-from tidelog.data.sources import is_table_file, recorded_source, source_text, table_of, table_with
+from tidelog.data.read import (
+    csv_path,
+    delete_older,
+    read_log,
+    recorded_source,
+    table_of,
+    table_with,
+    write_rows,
+)
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.recommend.interactions import INTERACTIONS, Interactions, checked_gap, gap_in_times, saved_fields
 from tidelog.schema import typed
@@ -130,7 +137,7 @@ class Roles:
         for name in ("item_features", "user_features"):
             if plain[name] is not None and not isinstance(plain[name], str | Path | list | tuple):
                 return None
-            plain[name] = None if plain[name] is None else recorded_source(plain[name], is_table_file)
+            plain[name] = None if plain[name] is None else recorded_source(plain[name])
         plain["reward"] = dict(self.reward) if isinstance(self.reward, Mapping) else self.reward
         return {name: value for name, value in plain.items() if value is not None}
 
@@ -749,7 +756,7 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
         raise LogError(report.text(), report=report)
     interactions = _build(raw, report)
     named = roles.to_json()
-    recorded = recorded_source(source, is_table_file)
+    recorded = recorded_source(source)
     if recorded is None or named is None:
         return interactions
     return replace(interactions, origin={"source": recorded, "columns": None, "roles": named})
@@ -870,6 +877,7 @@ class Origin(msgspec.Struct):
     source: Any  # a path, several, or the name of a data set
     columns: Any
     memory_map: bool = False
+    format: str | None = None
     roles: dict[str, Any] | None = None
     parts: list[dict[str, Any]] = []
 
@@ -899,4 +907,4 @@ def _reopen_source(origin: Origin) -> Log | Interactions:
         return read_by_roles(source, Roles(**origin.roles))
     if isinstance(source, str) and INTERACTIONS.is_at(Path(source)):
         return open_interactions(source)
-    return open_log(str(source), memory_map=True) if origin.memory_map else read_any(source, origin.columns)
+    return read_log(source, origin.columns, format=origin.format, memory_map=origin.memory_map)

@@ -54,7 +54,7 @@ from tidelog.algorithms.optimisation import (
 )
 from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.short_form import register
-from tidelog.data.scaling import RewardScaling
+from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error

@@ -11,8 +11,7 @@ import polars as pl
 
 from tidelog.data import parse
 from tidelog.data.parse import Table
-from tidelog.data.read import Source
-from tidelog.data.sources import table_of, table_with
+from tidelog.data.read import Source, table_of, table_with
 from tidelog.errors import SpecError, nearest
 from tidelog.recommend.read import id_text, word_lists
 from tidelog.runtime.recommender import Histories, Profiles, Recommends

@@ -17,7 +17,7 @@ from tidelog._text import count_of, three_digits
 from tidelog.algorithms.hyperparameters import to_config
 from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.data.log import Log
-from tidelog.data.sources import several_as_text, source_text
+from tidelog.data.raw import several_as_text, source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.ope.verdict import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions import Interactions, text

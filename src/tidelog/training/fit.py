@@ -16,8 +16,7 @@ from tidelog.algorithms.names import as_algorithms, check_fit, check_source
 from tidelog.algorithms.optimisation import copied
 from tidelog.algorithms.short_form import discount_of
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
-from tidelog.data.statistics import Sketch
+from tidelog.data.statistics import Scaler, Sketch
 from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.networks.critics import with_values
 from tidelog.policies.policy import Policy, fill, named_arrays

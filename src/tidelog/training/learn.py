@@ -17,8 +17,7 @@ from tidelog.algorithms.finetune import FinetuneConfig, FinetunedAlgorithm, Scal
 from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source, names
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
-from tidelog.data.statistics import Sketch
+from tidelog.data.statistics import Scaler, Sketch
 from tidelog.envs.functional import Hosted
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, SpecError
 from tidelog.networks.layers import fold_in, new_key

@@ -36,7 +36,7 @@ from tidelog._text import printable
 from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
-from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import Scaler
 from tidelog.envs.registry import check_imported, make, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.policies.policy import Named, Policy, array_file, fill, fingerprint, read_arrays

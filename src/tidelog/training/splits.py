@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tidelog.algorithms.contract import Algorithm, StoreSpec
 from tidelog.algorithms.sampling import Stored
 from tidelog.data.log import Log
-from tidelog.data.scaling import LoggedRewards, RewardScaling, Scaler
-from tidelog.data.statistics import Sketch
+from tidelog.data.statistics import LoggedRewards, RewardScaling, Scaler, Sketch
 from tidelog.errors import ConfigError, LogError
 from tidelog.networks.layers import float32
 from tidelog.policies.policy import Policy

@@ -17,9 +17,9 @@ from tidelog.algorithms.contract import Algorithm, StoreSpec
 from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, Stored, Unit, Window
 from tidelog.algorithms.segments import Columns
 from tidelog.data.log import Log
-from tidelog.data.log_columns import ShardedArray, ranges
-from tidelog.data.scaling import Scaler
-from tidelog.data.statistics import actions_are_equal, rewards_are_equal
+from tidelog.data.raw import ranges
+from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
+from tidelog.data.storage import ShardedArray
 from tidelog.errors import LogError, SpaceError
 from tidelog.networks.layers import from_host, int32
 from tidelog.recommend.interactions import Interactions

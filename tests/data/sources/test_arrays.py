@@ -12,8 +12,9 @@ import pytest
 
 from tests.shared import shared
 from tidelog.data.log import Log
-from tidelog.data.read import read_any, read_d4rl, read_npz, read_ogbench, read_reagent, validate
-from tidelog.errors import LogError
+from tidelog.data.read import read_log, validate
+from tidelog.errors import ConfigError, LogError
+from tidelog.recommend.read import reopen_any
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
 LENGTHS = (4, 2, 5, 1, 3) * 3
@@ -58,8 +59,8 @@ def notes(log: Log) -> str:
 
 def test_d4rl(tmp_path: Path) -> None:
     path = hdf5(tmp_path / "a.hdf5")
-    log = read_d4rl(path)
-    assert log.fingerprint() == EXPECTED.fingerprint() == read_any(path).fingerprint()
+    log = read_log(path, format="d4rl")
+    assert log.fingerprint() == EXPECTED.fingerprint() == read_log(path).fingerprint()
     assert "infos, metadata" in notes(log)
     assert validate(path).ok
 
@@ -77,15 +78,15 @@ def d4rl_npz(path: Path, *left_out: str, **changes: Any) -> Path:
 def test_d4rl_names_in_an_npz_file_are_read_as_in_hdf5(tmp_path: Path) -> None:
     """OGBench has these names too, but rewards only with masks, and no timeouts: ten episodes became one."""
     for left_out in ((), ("next_observations",), ("timeouts",), ("timeouts", "next_observations")):
-        log = read_any(d4rl_npz(tmp_path / "a.npz", *left_out))
-        assert log.fingerprint() == read_d4rl(hdf5(tmp_path / "a.hdf5", *left_out)).fingerprint()
+        log = read_log(d4rl_npz(tmp_path / "a.npz", *left_out))
+        assert log.fingerprint() == read_log(hdf5(tmp_path / "a.hdf5", *left_out), format="d4rl").fingerprint()
         assert "not read: qpos" in notes(log)
         assert validate(tmp_path / "a.npz").ok
-    assert read_d4rl(d4rl_npz(tmp_path / "a.npz")).fingerprint() == EXPECTED.fingerprint()
+    assert read_log(d4rl_npz(tmp_path / "a.npz"), format="d4rl").fingerprint() == EXPECTED.fingerprint()
 
 
 def test_the_shared_case_of_d4rl_names_has_ten_episodes() -> None:
-    log = read_any(shared("cases/learn/d4rl_names.npz"))
+    log = read_log(shared("cases/learn/d4rl_names.npz"))
     assert (len(log.episodes), log.steps) == (10, 300)
 
 
@@ -101,11 +102,11 @@ SPELLINGS = {
 @pytest.mark.parametrize("kind", ["hdf5", "npz"])
 def test_every_spelling_of_an_end_is_read(name: str, kind: str, tmp_path: Path) -> None:
     write = hdf5 if kind == "hdf5" else d4rl_npz
-    log = read_any(write(tmp_path / f"a.{kind}", "timeouts", **{name: SPELLINGS[name]}))
+    log = read_log(write(tmp_path / f"a.{kind}", "timeouts", **{name: SPELLINGS[name]}))
     assert log.fingerprint() == EXPECTED.fingerprint()
     for other in ("dones", "terminations"):
         renamed = {name: SPELLINGS[name], other: WALK["terminated"]}
-        log = read_any(write(tmp_path / f"b.{kind}", "timeouts", "terminals", **renamed))
+        log = read_log(write(tmp_path / f"b.{kind}", "timeouts", "terminals", **renamed))
         assert log.fingerprint() == EXPECTED.fingerprint()
 
 
@@ -124,7 +125,7 @@ def test_ends_that_would_not_be_read_are_refused(
 ) -> None:
     path = write(tmp_path / f"a.{'npz' if write is d4rl_npz else 'hdf5'}", **changes)
     with pytest.raises(LogError, match=names):
-        read_any(path)
+        read_log(path)
     assert len(validate(path).errors) == 1
 
 
@@ -138,32 +139,33 @@ def test_no_reader_of_other_layouts_passes_over_an_end(tmp_path: Path) -> None:
     written(tmp_path / "e.json", [{**row, "terminal": 0} for row in decisions()])
     for name in ("a.npz", "b.npz", "c.npz", "d.npz", "e.json"):
         with pytest.raises(LogError, match="unread ends"):
-            read_any(tmp_path / name)
+            read_log(tmp_path / name)
 
 
 def test_d4rl_without_next_observations_knows_nothing_after_a_timeout(tmp_path: Path) -> None:
-    log = read_d4rl(hdf5(tmp_path / "a.h5", "next_observations"))
+    log = read_log(hdf5(tmp_path / "a.h5", "next_observations"), format="d4rl")
     assert log.fingerprint() == Log.from_arrays(**{**WALK, "next_observation": None}).fingerprint()
     np.testing.assert_array_equal(log.has_target, ~WALK["truncated"])
 
 
 def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path) -> None:
-    log = read_d4rl(hdf5(tmp_path / "a.hdf5", "timeouts"))
+    log = read_log(hdf5(tmp_path / "a.hdf5", "timeouts"), format="d4rl")
     assert log.fingerprint() == EXPECTED.fingerprint()
     assert "next_observations are discontinuous at the end of 10 episodes" in notes(log)
-    log = read_d4rl(hdf5(tmp_path / "b.hdf5", "timeouts", "next_observations"))
+    log = read_log(hdf5(tmp_path / "b.hdf5", "timeouts", "next_observations"), format="d4rl")
     np.testing.assert_array_equal(log.terminated, DIED)
     assert "only terminals end an episode" in notes(log)
 
 
 def test_d4rl_ends_in_a_partial_episode_that_is_truncated(tmp_path: Path) -> None:
     cut = {name: values[: ROWS - 1] for name, values in WALK.items()}
-    log = read_d4rl(
+    log = read_log(
         hdf5(
             tmp_path / "a.hdf5", "infos/qpos", observations=cut["observation"], actions=cut["action"],
             rewards=cut["reward"], terminals=cut["terminated"], timeouts=cut["truncated"].astype(np.float32),
             next_observations=cut["next_observation"],
-        )
+        ),
+        format="d4rl",
     )  # fmt: skip
     assert log.fingerprint() == Log.from_arrays(**cut).fingerprint()
     assert log.truncated[-1]
@@ -188,7 +190,7 @@ def test_d4rl_ends_in_a_partial_episode_that_is_truncated(tmp_path: Path) -> Non
 def test_broken_d4rl_files(left_out: tuple[str, ...], changes: dict[str, Any], check: str, tmp_path: Path) -> None:
     path = hdf5(tmp_path / "a.hdf5", *left_out, **changes)
     with pytest.raises(LogError, match=check):
-        read_d4rl(path)
+        read_log(path, format="d4rl")
     assert check in {one.check for one in validate(path).errors}
 
 
@@ -199,7 +201,7 @@ def test_files_that_are_none_of_these(name: str, tmp_path: Path) -> None:
             (tmp_path / name).write_bytes(content)
         assert [one.check for one in validate(tmp_path / name).errors] == ["unreadable file"]
         with pytest.raises(LogError, match="unreadable file"):
-            read_any(tmp_path / name)
+            read_log(tmp_path / name)
 
 
 def regular(path: Path, **changes: Any) -> Path:
@@ -229,17 +231,17 @@ def downloaded(path: Path, *more: str, compact: bool = False) -> Path:
 
 
 def test_ogbench_in_three_layouts(tmp_path: Path) -> None:
-    log = read_ogbench(regular(tmp_path / "a.npz"))
-    assert log.fingerprint() == EXPECTED.fingerprint() == read_any(tmp_path / "a.npz").fingerprint()
+    log = read_log(regular(tmp_path / "a.npz"), format="ogbench")
+    assert log.fingerprint() == EXPECTED.fingerprint() == read_log(tmp_path / "a.npz").fingerprint()
     assert "not read: qpos" in notes(log)
     for compact in (False, True):
-        log = read_ogbench(downloaded(tmp_path / "b.npz", "rewards", "masks", compact=compact))
+        log = read_log(downloaded(tmp_path / "b.npz", "rewards", "masks", compact=compact), format="ogbench")
         assert log.fingerprint() == EXPECTED.fingerprint()
         assert "15 last rows of recordings" in notes(log)
 
 
 def test_ogbench_as_downloaded_has_neither_rewards_nor_terminations(tmp_path: Path) -> None:
-    log = read_ogbench(downloaded(tmp_path / "a.npz"))
+    log = read_log(downloaded(tmp_path / "a.npz"), format="ogbench")
     assert log.reward is None
     assert not log.terminated.any()
     assert log.has_target.all()
@@ -249,7 +251,7 @@ def test_ogbench_as_downloaded_has_neither_rewards_nor_terminations(tmp_path: Pa
 def test_ogbench_masks_inside_a_recording_split_it(tmp_path: Path) -> None:
     masks = 1.0 - DIED
     masks[1] = 0
-    log = read_ogbench(regular(tmp_path / "a.npz", masks=masks))
+    log = read_log(regular(tmp_path / "a.npz", masks=masks), format="ogbench")
     assert len(log.episodes) == len(LENGTHS) + 1
     assert [len(episode) for episode in log.episodes[:3]] == [2, 2, 2]
     np.testing.assert_array_equal(log.terminated, masks == 0)
@@ -261,7 +263,10 @@ def test_ogbench_pictures_and_choices(tmp_path: Path) -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (ROWS, 8, 6, 3), np.uint8)
     following = np.roll(pictures, -1, axis=0)
     choices = np.arange(ROWS, dtype=np.int32) % 4
-    log = read_ogbench(regular(tmp_path / "a.npz", observations=pictures, next_observations=following, actions=choices))
+    log = read_log(
+        regular(tmp_path / "a.npz", observations=pictures, next_observations=following, actions=choices),
+        format="ogbench",
+    )
     assert log.spec.observation == {"observation": Image(8, 6, 3)}
     assert log.spec.action == Discrete(4)
     assert log.observation["observation"].dtype == np.uint8
@@ -278,33 +283,43 @@ def test_ogbench_pictures_and_choices(tmp_path: Path) -> None:
 def test_broken_ogbench_files(changes: dict[str, Any], check: str, tmp_path: Path) -> None:
     path = regular(tmp_path / "a.npz", **changes)
     with pytest.raises(LogError, match=check):
-        read_ogbench(path)
+        read_log(path, format="ogbench")
     assert validate(path).errors[0].check == check
 
 
 def test_arrays_of_objects_without_a_role_are_passed_over_and_named(tmp_path: Path) -> None:
     infos = np.array([{"seed": 1}, None], object)
     np.savez(tmp_path / "a.npz", **WALK, infos=infos)
-    log = read_npz(tmp_path / "a.npz")
+    log = read_log(tmp_path / "a.npz")
     assert log.fingerprint() == EXPECTED.fingerprint()
     assert "not read: infos" in notes(log)
-    plain = read_ogbench(regular(tmp_path / "b.npz"))
-    other = read_ogbench(regular(tmp_path / "c.npz", infos=infos))
+    plain = read_log(regular(tmp_path / "b.npz"), format="ogbench")
+    other = read_log(regular(tmp_path / "c.npz", infos=infos), format="ogbench")
     assert other.fingerprint() == plain.fingerprint()
     assert "infos" in notes(other)
     np.savez(tmp_path / "d.npz", **{**WALK, "episode": np.array(["a", None], object)})
     with pytest.raises(LogError, match="values of type object"):
-        read_npz(tmp_path / "d.npz")
+        read_log(tmp_path / "d.npz")
 
 
 def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **WALK)
-    assert read_any(tmp_path / "a.npz").fingerprint() == EXPECTED.fingerprint()
+    assert read_log(tmp_path / "a.npz").fingerprint() == EXPECTED.fingerprint()
     with pytest.raises(LogError, match="missing column"):
-        read_ogbench(tmp_path / "a.npz")
-    regular(tmp_path / "b.npz")
+        read_log(tmp_path / "a.npz", format="ogbench")
+    log = read_log(regular(tmp_path / "b.npz"), format="ogbench")
+    assert log.origin is not None
+    assert log.origin["format"] == "ogbench"
+    assert reopen_any(log.origin).fingerprint() == log.fingerprint()
     with pytest.raises(LogError, match="did you mean 'observation'"):
-        read_npz(tmp_path / "b.npz")
+        read_log(tmp_path / "b.npz", format="npz")
+    with pytest.raises(ConfigError, match=r"expected one of npz, d4rl.*did you mean 'd4rl'"):
+        read_log(tmp_path / "b.npz", format="d4r")
+    with pytest.raises(ConfigError, match="expected one file"):
+        read_log(17, format="npz")
+    with pytest.raises(ConfigError, match="only tables use a mapping"):
+        read_log(tmp_path / "b.npz", {"observation": "x", "action": "a"}, format="d4rl")
+    assert validate(tmp_path / "a.npz", format="ogbench").errors[0].check == "missing column"
 
 
 def decisions(vector: bool = False, **changes: Any) -> list[dict[str, Any]]:
@@ -337,7 +352,7 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.bz2"])
 def test_reagent(name: str, tmp_path: Path) -> None:
-    log = read_any(written(tmp_path / name, decisions()))
+    log = read_log(written(tmp_path / name, decisions()))
     assert log.spec.action == Discrete(3, ("left", "right", "stay"))
     assert log.spec.observation == {"numeric": Vector(3, tuple(f"state_features.{k}" for k in range(3)))}
     left = WALK["action"][:, 0] < 0
@@ -353,7 +368,7 @@ def test_reagent(name: str, tmp_path: Path) -> None:
 
 def test_reagent_vectors_of_actions_and_shuffled_lines(tmp_path: Path) -> None:
     rows = decisions(vector=True)
-    log = read_reagent(written(tmp_path / "a.json", rows))
+    log = read_log(written(tmp_path / "a.json", rows), format="reagent")
     assert isinstance(log.spec.action, Continuous)
     assert log.spec.action.names == ("action.7", "action.8")
     np.testing.assert_array_equal(log.action, WALK["action"])
@@ -362,18 +377,18 @@ def test_reagent_vectors_of_actions_and_shuffled_lines(tmp_path: Path) -> None:
     rest = [row for place, row in enumerate(rows) if first(row["mdp_id"]) != place]
     np.random.default_rng(0).shuffle(rest)  # type: ignore[arg-type]
     firsts = [row for place, row in enumerate(rows) if first(row["mdp_id"]) == place]
-    assert read_reagent(written(tmp_path / "b.json", firsts + rest)).fingerprint() == log.fingerprint()
+    assert read_log(written(tmp_path / "b.json", firsts + rest), format="reagent").fingerprint() == log.fingerprint()
 
 
 def test_reagent_without_next_states_ends_in_terminations(tmp_path: Path) -> None:
-    log = read_reagent(written(tmp_path / "a.json", decisions(next_state_features=None)))
+    log = read_log(written(tmp_path / "a.json", decisions(next_state_features=None)), format="reagent")
     np.testing.assert_array_equal(log.terminated, ENDS)
     assert "no next state at the end of 15 episodes" in notes(log)
 
 
 def test_reagent_lines_that_were_sampled_keep_their_next_states(tmp_path: Path) -> None:
     kept = [row for place, row in enumerate(decisions()) if place % 3]
-    log = read_reagent(written(tmp_path / "a.json", kept))
+    log = read_log(written(tmp_path / "a.json", kept), format="reagent")
     rows = np.flatnonzero(np.arange(ROWS) % 3)
     assert log.steps == len(rows)
     order = np.argsort([row["sequence_number"] for row in kept])
@@ -388,7 +403,7 @@ def test_reagent_features_that_lack_are_filled_and_flagged(tmp_path: Path) -> No
     rows = decisions(next_state_features=None)
     del rows[2]["state_features"]["1"]
     path = written(tmp_path / "a.json", rows)
-    log = read_reagent(path)
+    log = read_log(path, format="reagent")
     leaf = log.spec.observation["numeric"]
     assert isinstance(leaf, Vector)
     mean = np.float32(np.delete(WALK["observation"][:, 1], 2).mean(dtype=np.float64))
@@ -396,8 +411,12 @@ def test_reagent_features_that_lack_are_filled_and_flagged(tmp_path: Path) -> No
     assert leaf.fills == (("state_features.1", float(mean)),)
     assert log.observation["numeric"][2, 1] == mean
     np.testing.assert_array_equal(np.flatnonzero(log.observation["numeric"][:, 3]), [2])
+    lines = written(tmp_path / "a.jsonl", rows)  # as a table, with a rule of one's own
+    features = [f"state_features.{name}" for name in (2, 0, 1)]
+    columns = {"episode": "mdp_id", "step": "sequence_number", "observation": features, "action": "action"}
     with pytest.raises(LogError, match="missing value"):
-        read_reagent(path, missing="error")
+        read_log(lines, columns)
+    assert read_log(lines, columns | {"missing": "forward"}).steps == ROWS
 
 
 def test_reagent_masks_of_flags_and_of_names(tmp_path: Path) -> None:
@@ -407,13 +426,13 @@ def test_reagent_masks_of_flags_and_of_names(tmp_path: Path) -> None:
         rows = decisions()
         for row, given in zip(rows, lists, strict=True):
             row[key] = given
-        log = read_reagent(written(tmp_path / "a.json", rows))
+        log = read_log(written(tmp_path / "a.json", rows), format="reagent")
         assert log.action_mask is not None
         np.testing.assert_array_equal(log.transitions.mask, np.asarray(flags, bool))
     numbered = [{**row, "action": row["action"] == "right", "possible_actions": ["0", "1"]} for row in decisions()]
     for row in numbered:
         row["action"] = str(int(row["action"]))
-    assert read_reagent(written(tmp_path / "b.json", numbered)).spec.action == Discrete(2)
+    assert read_log(written(tmp_path / "b.json", numbered), format="reagent").spec.action == Discrete(2)
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -426,7 +445,7 @@ def test_reagent_one_hot_maps_are_discrete_actions(dense: bool, tmp_path: Path) 
         row["possible_actions"] = [
             hot[word] for word in (("left", "right", "stay") if place % 2 else ("left", "right"))
         ]
-    log = read_reagent(written(tmp_path / "a.json", rows))
+    log = read_log(written(tmp_path / "a.json", rows), format="reagent")
     assert log.spec.action == Discrete(3, ("4", "5", "10"))
     np.testing.assert_array_equal(log.action, WALK["action"][:, 0] >= 0)
     np.testing.assert_array_equal(log.transitions.mask[:, 2], np.arange(ROWS) % 2 == 1)
@@ -434,7 +453,7 @@ def test_reagent_one_hot_maps_are_discrete_actions(dense: bool, tmp_path: Path) 
     named = [{**row, "action": next(k for k, v in row["action"].items() if v)} for row in rows]
     for row in named:
         row["possible_actions"] = ["4", "5", "10"]
-    assert read_reagent(written(tmp_path / "b.json", named)).spec.action == Discrete(3, ("4", "5", "10"))
+    assert read_log(written(tmp_path / "b.json", named), format="reagent").spec.action == Discrete(3, ("4", "5", "10"))
 
 
 def test_a_reagent_line_without_an_action_is_the_only_error(tmp_path: Path) -> None:
@@ -457,7 +476,7 @@ def test_reagent_ends_where_no_action_is_possible_next(key: str, tmp_path: Path)
     for place, row in enumerate(rows):
         row[key] = following[int(DIED[place])]
         row["next_state_features"] = row.get("next_state_features") or {"0": 0.0, "1": 0.0, "2": 0.0}
-    log = read_reagent(written(tmp_path / "a.json", rows))
+    log = read_log(written(tmp_path / "a.json", rows), format="reagent")
     np.testing.assert_array_equal(log.terminated, DIED)
     np.testing.assert_array_equal(log.truncated, ENDS & ~DIED)
     assert f"no action is possible after {DIED.sum()} episodes" in notes(log)
@@ -477,7 +496,7 @@ def test_broken_reagent_files(change: dict[str, Any], check: str, tmp_path: Path
     path = written(tmp_path / "a.json", decisions(next_state_features=None, **change))
     assert check in {one.check for one in validate(path).errors}
     with pytest.raises(LogError, match=check):
-        read_reagent(path)
+        read_log(path, format="reagent")
 
 
 def test_reagent_states_that_are_no_maps_are_not_filled(tmp_path: Path) -> None:
@@ -485,10 +504,10 @@ def test_reagent_states_that_are_no_maps_are_not_filled(tmp_path: Path) -> None:
         rows = decisions()
         rows[1][key] = [1.0, 2.0, 3.0]
         with pytest.raises(LogError, match=f"1 lines whose {key} is not a map"):
-            read_reagent(written(tmp_path / "a.json", rows))
+            read_log(written(tmp_path / "a.json", rows), format="reagent")
 
 
 def test_codes_stay_numbers_where_a_format_has_no_categories(tmp_path: Path) -> None:
     whole = np.arange(ROWS)[:, None]
-    log = read_d4rl(hdf5(tmp_path / "a.hdf5", "next_observations", observations=whole))
+    log = read_log(hdf5(tmp_path / "a.hdf5", "next_observations", observations=whole), format="d4rl")
     assert not any(isinstance(leaf, Codes) for leaf in log.spec.observation.values())

@@ -16,16 +16,16 @@ import polars as pl
 import pytest
 
 from tidelog.data import formats as arrays
+from tidelog.data import formats as json_objects
 from tidelog.data import formats as minari
+from tidelog.data import formats as separated_text
+from tidelog.data import read as files
 from tidelog.data import read as readers
-from tidelog.data import sources as files
-from tidelog.data import sources as several
-from tidelog.data import sources as tables
-from tidelog.data import text as json_objects
-from tidelog.data import text as separated_text
+from tidelog.data import read as several
+from tidelog.data import read as tables
 from tidelog.data.formats import own_datasets
-from tidelog.data.log_columns import read_array, read_header
-from tidelog.errors import LogError
+from tidelog.data.storage import read_array, read_header
+from tidelog.errors import ConfigError, LogError
 
 SPACES = gymnasium.spaces
 
@@ -137,21 +137,23 @@ def test_pictures_of_minari_are_refused_by_their_size_before_they_are_decoded(mo
 def test_a_folder_that_cannot_be_listed_is_refused_and_an_empty_one_is_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert files._folder(tmp_path, lambda path: True) is None
+    assert files._folder(tmp_path) is None
 
     def listing(folder: Path) -> Any:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "iterdir", listing)
     with pytest.raises(LogError) as caught:
-        files._folder(tmp_path, lambda path: True)
+        files._folder(tmp_path)
     problem = caught.value.report.errors[0]
     assert ("Permission denied" in problem.found, problem.fix) == (True, "check the permissions of the folder")
 
 
 def test_several_files_without_a_mapping_are_refused(tmp_path: Path) -> None:
-    problem = refused(lambda: readers._raw_file([str(tmp_path / "one.csv"), str(tmp_path / "two.csv")]))
-    assert (problem.found, problem.fix) == ("several files without a mapping", "pass columns=")
+    for name in ("one.csv", "two.csv"):
+        (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(ConfigError, match="is a table without a mapping of its columns"):
+        readers.read_log([str(tmp_path / "one.csv"), str(tmp_path / "two.csv")])
 
 
 def test_columns_of_several_files_have_the_widest_type() -> None:

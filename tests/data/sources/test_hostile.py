@@ -23,10 +23,10 @@ from PIL import Image as Picture
 
 from tidelog import _files as input_files
 from tidelog import _machine as memory
-from tidelog.data import text as file_bytes
+from tidelog.data import formats as file_bytes
 from tidelog.data.log import Log
 from tidelog.data.parse import duplicates, unique
-from tidelog.data.read import open_log, read_any, validate
+from tidelog.data.read import open_log, read_log, validate
 from tidelog.errors import ConfigError, LogError, TidelogError
 from tidelog.recommend.read import open_interactions, validate_interactions
 from tidelog.runtime.load import load
@@ -231,7 +231,7 @@ def test_readers_refuse_what_does_not_fit_with_the_numbers(tmp_path: Path, littl
                 ("log.jsonl", MAPPING), ("log.npz", None), ("log.hdf5", None)]  # fmt: skip
     for name, mapping in contents:
         with pytest.raises(LogError, match=message):
-            read_any(tmp_path / name, mapping)
+            read_log(tmp_path / name, mapping)
 
 
 def test_one_long_slate_does_not_widen_every_row(tmp_path: Path, little_memory: None) -> None:

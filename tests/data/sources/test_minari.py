@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tidelog.data import formats as minari_source
-from tidelog.data.read import read_minari
+from tidelog.data.read import read_log
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
@@ -79,7 +79,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_pendulum_is_equal_to_the_last_bit_in_every_episode(datasets: Path) -> None:
     dataset, seen = collect(gymnasium.make("Pendulum-v1", max_episode_steps=12), "pendulum/ours-v0", LENGTHS)
     for source in (dataset, "pendulum/ours-v0", datasets / "pendulum" / "ours-v0"):
-        log = read_minari(source)
+        log = read_log(source, format="minari")
         assert log.spec.observation == {"observation": Vector(3)}
         assert log.spec.action == Continuous((-2.0,), (2.0,))
         assert [len(episode) for episode in log.episodes] == list(LENGTHS)
@@ -100,7 +100,7 @@ def test_pendulum_is_equal_to_the_last_bit_in_every_episode(datasets: Path) -> N
 
 def test_nested_spaces_become_leaves(datasets: Path) -> None:
     _, seen = collect(Corridor(), "corridor/ours-v0", (20, 2, 20))
-    log = read_minari("corridor/ours-v0")
+    log = read_log("corridor/ours-v0", format="minari")
     assert log.spec.observation == {"cell": Codes((6,)), "where/0": Vector(2), "where/1": Codes((2, 7))}
     assert log.spec.action == Discrete(2)
     assert [note.check for note in log.report.notes if note.column == "action"] == ["converted"]
@@ -116,12 +116,12 @@ def test_nested_spaces_become_leaves(datasets: Path) -> None:
 
 def test_absent_and_broken_data_sets_are_refused(datasets: Path) -> None:
     with pytest.raises(LogError, match="minari download pendulum/none-v0"):
-        read_minari("pendulum/none-v0")
+        read_log("pendulum/none-v0", format="minari")
     collect(gymnasium.make("Pendulum-v1"), "pendulum/broken-v0", (3,))
     file = datasets / "pendulum" / "broken-v0" / "data" / "main_data.hdf5"
     file.write_bytes(file.read_bytes()[:1500])
     with pytest.raises(LogError, match="unreadable file"):
-        read_minari("pendulum/broken-v0")
+        read_log("pendulum/broken-v0", format="minari")
 
 
 class Camera(gymnasium.Env[Any, Any]):
@@ -148,20 +148,20 @@ class Camera(gymnasium.Env[Any, Any]):
 
 def test_pictures_stay_bytes(datasets: Path) -> None:
     _, seen = collect(Camera((8, 6, 3)), "camera/ours-v0", (5, 2, 5), {"jpeg_encoding": False})
-    log = read_minari("camera/ours-v0")
+    log = read_log("camera/ours-v0", format="minari")
     assert log.spec.observation == {"eye": Image(8, 6, 3), "t": Codes((9,))}
     for episode, (observations, _) in zip(log.episodes, seen, strict=True):
         np.testing.assert_array_equal(episode.observation["eye"], np.stack([one["eye"] for one in observations]))
     collect(Camera((3, 8, 6)), "camera/first-v0", (5, 2), {"jpeg_encoding": False})
     with pytest.raises(LogError, match="transpose"):
-        read_minari("camera/first-v0")
+        read_log("camera/first-v0", format="minari")
 
 
 def test_tables_of_numbers_are_refused_with_a_reason(datasets: Path) -> None:
     env = gymnasium.wrappers.ReshapeObservation(gymnasium.make("CartPole-v1"), (2, 2))
     collect(env, "cartpole/square-v0", (3,))
     with pytest.raises(LogError, match=r"Box of shape \[2, 2\]"):
-        read_minari("cartpole/square-v0")
+        read_log("cartpole/square-v0", format="minari")
 
 
 def test_masks_without_a_last_row_are_masks_of_the_decisions_only() -> None:

@@ -11,7 +11,7 @@ import pytest
 import tidelog as tl
 from tests.data.sources.test_hostile import OUTSIDE, elsewhere, refused
 from tests.shared import shared
-from tidelog.data.read import read_any, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError
 
 LENGTHS = {2: 4, 0: 3, 10: 2}  # in the order of the file; read in the order of their numbers
@@ -39,8 +39,8 @@ def demonstrations(path: Path, *, without: tuple[str, ...] = (), dones: dict[int
 
 
 def test_demonstrations_are_episodes_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    log = read_any(demonstrations(tmp_path / "a.hdf5"))
-    assert tl.read_robomimic(tmp_path / "a.hdf5").fingerprint() == log.fingerprint()
+    log = read_log(demonstrations(tmp_path / "a.hdf5"))
+    assert tl.read_log(tmp_path / "a.hdf5", format="robomimic").fingerprint() == log.fingerprint()
     assert (log.steps, log.starts.tolist()) == (9, [0, 3, 7, 9])
     assert sorted(log.observation) == ["eef_pos", "object"]
     np.testing.assert_allclose(
@@ -59,14 +59,14 @@ def test_demonstrations_are_episodes_in_the_order_of_their_numbers(tmp_path: Pat
 
 def test_a_recording_without_a_done_is_truncated_and_one_inside_ends_an_episode(tmp_path: Path) -> None:
     dones = {0: [0, 0, 0], 2: [0, 1, 1, 1]}
-    log = read_any(demonstrations(tmp_path / "a.h5", dones=dones))
+    log = read_log(demonstrations(tmp_path / "a.h5", dones=dones))
     assert log.starts.tolist() == [0, 3, 5, 6, 7, 9]
     assert log.truncated.tolist() == [False, False, True, *[False] * 6]
     assert "2 rows with dones inside a demonstration" in log.report.text()
 
 
 def test_demonstrations_without_rewards_are_for_cloning(tmp_path: Path) -> None:
-    log = read_any(demonstrations(tmp_path / "a.hdf5", without=("rewards", "dones", "next_obs")))
+    log = read_log(demonstrations(tmp_path / "a.hdf5", without=("rewards", "dones", "next_obs")))
     assert log.reward is None
     assert int(log.truncated.sum()) == 3
     assert not log.terminated.any()
@@ -91,10 +91,10 @@ def at_root(path: Path, name: str = "demo", **changes: Any) -> Path:
 
 @pytest.mark.parametrize("name", ["demo", "traj", "episode-x"])
 def test_demonstrations_at_the_root_are_read_as_those_below_data(name: str, tmp_path: Path) -> None:
-    whole = read_any(at_root(tmp_path / "a.hdf5", name))  # with the observation after the last decision
+    whole = read_log(at_root(tmp_path / "a.hdf5", name))  # with the observation after the last decision
     np.testing.assert_allclose(whole.transitions.next_observation["observation"][:, 0][[2, 6, 8]], [3, 204, 1002])
     rows = {number: 100.0 * number + np.arange(length) for number, length in LENGTHS.items()}
-    log = read_any(at_root(tmp_path / "b.hdf5", name, observation=lambda n: np.stack(
+    log = read_log(at_root(tmp_path / "b.hdf5", name, observation=lambda n: np.stack(
         [next(one for number, one in rows.items() if len(one) == n)] * 2, 1)))  # fmt: skip
     for one in (whole, log):
         assert (one.steps, one.starts.tolist(), one.reward) == (9, [0, 3, 7, 9], None)
@@ -108,11 +108,11 @@ def test_demonstrations_at_the_root_are_read_as_those_below_data(name: str, tmp_
 
 def test_demonstrations_at_the_root_have_ends_under_their_usual_names(tmp_path: Path) -> None:
     first = {"terminated": lambda n: np.arange(n) == n - 1, "reward": lambda n: np.ones(n)}
-    log = read_any(at_root(tmp_path / "a.h5", **first))
+    log = read_log(at_root(tmp_path / "a.h5", **first))
     assert log.terminated.sum() == 3
     assert log.reward is not None
     inside = {"truncated": lambda n: np.arange(n) == 0, "obs": lambda n: np.zeros((n, 2)), "observation": None}
-    log = read_any(at_root(tmp_path / "b.h5", **inside))
+    log = read_log(at_root(tmp_path / "b.h5", **inside))
     assert log.starts.tolist() == [0, 1, 3, 4, 7, 8, 9]
     twice = at_root(tmp_path / "c.h5", obs=lambda n: np.zeros((n, 2)))
     assert "is the second array of obs" in refused(twice)
@@ -129,14 +129,14 @@ def test_a_demonstration_with_an_end_that_is_not_read_is_refused(tmp_path: Path)
 
 
 def test_the_shared_demonstrations_at_the_root() -> None:
-    log = read_any(shared("cases/learn/demos_at_root.hdf5"))
+    log = read_log(shared("cases/learn/demos_at_root.hdf5"))
     assert (log.steps, len(log.episodes), log.action.shape) == (120, 12, (120, 1))
 
 
 def test_files_without_observations_name_the_way_to_them(tmp_path: Path) -> None:
     path = demonstrations(tmp_path / "a.hdf5", without=("obs", "next_obs"))
     with pytest.raises(LogError, match=r"dataset_states_to_obs\.py"):
-        read_any(path)
+        read_log(path)
 
 
 @pytest.mark.parametrize(
