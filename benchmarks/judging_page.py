@@ -30,8 +30,8 @@ BAND_COLUMNS = (
     "a CVaR difference of the wrong sign",
 )
 OLDER = (
-    "Measured before intervals reached as far as [permutations](judging.md#rare-clicks) do: today's are as long or "
-    "longer, so no more is called *better* or *worse*, and no less is covered."
+    "Measured before intervals reached as far as [permutations](judging-appendix.md#rare-clicks) do: today's are as "
+    "long or longer, so no more is called *better* or *worse*, and no less is covered."
 )
 
 

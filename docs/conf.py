@@ -54,7 +54,7 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 linkcheck_timeout = 20
 
 myst_enable_extensions = ["colon_fence"]
-myst_heading_anchors = 4  # links such as judging.md#estimators work here as they do on GitHub
+myst_heading_anchors = 4  # links such as judging-appendix.md#estimators work here as they do on GitHub
 
 nb_execution_mode = "cache"  # a tutorial runs again when its code has changed
 nb_execution_cache_path = str(Path(__file__).parent / "_build" / "jupyter")

@@ -30,7 +30,7 @@ NOT_RUN = {
     "artefact.md": ["text"],
     "index.md": ["text"],
     "installation.md": ["text", "text"],
-    "judging.md": ["text"],
+    "judging-appendix.md": ["text"],
     "documentation.md": ["text"],
     "scale.md": ["text"] * 6,
     "tools.md": ["text"],
@@ -38,7 +38,7 @@ NOT_RUN = {
 NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
-    "judging.md": ("sklearn",),
+    "judging-appendix.md": ("sklearn",),
     "estimator.md": ("sklearn",),
     "optuna.md": ("optuna",),
 }

@@ -2,16 +2,16 @@
 
 A rule belongs to the role of a hyper-parameter, which its declaration names (`core/fields.py`); an algorithm of your
 own takes part when it uses these declarations. Rules read the training episodes only, so that what is held out for
-judging decides nothing. `benchmarks/auto_preset.py` compares them with the constructor's defaults.
+judging decides nothing. `benchmarks/auto_preset.py` (in the history) compares them with the constructor's defaults.
 
 * Updates of a recommender: at most `EVENT_PASSES` over the events; with a held-out period its best report is kept, and
   training stops after `WAITED` reports without a better one. Nothing else follows its log.
 * Updates: `PASSES` over the training decisions; at least `FEWEST`, unless these are `MOST_PASSES`; at most `MOST`.
 * Updates on single decisions: at least `FEWEST_OF_ONE_STEP` instead; more passes over a small log fit the noise of its
-  rewards (`benchmarks/one_step_logs.py` chose the number).
+  rewards (`benchmarks/one_step_logs.py` in the history chose the number).
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
 * Held-out share: `JUDGED` episodes, at least a fifth and at most half of them, where episodes are short; a fifth where
-  they are long (`benchmarks/held_out.py` compares shares).
+  they are long (`benchmarks/held_out.py` in the history compares shares).
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
   undiscounted returns.
 * In an environment: the preset that an algorithm names for its observations and actions (`preset_for`).

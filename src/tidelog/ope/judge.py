@@ -2,7 +2,7 @@
 
 `judge` reads from top to bottom: the checks of its arguments; the evidence about each policy (`comparison`); the look
 at these episodes with the width of all intervals (`look`); then for each policy the decision (`decide`), its risk, and
-its sentences (`verdict_text`). docs/judging.md describes the parts in order.
+its sentences (`verdict_text`). docs/judging-appendix.md describes the parts in order.
 
 Several policies are judged together on the same episodes; one policy is the smallest case. The evidence of all policies
 is in memory at the same time.
@@ -487,10 +487,10 @@ def judge(
       policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals, and recommends a
       learnt policy instead of a simple rule where the log shows that it beats the rule.
     - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
-      or the path of a table of them, by episode and step (docs/judging.md). A probability of every action, a mapping
-      from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does. "trees"
-      (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict other
-      episodes better.
+      or the path of a table of them, by episode and step (docs/judging-appendix.md). A probability of every action, a
+      mapping from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does.
+      "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
+      other episodes better.
     - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
       return.
     - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
