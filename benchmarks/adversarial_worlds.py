@@ -617,7 +617,7 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
     import equinox as eqx
     import jax.numpy as jnp
 
-    from tidelog.algorithms.bc import State
+    from tidelog.algorithms.bc import BCState
     from tidelog.data.statistics import Scaler
     from tidelog.networks.actors import Gaussian
     from tidelog.policies.policy import Policy
@@ -632,7 +632,7 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
             return Gaussian(self.means[observation["context"][:, 0]][:, None], self.log_std)
 
     actor = Means(jnp.asarray(means, jnp.float32), jnp.full(1, np.log(spread), jnp.float32))
-    return Policy(tl.BC(), log.spec, Scaler(), State(actor))
+    return Policy(tl.BC(), log.spec, Scaler(), BCState(actor))
 
 
 def one_number(context: NDArray[Any], action: Floats, reward: Floats, density: Floats) -> tl.Log:

@@ -28,7 +28,7 @@ from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
 from tidelog.ope.assumptions import with_detected_clusters
-from tidelog.ope.decide import Finding, Reuse, Undecided, apply_limits, evaluate, reported_difference
+from tidelog.ope.decide import Reason, Reuse, Undecided, apply_limits, evaluate, reported_difference
 from tidelog.ope.estimate import Supports
 from tidelog.ope.judge import Settings, comparisons_of
 from tidelog.ope.policies import as_policy, kernel_density, kernel_draws
@@ -184,7 +184,7 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
 def row(seen: Undecided | None, truth: float) -> dict:
     """What the default limits make of what was shown, beside the truth."""
     said, findings = (
-        ("unsupported", [Finding("refused", "")]) if seen is None else apply_limits(seen, Limits(), NOTHING_KNOWN)
+        ("unsupported", [Reason("refused", "")]) if seen is None else apply_limits(seen, Limits(), NOTHING_KNOWN)
     )
     told = {"truth": truth, "decision": said, "rule": findings[0].rule if findings else None}
     return {**told, "interval": None if seen is None else reported_difference(seen, said)}

@@ -28,11 +28,11 @@ from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
 from tidelog.recommend.evaluate import (
     EASE,
-    Comparison,
     ItemKNN,
     Markov,
     OwnFrequency,
     Popularity,
+    RankerComparison,
     TifuKNN,
     compare,
 )
@@ -208,7 +208,7 @@ def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def differences(found: Comparison) -> dict[str, Any]:
+def differences(found: RankerComparison) -> dict[str, Any]:
     """BCQ minus its own encoder on the same users, by kind of event and measure."""
     kinds = [row.kind for row in found.rows if row.ranker == BCQ]
     return {

@@ -139,7 +139,7 @@ def in_process(path: Path, requests: int, batch: int) -> dict:
 
 
 class _Bare:
-    def __init__(self, policy: runtime.Policy) -> None:
+    def __init__(self, policy: runtime.NumpyPolicy) -> None:
         self.spec, self.scaler = policy.spec, Scaler()
 
 

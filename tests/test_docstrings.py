@@ -28,7 +28,7 @@ NO_EXAMPLE = {
     "tidelog.envs.BatchObservation": RESULT,
     "tidelog.envs.Episodes": RESULT,
     "tidelog.envs.functional.CopyStep": RESULT,
-    "tidelog.runtime.Policy": RESULT,
+    "tidelog.runtime.NumpyPolicy": RESULT,
     "tidelog.runtime.Recommender": RESULT,
     "tidelog.runtime.Memory": RESULT,
     "tidelog.envs.Environment": CONTRACT,

@@ -87,7 +87,7 @@ def pool_of(on: str | Pool, cpus: int = 1, workers: int | None = None, insecure:
         raise ConfigError(f"on = {on!r}", "'here', this machine, or 'ray', a Ray cluster", "drop on")
     if insecure:
         raise ConfigError("insecure is for clusters, and on = 'here' is this machine", fix="drop insecure")
-    return Processes(cpus, workers)
+    return ProcessPool(cpus, workers)
 
 
 def ending(error: BaseException | None) -> str:
@@ -200,7 +200,7 @@ class _Worker:
         self._executor.shutdown(cancel_futures=True)
 
 
-class Processes:
+class ProcessPool:
     """Processes of this machine, on its processors; each runs one function after another, and starts warm."""
 
     def __init__(self, cpus: int = 1, workers: int | None = None) -> None:

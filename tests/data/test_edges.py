@@ -23,7 +23,7 @@ from tidelog.data import parse as tables
 from tidelog.data import read as quarantine
 from tidelog.data import storage as saved_checks
 from tidelog.data.inspect import describe_table
-from tidelog.data.parse import Table
+from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import Column, RawAction, RawLog
 from tidelog.data.read import open_log
 from tidelog.data.statistics import _labels
@@ -126,8 +126,8 @@ def test_a_damaged_part_of_a_lazy_table_is_named(tmp_path: Path) -> None:
     for path in (good, bad):
         pl.DataFrame({"x": np.arange(1000)}).write_parquet(path)
     both = pl.scan_parquet([good, bad])
-    parts = tuple(Table.of(pl.scan_parquet(path), path.name) for path in (good, bad))
-    table = replace(Table.of(both, "both"), parts=parts)
+    parts = tuple(ParsedTable.of(pl.scan_parquet(path), path.name) for path in (good, bad))
+    table = replace(ParsedTable.of(both, "both"), parts=parts)
     assert table.rows == 2000
     content = bad.read_bytes()
     bad.write_bytes(content[:40] + bytes(len(content) - 80) + content[-40:])

@@ -13,7 +13,7 @@ from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, column, numbers, plain
 from tidelog import BCQ
 from tidelog.algorithms import bcq
-from tidelog.algorithms.bcq import Noise, target_value
+from tidelog.algorithms.bcq import UpdateNoise, target_value
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import step
 from tidelog.losses.td import between
@@ -89,7 +89,7 @@ def test_between_is_a_share_of_the_smallest():
 
 def losses_with(monkeypatch, posterior, now, weight=None, **networks):
     """Return the losses and metrics of `HAND` with these latents."""
-    monkeypatch.setattr(bcq, "drawn", lambda *inputs: Noise(posterior, numbers([[0.0], [0.0]]), now))
+    monkeypatch.setattr(bcq, "drawn", lambda *inputs: UpdateNoise(posterior, numbers([[0.0], [0.0]]), now))
     state = HAND.init(SPEC, jax.random.key(0), 10)._replace(**networks)
     return eqx.filter_jit(HAND.loss)(state, two_rows(weight), None)
 

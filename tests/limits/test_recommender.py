@@ -16,7 +16,7 @@ from tidelog.policies.policy import named_arrays
 from tidelog.recommend import recommender_bcq as candidates
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.networks import Items, Places, clipped_latents
-from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
+from tidelog.recommend.next_item import WindowStates, from_factors, item_facts, next_item_loss
 from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
 from tidelog.runtime.ranking import NO_PLACE
@@ -173,7 +173,7 @@ def test_with_everything_taken_nothing_is_bootstrapped():
     few = state._replace(facts=state.facts._replace(cumulative=np.asarray(state.facts.cumulative)[:6]))
     less = seen._replace(
         items=jax.tree.map(lambda leaf: np.asarray(leaf)[:7], seen.items),
-        around=States(seen.around.states, everything, None),
+        around=WindowStates(seen.around.states, everything, None),
     )
     value, chosen = values(h, few, less)
     assert float(np.abs(value)[:, -1].max()) == 0.0

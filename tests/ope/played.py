@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog import BC, Log, Policy
-from tidelog.algorithms.bc import State
+from tidelog.algorithms.bc import BCState
 from tidelog.data.statistics import Scaler
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.tabular import Tabular
@@ -37,7 +37,7 @@ def flat(observation):
 def policy_of(problem: Tabular, chances) -> Policy:
     """Probabilities [S, A] as a policy that acts on what the problem shows."""
     shown, logits = flat(problem.observations()), jnp.log(jnp.asarray(chances, jnp.float32))
-    return Policy(BC(), problem.spec, Scaler(), State(Tabled(shown, logits)))
+    return Policy(BC(), problem.spec, Scaler(), BCState(Tabled(shown, logits)))
 
 
 def played(problem: Tabular, chances, episodes: int, seed: int = 0) -> Log:

@@ -11,8 +11,8 @@ from tidelog.recommend.networks import (
     HISTORY_ENCODERS,
     HistoryEncoder,
     ItemCritics,
+    ItemTable,
     Pair,
-    Table,
     perturb_vectors,
     unit_vectors,
 )
@@ -109,7 +109,7 @@ def test_the_kind_of_event_is_read(name, vectors):
 
 
 def test_items_have_length_1_and_their_moves_are_bounded():
-    table = Table.create(np.random.default_rng(0), 6, D, 3, (4,))
+    table = ItemTable.create(np.random.default_rng(0), 6, D, 3, (4,))
     features = jax.random.normal(jax.random.key(1), (7, 3))
     both = eqx.filter_jit(lambda table, some: (table(None, features).vectors, table(some, features).vectors))
     vectors, some = (np.asarray(found) for found in both(table, np.array([2, 5])))

@@ -21,7 +21,7 @@ from tests.runtime.cases import listing
 from tests.serving.bodies import JSON, ROW, random_body
 from tidelog import runtime
 from tidelog.cli import main, serve
-from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy import NumpyPolicy
 from tidelog.serving.app import Bounds, RecommendEndpoint, list_example
 
 
@@ -252,7 +252,7 @@ def replaced(monkeypatch):
 
 def test_the_command_says_its_notes_before_it_serves(saved, monkeypatch, capsys):
     calls = replaced(monkeypatch)
-    monkeypatch.setattr(Policy, "notes", lambda policy: ["the log was small"])
+    monkeypatch.setattr(NumpyPolicy, "notes", lambda policy: ["the log was small"])
     words = ["--port", "0", "--host", "0.0.0.0", "--rows", "3", "--connections", "7", "--seconds", "2"]
     assert serve.run([str(saved["bc, point"]), *words]) == 0
     (_, bounds, hosts), limits = calls

@@ -16,7 +16,7 @@ from tests.sweeps.ray_stub import Stub, Waits
 from tests.training.runs import bc
 from tidelog import ConfigError, parallel
 from tidelog.cli import main
-from tidelog.parallel import Processes, RayTasks, ending, is_loopback, pool_of
+from tidelog.parallel import ProcessPool, RayTasks, ending, is_loopback, pool_of
 from tidelog.sweeps import job as job_module
 from tidelog.sweeps.job import Job, installed, run_job
 from tidelog.training.record import PACKAGES
@@ -49,7 +49,7 @@ def gone(process):
 
 @pytest.fixture
 def pool():
-    one = Processes(workers=1)
+    one = ProcessPool(workers=1)
     yield one
     one.close()
 
@@ -73,7 +73,7 @@ def test_a_process_runs_function_after_function_until_it_is_lost(pool, monkeypat
 @pytest.mark.full
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one core")
 def test_processes_have_cores_of_their_own_and_one_that_is_lost_costs_only_itself():
-    pool = Processes(workers=2)
+    pool = ProcessPool(workers=2)
     slow = pool.submit(time.sleep, 3.0)
     lost = pool.submit(os._exit, 3)
     wait([lost])

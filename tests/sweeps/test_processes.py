@@ -10,7 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import LOSS, bc, begin, finish
-from tidelog.parallel import Processes, _Worker
+from tidelog.parallel import ProcessPool, _Worker
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import trial_folder
@@ -126,7 +126,7 @@ def written(log, out):
     return tl.sweep(bc(learning_rate=RATES[0]), log, out=out, save_seconds=0.1, stall_seconds=20.0, **options)
 
 
-class Unreachable(Processes):
+class Unreachable(ProcessPool):
     """Forgets a function that it should end by force, as a pool does whose machine does not answer."""
 
     def __init__(self):
@@ -173,7 +173,7 @@ def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, dir
 
 def test_a_frozen_worker_is_killed(origin, direct, tmp_path):
     sweep = written(origin, tmp_path / "sweep")
-    folder, pool = trial_folder(sweep.folder, 0), Processes(workers=1)
+    folder, pool = trial_folder(sweep.folder, 0), ProcessPool(workers=1)
     stopped = freeze_the_first(pool, folder)
     Driver(sweep.folder, pool).run(False)
     assert not os.path.exists(f"/proc/{stopped[0]}")
@@ -187,5 +187,5 @@ def test_trials_run_at_once_on_cores_of_their_own(origin, tmp_path):
         tl.grid(bc(), learning_rate=(1e-2, 1e-3)), origin, LONG, out=tmp_path / "sweep", train=False, progress=False
     )
 
-    Driver(sweep.folder, Processes()).run(False)
+    Driver(sweep.folder, ProcessPool()).run(False)
     assert [Record.read(sweep.run_folder(trial)).machine["threads"] for trial in (0, 1)] == [1, 1]

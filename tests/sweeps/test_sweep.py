@@ -14,7 +14,7 @@ from tests.sweeps.pools import InProcess
 from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, iql
 from tidelog import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.cli import main
-from tidelog.parallel import Processes
+from tidelog.parallel import ProcessPool
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps import sweep as sweep_module
 from tidelog.sweeps.attempt import run_attempt
@@ -324,7 +324,7 @@ def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
 
 @pytest.mark.full
 def test_a_process_of_its_own_trains_the_same(log, tmp_path):
-    sweep = run_sweep(log, tmp_path / "sweep", Processes(workers=1), algorithms=bc(), seeds=1)
+    sweep = run_sweep(log, tmp_path / "sweep", ProcessPool(workers=1), algorithms=bc(), seeds=1)
     direct = finish(begin(bc(), log, best=LOSS, selection_share=0.25))
     assert state_of(sweep, 0) == [fingerprint(one) for one in direct.learners()]
     assert sweep.run_record(0).machine["threads"] == 1

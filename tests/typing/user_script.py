@@ -84,7 +84,7 @@ def act(policy: tl.Policy, held_out: tl.Log, folder: Path) -> None:
     path = policy.save(folder / "policy.zip")
     saved: tl.Policy = tl.load_policy(path)
     light = runtime.load(path)
-    assert isinstance(light, runtime.Policy)
+    assert isinstance(light, runtime.NumpyPolicy)
     codes, _ = light.act(row)
     print(saved(row), light(row), int(codes))
 

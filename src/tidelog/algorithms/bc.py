@@ -25,7 +25,7 @@ from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Decision, Discrete, Spec
 
 
-class State(NamedTuple):
+class BCState(NamedTuple):
     """The network; its optimiser state, the numbers of updates and the key are added."""
 
     actor: Actor
@@ -65,10 +65,10 @@ class BC:
     columns: ClassVar[tuple[str, ...]] = ()
     loss_names: ClassVar[dict[str, str]] = {"actor": "imitation_loss"}
 
-    def init(self, spec: Spec, key: jax.Array) -> State:
+    def init(self, spec: Spec, key: jax.Array) -> BCState:
         """Return a new actor."""
         make = NetworkMaker(self, spec, fold_in(key, 0))
-        return State(make(Actor, self.actor_network, head=self.actor_head))
+        return BCState(make(Actor, self.actor_network, head=self.actor_head))
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """Return the mean imitation error of the logged actions, and the policy's entropy."""

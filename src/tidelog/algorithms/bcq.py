@@ -61,7 +61,7 @@ from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_s
 # action size, `L` latent size, `C` candidates.
 
 
-class PolicyParams(NamedTuple):
+class BCQParams(NamedTuple):
     """The arrays that acting reads."""
 
     generator: Generator
@@ -70,7 +70,7 @@ class PolicyParams(NamedTuple):
     latents: jax.Array  # [C, L]
 
 
-class Noise(NamedTuple):
+class UpdateNoise(NamedTuple):
     """The random numbers of one update."""
 
     posterior: jax.Array  # [B, L]: for reconstruction
@@ -78,11 +78,11 @@ class Noise(NamedTuple):
     now: jax.Array  # [B, L]: for the perturbation
 
 
-def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
+def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> UpdateNoise:
     """Draw all random numbers of one update from one key."""
     rows, size = batch.data.reward.shape, state.latents.shape[-1]
     posterior, after, now = jax.random.split(key, 3)
-    return Noise(
+    return UpdateNoise(
         normal(posterior, (*rows, size)),
         clipped_normal(config, after, (config.target_samples, *rows, size)),
         clipped_normal(config, now, (*rows, size)),
@@ -120,7 +120,7 @@ def values_of_all(critics: Ensemble, seen: list[Seen], actions: jax.Array) -> ja
 
 
 def encode_all(
-    params: PolicyParams, observation: Observation, carry: jax.Array | None
+    params: BCQParams, observation: Observation, carry: jax.Array | None
 ) -> tuple[list[Seen], jax.Array | None]:
     """Encode with generator, perturbation and critic; also return their recurrent states [B, 3H], concatenated."""
     if carry is None:
@@ -132,7 +132,7 @@ def encode_all(
 
 
 def best_candidate(
-    params: PolicyParams, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
+    params: BCQParams, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
 ) -> tuple[jax.Array, jax.Array | None]:
     """Return the candidate [B, A] of latents [C, B, L] with the highest value of the first critic; also the carry."""
     (seen, also_seen, rating), carry = encode_all(params, observation, carry)
@@ -144,7 +144,7 @@ def best_candidate(
 ROWS = 256  # observations whose candidates are evaluated at once
 
 
-class State(NamedTuple):
+class BCQState(NamedTuple):
     """The networks; optimiser states, the numbers of updates and the key are added."""
 
     generator: Generator
@@ -232,7 +232,7 @@ class BCQ:
                 fix="drop recurrent_size or your networks",
             )
 
-    def init(self, spec: Spec, key: jax.Array) -> State:
+    def init(self, spec: Spec, key: jax.Array) -> BCQState:
         """Return new networks; targets start as copies of their networks."""
         make = NetworkMaker(self, spec, key)
         latent = self.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
@@ -240,7 +240,7 @@ class BCQ:
         perturbation = make(Perturbation, self.perturbation_network, hidden=self.perturbation_hidden)
         critic = Ensemble.create(self.critics, lambda: make(Critic, self.critic_network, linear=Linear.uniform))
         latents = jax.jit(clipped_normal, static_argnums=2)(self, fold_in(key, 2), (self.samples, latent))
-        return State(generator, perturbation, perturbation, critic, critic, latents)
+        return BCQState(generator, perturbation, perturbation, critic, critic, latents)
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """Return the losses in the order of the update, and the metrics of each."""
@@ -287,17 +287,17 @@ class BCQ:
         state, more = gradient_steps(self, state, batch, key, ["perturbation"], due)
         return follow_targets(self, state, due), metrics | more
 
-    def policy_params(self, state: Any) -> PolicyParams:
+    def policy_params(self, state: Any) -> BCQParams:
         """Return generator, perturbation, the first critic and the fixed latents."""
-        return PolicyParams(state.generator, state.perturbation, state.critic.members[0], state.latents)
+        return BCQParams(state.generator, state.perturbation, state.critic.members[0], state.latents)
 
-    def start(self, params: PolicyParams, batch: int) -> jax.Array | None:
+    def start(self, params: BCQParams, batch: int) -> jax.Array | None:
         """Return the three initial recurrent states, concatenated; None for feed-forward networks."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 3 * self.recurrent_size))
 
     def act(
         self,
-        params: PolicyParams,
+        params: BCQParams,
         observation: Observation,
         carry: Any = None,
         key: jax.Array | None = None,
@@ -314,7 +314,7 @@ class BCQ:
         action, carry = in_blocks(some, (observation, carry, latents), ROWS)
         return Act(action, None, carry)
 
-    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+    def recipe(self, params: BCQParams) -> dict[str, Any]:
         """Return the computation of candidates, perturbation and values as plain nodes."""
         act = {
             "kind": "candidates",

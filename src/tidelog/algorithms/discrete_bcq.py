@@ -52,7 +52,7 @@ from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
 
 
-class State(NamedTuple):
+class DiscreteBCQState(NamedTuple):
     """The networks; optimiser states, the numbers of updates and the key are added.
 
     An imitator without an encoder uses the critic's encoder.
@@ -190,7 +190,7 @@ class DiscreteBCQ:
                 fix="drop recurrent_size or your networks",
             )
 
-    def init(self, spec: Spec, key: jax.Array) -> State:
+    def init(self, spec: Spec, key: jax.Array) -> DiscreteBCQState:
         """Return new networks; the target critic starts as a copy of the critic."""
         make = NetworkMaker(self, spec, key)
         critic = make(Critic, self.critic_network, linear=Linear.uniform)
@@ -198,7 +198,7 @@ class DiscreteBCQ:
         if self.shared(spec) and not (self.recurrent_size or self.critic_network or self.imitator_network):
             imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
         has_target = self.target_rate is not None or self.copy_period is not None
-        return State(critic, imitator, critic if has_target else None)
+        return DiscreteBCQState(critic, imitator, critic if has_target else None)
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[Any, jax.Array], dict[str, Any]]:
         """Return the sum of TD error, imitation error and logit penalty, and the metrics."""

@@ -49,7 +49,7 @@ from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Spec, Transition
 
 
-class State(NamedTuple):
+class IQLState(NamedTuple):
     """The networks; optimiser states, the numbers of updates and the key are added."""
 
     actor: Actor
@@ -135,12 +135,12 @@ class IQL:
         """Return the authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
         return cls(**chosen_preset("IQL", PRESETS, name))
 
-    def init(self, spec: Spec, key: jax.Array) -> State:
+    def init(self, spec: Spec, key: jax.Array) -> IQLState:
         """Return new networks; the target critics start as copies of the critics."""
         make = NetworkMaker(self, spec, key)
         actor = make(Actor, self.actor_network, head=self.actor_head)
         critic = Ensemble.create(self.critics, lambda: make(Critic, self.critic_network))
-        return State(actor, critic, critic, make(Value, self.value_network))
+        return IQLState(actor, critic, critic, make(Value, self.value_network))
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """Return the losses in the order of the update, and the metrics of each."""

@@ -67,7 +67,7 @@ from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
 
 
-class OptStates(NamedTuple):
+class OffPolicyOptStates(NamedTuple):
     """The optimiser states of the policy phase and of the auxiliary phase."""
 
     policy: Any
@@ -81,12 +81,12 @@ class Proximal(NamedTuple):
     weight: jax.Array
 
 
-class State(NamedTuple):
+class OffPolicyState(NamedTuple):
     """Everything that a resumed run needs; None where a setting turns it off."""
 
     network: Any
     proximal: Proximal
-    opt_states: OptStates
+    opt_states: OffPolicyOptStates
     rewards: Rewards | None
     values: Running | None
     step: jax.Array  # int32: updates taken
@@ -103,12 +103,12 @@ class Drawn(NamedTuple):
 # Before every update: value targets and advantages by the current networks.
 
 
-def count_rewards(config: OffPolicyPPG, state: State, columns: Columns) -> tuple[State, Columns]:
+def count_rewards(config: OffPolicyPPG, state: OffPolicyState, columns: Columns) -> tuple[OffPolicyState, Columns]:
     """Add a new rollout to the reward statistics."""
     return scale_rewards(config, state, columns)[0], {}
 
 
-def with_vtrace(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+def with_vtrace(config: OffPolicyPPG, state: OffPolicyState, batch: Batch) -> Batch:
     """Return the batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
     data, unit = batch.data, value_unit(state)
     value, following = (unit * state.network.value_of(data[name]) for name in ("observation", "following"))
@@ -123,7 +123,7 @@ def with_vtrace(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
     return batch._replace(data=data | columns)
 
 
-def with_policy_inputs(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+def with_policy_inputs(config: OffPolicyPPG, state: OffPolicyState, batch: Batch) -> Batch:
     """Return the policy's batch with its loss inputs: `log_proximal`, prox over mu, and normalised advantages."""
     batch = with_vtrace(config, state, batch)
     data = batch.data
@@ -196,14 +196,14 @@ def joint_loss(
 # The updates.
 
 
-def step(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
+def step(config: OffPolicyPPG, state: OffPolicyState, batch: dict[str, Batch]) -> tuple[OffPolicyState, Feedback]:
     """Do one update of policy and value, and of the proximal average."""
     state, drawn = prepared(config, state, batch)
     state, feedback = ppg_common.gradient_update(config, state, drawn, joint_loss, "policy", config.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, config.proximal_decay)), feedback
 
 
-def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def auxiliary_step(config: OffPolicyPPG, state: OffPolicyState, batch: Batch) -> tuple[OffPolicyState, Feedback]:
     """Do one update of the whole network with the auxiliary optimiser; the proximal average restarts."""
     batch = with_vtrace(config, state, batch)
     state, feedback = ppg_common.gradient_update(
@@ -212,7 +212,7 @@ def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[St
     return state._replace(proximal=restarted(state.network)), feedback
 
 
-def prepared(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
+def prepared(config: OffPolicyPPG, state: OffPolicyState, batch: dict[str, Batch]) -> tuple[OffPolicyState, Drawn]:
     """Return both minibatches with the inputs of their losses; also update the target statistics where they exist."""
     policy, value = with_policy_inputs(config, state, batch["policy"]), with_vtrace(config, state, batch["value"])
     if state.values is not None:
@@ -232,14 +232,16 @@ def restarted(network: Any) -> Proximal:
     return Proximal(network, jnp.ones(()))
 
 
-def losses(config: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
+def losses(
+    config: OffPolicyPPG, state: OffPolicyState, batch: dict[str, Batch], key: jax.Array
+) -> dict[str, jax.Array]:
     """Return the losses of the current policy and value, without an update."""
     state, drawn = prepared(config, state, batch)
     metrics = joint_loss(state.network, config, drawn, value_unit(state))[1]
     return {name: metrics[name] for name in ("policy_loss", "value_loss")}
 
 
-def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def auxiliary_losses(config: OffPolicyPPG, state: OffPolicyState, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return the losses of the auxiliary phase for the current networks, without an update."""
     metrics = auxiliary_loss(state.network, config, with_vtrace(config, state, batch), value_unit(state))[1]
     return {name: metrics[name] for name in ("aux_value_loss", "value_loss")}
@@ -248,15 +250,17 @@ def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.
 # Initial state.
 
 
-def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> OffPolicyState:
     """Return a new network, its own average, and empty statistics of rewards and values."""
     network = ppg_common.new_network(config, spec, key)
-    opt_states = OptStates(
+    opt_states = OffPolicyOptStates(
         init_opt_state(config.optimiser, network),
         init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
     rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
-    return State(network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
+    return OffPolicyState(
+        network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates)
+    )
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -399,13 +403,13 @@ class OffPolicyPPG:
         )
         return (policy, *([auxiliary] if self.auxiliary_epochs else []))
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> OffPolicyState:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
     def distilled(
-        self, state: State, target: DistillationTarget, key: jax.Array, updates: int
-    ) -> tuple[State, jax.Array]:
+        self, state: OffPolicyState, target: DistillationTarget, key: jax.Array, updates: int
+    ) -> tuple[OffPolicyState, jax.Array]:
         """Return a new state whose policy and average imitate the target, and the mean divergence from it."""
         state, divergence = ppg_common.distilled(self, state, target, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence

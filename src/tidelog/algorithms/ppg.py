@@ -83,7 +83,7 @@ class OptStates(NamedTuple):
     auxiliary: Any
 
 
-class State(NamedTuple):
+class PPGState(NamedTuple):
     """Everything that a resumed run needs; None where a setting turns it off."""
 
     network: Any
@@ -98,7 +98,7 @@ class State(NamedTuple):
 # Before the policy phase: scaled rewards, advantages, value targets.
 
 
-def estimate(config: PPG, state: State, columns: Columns) -> tuple[State, Columns]:
+def estimate(config: PPG, state: PPGState, columns: Columns) -> tuple[PPGState, Columns]:
     """Return advantages, value targets and values [C, T] of a new rollout, by the value network.
 
     With value normalisation these targets change the value unit; `value` is then in the new unit, as the losses use it.
@@ -118,7 +118,9 @@ def estimate(config: PPG, state: State, columns: Columns) -> tuple[State, Column
     return state, {"advantage": advantage, "target": target, "value": value, **begins}
 
 
-def values_of_segments(config: PPG, state: State, columns: Columns) -> tuple[State, jax.Array, jax.Array, Columns]:
+def values_of_segments(
+    config: PPG, state: PPGState, columns: Columns
+) -> tuple[PPGState, jax.Array, jax.Array, Columns]:
     """Return the network's values [C, T] of all steps and of their next observations, in its own units.
 
     A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
@@ -197,18 +199,18 @@ def _value_loss(
 # The updates.
 
 
-def policy_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def policy_step(config: PPG, state: PPGState, batch: Batch) -> tuple[PPGState, Feedback]:
     """Do one update of the policy, and of the value where their epochs are equal."""
     loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
     return ppg_common.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
 
 
-def value_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def value_step(config: PPG, state: PPGState, batch: Batch) -> tuple[PPGState, Feedback]:
     """Do one update of the value in its separate epochs."""
     return ppg_common.gradient_update(config, state, batch, value_loss, "value", config.learning_rate)
 
 
-def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def auxiliary_step(config: PPG, state: PPGState, batch: Batch) -> tuple[PPGState, Feedback]:
     """Do one update of the whole network with the auxiliary optimiser."""
     return ppg_common.gradient_update(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
 
@@ -216,7 +218,7 @@ def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feed
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
     """Return a function of the losses of a phase for the current networks, without an update."""
 
-    def losses(config: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    def losses(config: PPG, state: PPGState, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
         metrics: dict[str, jax.Array] = loss(state.network, config, batch, value_unit(state))[1]
         return {name: value for name, value in metrics.items() if name.endswith("loss")}
 
@@ -226,7 +228,7 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 # Initial state.
 
 
-def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> PPGState:
     """Return a new network and empty statistics of rewards and values."""
     network = ppg_common.new_network(config, spec, key, config.recurrent_size)
     apart = config.policy_epochs != config.value_epochs
@@ -238,7 +240,7 @@ def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
     own = config.recurrent_size is not None and network.value_trunk is not None
     carry = network.value_trunk.encoder.start(config.environments) if own else None
-    return State(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
+    return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
 ATARI_FRAME = (84, 84)  # the size after the usual reduction of its frames
@@ -421,7 +423,7 @@ class PPG:
         )
         return (*([] if joint else [value]), policy, *([auxiliary] if self.auxiliary_epochs else []))
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> PPGState:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 

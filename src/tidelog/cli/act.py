@@ -46,7 +46,7 @@ ARRAYS = ".npz"
 
 
 @dataclass
-class Act(OutputFlags):
+class ActFlags(OutputFlags):
     """Write every row of a table or an npz file with the policy's action."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -86,11 +86,11 @@ class Act(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write actions for a table, of one file or of several, or for arrays."""
-    options = parse(Act, with_rule(words), "act")
+    options = parse(ActFlags, with_rule(words), "act")
     return present(options, lambda: _act(options))
 
 
-def _act(options: Act) -> dict[str, Any]:
+def _act(options: ActFlags) -> dict[str, Any]:
     """Write the actions, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
     kind = None if not isinstance(source, str) else ending_of(source, [*SOURCES, *FILES_OF_ARRAYS])
@@ -117,7 +117,7 @@ def _act(options: Act) -> dict[str, Any]:
 
 
 def _write_rows(
-    policy: Acts, options: Act, source: str | list[str], target: Path, skipped_file: Path | None
+    policy: Acts, options: ActFlags, source: str | list[str], target: Path, skipped_file: Path | None
 ) -> tuple[int, int, list[str]]:
     """Write the actions of a table, and the skipped rows; return the number of rows, of skipped ones, and notes."""
     columns, skipped, notes = _columns(options, source), 0, list[str | None]()
@@ -147,7 +147,7 @@ def _write_rows(
     return len(acted), skipped, [note for note in notes if note]
 
 
-def _columns(options: Act, source: str | list[str]) -> Columns | None:
+def _columns(options: ActFlags, source: str | list[str]) -> Columns | None:
     """Return the mapping: that of the flag, or the one with which a run read its log, if its file had this ending."""
     if options.columns is not None:
         return Columns.from_file(options.columns)
@@ -165,7 +165,7 @@ def _columns(options: Act, source: str | list[str]) -> Columns | None:
     return columns if same else replace(columns, **USUAL_FORM._asdict())
 
 
-def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str, Any]:
+def _on_arrays(options: ActFlags, source: str | list[str], target: Path) -> dict[str, Any]:
     """Write actions for the arrays of one npz file."""
     if not isinstance(source, str):
         raise ConfigError("--data names several files", "one .npz file", "call tidelog act for each file")
@@ -196,7 +196,7 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
     return {"out": str(target), "rows": rows, "skipped": 0, "acting": policy.acting}
 
 
-def _policy(options: Act) -> Acts:
+def _policy(options: ActFlags) -> Acts:
     """Return the policy in the chosen way of acting; ConfigError for a seed without chance, and flags that exclude."""
     if options.probabilities and (options.skip_unknown is not None or options.unseen == "skip"):
         flag = "--skip-unknown" if options.skip_unknown is not None else "--unseen skip"
@@ -209,7 +209,7 @@ def _policy(options: Act) -> Acts:
     return policy
 
 
-def _opened(options: Act) -> Acts:
+def _opened(options: ActFlags) -> Acts:
     """Return the policy; SpecError for one that ranks items."""
     if options.rule is not None:
         if options.member is not None or options.sample:

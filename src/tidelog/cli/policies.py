@@ -25,7 +25,7 @@ from tidelog.types import Catalogue
 if TYPE_CHECKING:
     from tidelog.policies.policy import Policy
     from tidelog.recommend.evaluate import RuleLists
-    from tidelog.runtime.policy import Policy as NumpyPolicy
+    from tidelog.runtime.policy import NumpyPolicy
     from tidelog.runtime.recommender import Recommender
     from tidelog.training.record import Record
 

@@ -30,7 +30,7 @@ from tidelog.training.metrics import Screen
 
 
 @dataclass
-class Report(OutputFlags):
+class ReportFlags(OutputFlags):
     """Write one HTML file about a run, about several for comparison, or about a sweep."""
 
     runs: tyro.conf.Positional[tuple[RunFolder, ...]]
@@ -50,11 +50,11 @@ class Report(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
-    options = parse(Report, with_rule(words), "report")
+    options = parse(ReportFlags, with_rule(words), "report")
     return present(options, lambda: _report(options))
 
 
-def _report(options: Report) -> dict[str, Any]:
+def _report(options: ReportFlags) -> dict[str, Any]:
     """Write the page, and return its path and size."""
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table", fix="name the table with --data")
@@ -71,7 +71,7 @@ def _report(options: Report) -> dict[str, Any]:
     return {"report": str(path), "bytes": size}
 
 
-def _page_of_runs(options: Report) -> Path:
+def _page_of_runs(options: ReportFlags) -> Path:
     with Screen("report", False if options.quiet else None) as screen:
         log = None
         if options.data:

@@ -21,7 +21,7 @@ from tidelog.cli.policies import WORDS, open_rule, open_simple_rule, with_rule
 from tidelog.errors import ConfigError, ExportError, install
 from tidelog.hub import local
 from tidelog.runtime.load import load
-from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy import NumpyPolicy
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import DOES, Acts, verdict_line
 
@@ -110,7 +110,9 @@ def _example(policy: Any, address: str) -> list[str]:
     """A ready command that asks the server; a long observation is in a temporary file."""
     from tidelog.serving.app import example, list_example
 
-    body, path = (example(policy), "act") if isinstance(policy, Policy | Rule) else (list_example(policy), "recommend")
+    body, path = (
+        (example(policy), "act") if isinstance(policy, NumpyPolicy | Rule) else (list_example(policy), "recommend")
+    )
     if body is None:
         return []
     text = json.dumps(body)

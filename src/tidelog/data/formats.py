@@ -27,7 +27,7 @@ from tidelog._machine import available_memory, in_units, shortage
 from tidelog._text import count_of
 from tidelog.data.checks import CODES_FIX, differences, most_codes
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm
-from tidelog.data.parse import MOST_PIXELS, ROLES, Table, from_arrays, from_table, unique
+from tidelog.data.parse import MOST_PIXELS, ROLES, ParsedTable, from_arrays, from_table, unique
 from tidelog.data.raw import (
     ENDS,
     OGBENCH_MASKS,
@@ -210,7 +210,7 @@ def _document_objects(path: Path, data: bytes) -> tuple[list[dict[str, Any]], li
 
 def read_objects(
     path: Path, keep: Callable[[str], bool] = bool, explode: str | None = None, document: bool = False
-) -> Table:
+) -> ParsedTable:
     """Read JSON objects by flat name, for outer keys with `keep(key)`; LogError for broken lines.
 
     The objects are one a line, or those of the list in one `document`, whose rows are counted from 1. With `explode`,
@@ -269,12 +269,12 @@ def read_objects(
         series.append(_series(path, name, values))
     frame = pl.DataFrame(series)
     if explode is None:
-        return Table(str(path), frame, np.asarray(numbers), frame.columns, found=note)
+        return ParsedTable(str(path), frame, np.asarray(numbers), frame.columns, found=note)
     frame = frame.rename({name: short for name in inner if (short := name[len(explode) + 1 :]) not in columns})
     counted = f"{without:,} lines whose list '{explode}' is empty: they have no row"
     if without:
         note.append(conversion_note(counted, "a list of objects", "nothing, if nothing was decided there"))
-    return Table(str(path), frame, np.asarray(numbers), frame.columns, found=note)
+    return ParsedTable(str(path), frame, np.asarray(numbers), frame.columns, found=note)
 
 
 def _exploded(entries: list[tuple[str, Any]], explode: str, inner: set[str]) -> list[list[tuple[str, Any]]]:
@@ -343,7 +343,7 @@ _COMMA_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$"
 _LOCAL_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?$"  # also without a fraction
 
 
-def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> Table:
+def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> ParsedTable:
     """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8.
 
     The `usual` separator of the file's ending gives way to that of the form.
@@ -393,7 +393,7 @@ def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> Table
         found.append(("blank lines", note))
         frame, numbers = frame.filter(~pl.Series(blank)), numbers[~blank]
     frame = _with_points(frame) if form.decimal == "," else frame
-    return Table(str(path), frame, numbers, header, has_lines, found)
+    return ParsedTable(str(path), frame, numbers, header, has_lines, found)
 
 
 def _with_points(frame: pl.DataFrame) -> pl.DataFrame:
@@ -411,7 +411,7 @@ def _with_points(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(points)
 
 
-def has_decimal_commas(table: Table, separator: str | None) -> bool:
+def has_decimal_commas(table: ParsedTable, separator: str | None) -> bool:
     """Whether numbers of a text file have a comma before their fraction: a column of such numbers and whole ones.
 
     A comma must not divide the fields. Pairs of flags such as 1,0 are no fractions.
@@ -1185,7 +1185,7 @@ def raw_reagent(path: str | Path) -> RawLog:
     mapping, frame = _mapping(frame.sort("row"), features)
     if mapping.action_mask is None:
         ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
-    raw = from_table(Table(table.source, frame, table.numbers, frame.columns), mapping)
+    raw = from_table(ParsedTable(table.source, frame, table.numbers, frame.columns), mapping)
     return replace(raw, found=(*raw.found, *one_hot, *notes, *unread_note(ignored)))
 
 
@@ -1245,7 +1245,7 @@ def _hot_feature(text: str) -> str:
     return hot[0] if len(hot) == 1 else text
 
 
-def _check_actions(path: str | Path, table: Table) -> None:
+def _check_actions(path: str | Path, table: ParsedTable) -> None:
     """LogError if numbered actions are so far apart that their number is not plausible."""
     frame = table.frame
     if "action" not in frame.columns or _action_names(frame):

@@ -32,7 +32,7 @@ from tidelog.data.columns import SHARES, Columns, Declaration, TextForm
 from tidelog.data.export import toml_text
 from tidelog.data.formats import has_decimal_commas, unusual_separator
 from tidelog.data.log import Log
-from tidelog.data.parse import Table, date_formats, from_table
+from tidelog.data.parse import ParsedTable, date_formats, from_table
 from tidelog.data.raw import LASTS, STARTS, TERMINATIONS, TRUNCATIONS, RawLog, Report, examine, unreadable
 from tidelog.data.read import LINE_ENDINGS, TEXT_ENDINGS, table_of
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
@@ -276,7 +276,7 @@ _TINY = 1e-12
 class Proposal:
     """A proposed mapping with notes, and the roles of an interaction table if the table looks like one."""
 
-    table: Table
+    table: ParsedTable
     mapping: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
@@ -986,7 +986,7 @@ def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal)
 _RULES = 4  # columns that each have a rule of their own
 
 
-def infer_columns(fields: Sequence[Field], table: Table, own_roles: Mapping[str, Any] | None = None) -> Proposal:
+def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mapping[str, Any] | None = None) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
     `own_roles` are roles that somebody named: they are kept, and the others are inferred.
@@ -1383,7 +1383,7 @@ def _check_roles(roles: Mapping[str, Any], known: Sequence[str]) -> None:
             raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}", fix="name each column once")
 
 
-def _leave_out_leaks(table: Table, proposal: Proposal) -> None:
+def _leave_out_leaks(table: ParsedTable, proposal: Proposal) -> None:
     """Take columns out of the proposed observations that tell the reward, and note why.
 
     In episodes of several decisions they stay where nothing else is observed: being in a state may earn the reward.
@@ -1416,7 +1416,7 @@ def _randomised_hints(raw: RawLog) -> list[str]:
     ]
 
 
-def _lists_of_objects(table: Table) -> list[str]:
+def _lists_of_objects(table: ParsedTable) -> list[str]:
     """The columns of JSON lines whose cells are lists of objects."""
     if not isinstance(table.data, pl.DataFrame) or not table.source.lower().endswith(LINE_ENDINGS):
         return []
@@ -1425,7 +1425,7 @@ def _lists_of_objects(table: Table) -> list[str]:
     return [name for name, texts in cells.items() if len(texts) and texts.str.contains(r"^\{.*\}$").all()]
 
 
-def _decision_roles(table: Table) -> dict[str, Any]:
+def _decision_roles(table: ParsedTable) -> dict[str, Any]:
     """The roles of the columns of Vowpal Wabbit's DSJSON, one decision a line; none for any other table.
 
     The index of the chosen action counts from 0, a cost is a negative reward, and `c` is the context.
@@ -1452,7 +1452,7 @@ _DECISIONS = (
 )
 
 
-def _lacks_header(table: Table) -> bool:
+def _lacks_header(table: ParsedTable) -> bool:
     """Whether the header of a text file looks like its rows: mostly numbers or words of the columns below."""
     frame = table.data
     if not isinstance(frame, pl.DataFrame) or not table.source.lower().endswith(TEXT_ENDINGS) or table.rows < 2:

@@ -47,9 +47,9 @@ from tidelog.data.raw import (
     FileRows,
     Finding,
     Kind,
-    Order,
     RawAction,
     RawLog,
+    RowOrder,
     Values,
     rounded_rewards,
     unreadable,
@@ -840,7 +840,7 @@ def _text_expression(name: str) -> pl.Expr:
 #
 # Letters: `N` rows. Rules apply to rows in episode order; no value crosses from one episode to another.
 
-Rule: TypeAlias = Callable[[Values, Values, Order], tuple[Values, Values]]
+Rule: TypeAlias = Callable[[Values, Values, RowOrder], tuple[Values, Values]]
 Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next-observation column
 _NONE = np.zeros(0, np.int64)
 
@@ -889,7 +889,7 @@ def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
 class _Filling:
     """The state of filling one leaf: its columns, flags, fill values and findings."""
 
-    def __init__(self, order: Order, followed: Values, rules: Mapping[str, str]) -> None:
+    def __init__(self, order: RowOrder, followed: Values, rules: Mapping[str, str]) -> None:
         self.order = order
         self.followed = followed
         self.rules = rules
@@ -1017,7 +1017,7 @@ def _dimension(column: Column, place: int) -> Column:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ParsedTable:
     """A frame as read from its source; `numbers` [N] are the user's row numbers, `columns` all names in the source.
 
     A lazy frame yields one column at a time; the whole table is never in memory at once. A table of several files has
@@ -1031,12 +1031,12 @@ class Table:
     columns: Sequence[str]
     has_lines: bool = False
     found: list[tuple[str, Finding]] = field(default_factory=list)
-    parts: tuple[Table, ...] = ()
+    parts: tuple[ParsedTable, ...] = ()
     uneven: Mapping[str, str] = field(default_factory=dict)
     chosen: pl.Series | None = None
 
     @classmethod
-    def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
+    def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> ParsedTable:
         """Build a table whose rows are counted from 1."""
         rows = data.height if isinstance(data, pl.DataFrame) else data.select(pl.len()).collect().item()
         return cls(source, data, np.arange(1, rows + 1, dtype=np.int32), columns or data.collect_schema().names())
@@ -1101,7 +1101,7 @@ def first_error_line(error: BaseException) -> str:
     return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
 
 
-def from_table(table: Table, columns: Columns) -> RawLog:
+def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
     table = without_empty(table, columns)
     if columns.na_values:
@@ -1178,7 +1178,7 @@ def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
     return replace(episode, values=values, vocabulary=names)
 
 
-def without_na(table: Table, columns: Columns) -> Table:
+def without_na(table: ParsedTable, columns: Columns) -> ParsedTable:
     """The table with null in cells of the used columns whose text is one of `na_values`."""
     absent, schema = list(columns.na_values), table.data.collect_schema()
     numbers = pl.Series(absent, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
@@ -1197,7 +1197,7 @@ def without_na(table: Table, columns: Columns) -> Table:
     return replace(table, data=table.data.with_columns(cells))
 
 
-def without_empty(table: Table, columns: Columns) -> Table:
+def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     """The table without the rows in which a column of `drop_rows_without` is empty, and a note that counts them."""
     named = [name for name in names(columns.drop_rows_without) if table.has(name)]
     if not named or table.chosen is not None:
@@ -1246,7 +1246,7 @@ MOST_MASKED = 10_000  # numbered actions of a mask
 NOT_DECLARED = Declaration()
 
 
-def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+def _two_meanings(table: ParsedTable, columns: Columns) -> list[tuple[str, Finding]]:
     """A finding if "shares" could be the column of that name, or each action's own share."""
     if columns.propensity != SHARES or SHARES not in table.columns:
         return []
@@ -1258,7 +1258,7 @@ def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
     return [("bad mapping", Finding(SHARES, None, found, "one of them", fix))]
 
 
-def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+def _possible_ends(table: ParsedTable, columns: Columns) -> list[tuple[str, Finding]]:
     """Findings on columns named like ends or beginnings of episodes, where the mapping names none and no episode."""
     used = {name for several in columns.used().values() for name in several}
     expected = "a role for each column of ends or beginnings"
@@ -1281,7 +1281,7 @@ def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
     ]  # fmt: skip
 
 
-def _rewards(table: Table, columns: Columns) -> tuple[list[Column], list[tuple[str, Finding]]]:
+def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[tuple[str, Finding]]]:
     """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits.
 
     And findings about those that 32 bits change.
@@ -1341,7 +1341,7 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
     ]  # fmt: skip
 
 
-def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
+def lacking(table: ParsedTable, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
     known = [name for name in table.columns if name]
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
@@ -1365,11 +1365,11 @@ def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]
     ]
 
 
-def _present(table: Table, selected: str | Sequence[str] | bool | None) -> list[pl.Series]:
+def _present(table: ParsedTable, selected: str | Sequence[str] | bool | None) -> list[pl.Series]:
     return [table.series(name) for name in names(selected) if table.has(name)]
 
 
-def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+def _one(table: ParsedTable, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
     series = _present(table, name)
     return read(_single(series[0])) if series else None
 
@@ -1379,7 +1379,7 @@ def _single(series: pl.Series) -> pl.Series:
     return spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
 
 
-def _mask(table: Table, selected: str | Sequence[str] | None) -> Column | None:
+def _mask(table: ParsedTable, selected: str | Sequence[str] | None) -> Column | None:
     series = _present(table, selected)
     return mask(series) if series and len(series) == len(names(selected)) else None
 
@@ -1389,7 +1389,7 @@ def _extra(series: pl.Series, columns: Columns) -> Column:
     return categories(series)[0] if _is_word(series, columns) else moment(series)
 
 
-def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
+def _unused(table: ParsedTable, columns: Columns) -> tuple[Column, ...]:
     """Columns without a role, named like clusters, as codes; a row without a value is in `missing`."""
     if columns.cluster is not None:
         return ()
@@ -1417,7 +1417,7 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
     return series.name in columns.categorical_names or is_categorical(series)
 
 
-def _action_of_table(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
+def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
     """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
     selected = names(columns.action)
     series = _present(table, columns.action)
@@ -1460,13 +1460,13 @@ def counted_from_one(column: Column, flags: int = 0) -> Column | None:
 
 
 def _features_of_table(
-    table: Table, columns: Columns
+    table: ParsedTable, columns: Columns
 ) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
     """Leaves of observations, leaves of next observations, and findings about images and rare labels."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
-    block = _Block(table, columns)
+    block = _RowBlock(table, columns)
     images = frozenset(names(columns.image))
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
@@ -1493,10 +1493,10 @@ def _features_of_table(
     return now, _side(kinds, 1), found
 
 
-class _Block:
+class _RowBlock:
     """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
 
-    def __init__(self, table: Table, columns: Columns) -> None:
+    def __init__(self, table: ParsedTable, columns: Columns) -> None:
         other = {*names(columns.categorical), *names(columns.image), *columns.vocabulary_of}
         schema = table.data.collect_schema()
         self.names = [

@@ -25,7 +25,7 @@ Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class RowOrder:
     """`rows` [N] maps episode order to file order; `episode`, `step`, `last` [N] are in episode order."""
 
     rows: Values
@@ -53,11 +53,11 @@ class Order:
         return values[self.rows] if self.moved else values
 
 
-def episode_order(count: int, episode: Values | None, words: tuple[str, ...] | None, key: Values | None) -> Order:
+def episode_order(count: int, episode: Values | None, words: tuple[str, ...] | None, key: Values | None) -> RowOrder:
     """Group rows by episode (in the order of first appearance) and sort each by key; ties keep file order."""
     if episode is None:
         every = np.arange(count, dtype=np.int32)
-        return Order(every, every, np.zeros(count, np.int32), np.ones(count, bool), np.arange(count), None)
+        return RowOrder(every, every, np.zeros(count, np.int32), np.ones(count, bool), np.arange(count), None)
     ordinal, ids = number_by_appearance(episode)
     rows = _sorted_rows(ordinal, key)
     moved = bool((rows[1:] < rows[:-1]).any())
@@ -67,7 +67,7 @@ def episode_order(count: int, episode: Values | None, words: tuple[str, ...] | N
     step = np.arange(count, dtype=np.int32)
     step -= np.repeat(starts.astype(np.int32), np.diff(np.append(starts, count)))
     named = np.asarray(words or ("",))[ids] if words is not None else ids
-    return Order(rows, ordinal, step, last, named, key[rows] if key is not None and moved else key)
+    return RowOrder(rows, ordinal, step, last, named, key[rows] if key is not None and moved else key)
 
 
 def number_by_appearance(values: Values) -> tuple[Values, Values]:
@@ -253,7 +253,7 @@ class RawLog:
         yield from (*self.strata, *self.extra)
 
     @cached_property
-    def order(self) -> Order:
+    def order(self) -> RowOrder:
         """The episode order of rows; each row in `unplaced` is an episode of its own, so that it moves no other row."""
         key = self.step or self.time
         if self.episode is None:
@@ -837,9 +837,9 @@ class LogColumns:
         return Transitions(self)
 
     @property
-    def episodes(self) -> Episodes:
+    def episodes(self) -> EpisodeSequence:
         """A sequence of episodes, each with all its observations."""
-        return Episodes(self)
+        return EpisodeSequence(self)
 
     def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Self, Self]:
         """Split into two logs without a common episode or cluster, the first with about that fraction of episodes.
@@ -1060,7 +1060,7 @@ class Episode:
         return len(self.action)
 
 
-class Episodes(Sequence[Episode]):
+class EpisodeSequence(Sequence[Episode]):
     """The episodes of a log in order; a slice does not copy columns."""
 
     def __init__(self, log: LogColumns) -> None:

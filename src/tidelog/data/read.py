@@ -43,7 +43,7 @@ from tidelog.data.formats import (
 )
 from tidelog.data.log import Log
 from tidelog.data.parse import (
-    Table,
+    ParsedTable,
     duplicates,
     first_error_line,
     from_table,
@@ -212,7 +212,7 @@ _NUMBER = 8  # bytes of memory of one cell
 _ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
 
 
-def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:
+def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> ParsedTable:
     """Read a table from one path, a Polars frame or a pandas frame; LogError if it cannot be read.
 
     Without a header, the columns of separated text are `column_1`, `column_2`, ... With a separator, a file with an
@@ -220,12 +220,12 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
     """
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         frame = source.collect() if isinstance(source, pl.LazyFrame) else source
-        return Table.of(frame, "the frame")
+        return ParsedTable.of(frame, "the frame")
     kind = type(source)
     if kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame":  # without importing pandas
         labels = [str(label) for label in source.columns]
         series = [_pandas_series(label, source.iloc[:, place]) for place, label in enumerate(unique(labels))]
-        return Table.of(pl.DataFrame(series), "the frame", labels)
+        return ParsedTable.of(pl.DataFrame(series), "the frame", labels)
     if not isinstance(source, str | Path):
         raise _not_a_table(
             repr(kind.__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame"
@@ -290,7 +290,7 @@ def _pandas_series(label: str, column: Any) -> pl.Series:
     return pl.Series(label, values, strict=False)
 
 
-def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> Table:
+def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> ParsedTable:
     """The named columns, and those named like clusters, or else the first column; LogError if they do not fit."""
     present = frame.collect_schema().names()
     refuse_wide(path, len(present))
@@ -298,7 +298,7 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) ->
     used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
     rows = int(frame.select(pl.len()).collect().item())
     refuse_large(path, _NUMBER * rows * len(used), "a table that fits into memory")
-    return Table.of(frame.select(used), str(path), present)
+    return ParsedTable.of(frame.select(used), str(path), present)
 
 
 _OF_TEXT = {".csv": "text", ".tsv": "text", ".jsonl": "lines", ".ndjson": "lines", ".dsjson": "lines"}
@@ -333,7 +333,7 @@ def table_of(
     columns: Sequence[str] | None = None,
     form: TextForm = USUAL_FORM,
     needed: Sequence[str] | None = None,
-) -> Table:
+) -> ParsedTable:
     """Read a table from a frame, a file, a folder of files, a glob, or a list of these; LogError if it cannot be read.
 
     Several files are read in the order of their names. A column that one of them lacks, or that has types that do not
@@ -357,7 +357,7 @@ def table_of(
     return joined(parts, files.source, notes)
 
 
-def table_with(source: Any, columns: Sequence[str]) -> Table:
+def table_with(source: Any, columns: Sequence[str]) -> ParsedTable:
     """Read a table in which these columns are named; text without a header has `column_1`, `column_2`, ...
 
     Text is read without a header where these names say so and its first line does not have them.
@@ -370,9 +370,9 @@ def table_with(source: Any, columns: Sequence[str]) -> Table:
     return table
 
 
-def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, form: TextForm) -> list[Table]:
+def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, form: TextForm) -> list[ParsedTable]:
     """The table of every file; LogError with the problems of all files that cannot be read."""
-    tables: list[Table] = []
+    tables: list[ParsedTable] = []
     problems: list[Problem] = []
     for path in paths:
         try:
@@ -391,12 +391,12 @@ def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, for
     return tables
 
 
-def _refuse_different(parts: Sequence[Table], source: str, needed: Sequence[str] | None) -> None:
+def _refuse_different(parts: Sequence[ParsedTable], source: str, needed: Sequence[str] | None) -> None:
     """LogError if files are different tables: less than half of their columns are in all of them, or none is needed.
 
     Files to which a column was added are one table; so are all files that have the needed columns.
     """
-    groups: dict[frozenset[str], list[Table]] = {}
+    groups: dict[frozenset[str], list[ParsedTable]] = {}
     for part in parts:
         if part.rows:
             groups.setdefault(frozenset(part.columns), []).append(part)
@@ -416,13 +416,13 @@ def _refuse_different(parts: Sequence[Table], source: str, needed: Sequence[str]
     raise unreadable(source, found, "files with the same columns", fix, "files differ")
 
 
-def _lacks_names(part: Table) -> bool:
+def _lacks_names(part: ParsedTable) -> bool:
     """Whether the first line of a text file holds a number, as one without a header does."""
     numbers = pl.Series(part.columns, dtype=pl.String).cast(pl.Float64, strict=False)
     return part.source.lower().endswith(TEXT_ENDINGS) and numbers.null_count() < len(numbers)
 
 
-def _listed(files: Sequence[Table]) -> str:
+def _listed(files: Sequence[ParsedTable]) -> str:
     more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
     return f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows)"
 
@@ -431,7 +431,7 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def _pattern(files: Sequence[Table], others: Sequence[Table]) -> str:
+def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str:
     """A path or a glob that names these files and none of the others, or the paths of the first files."""
     paths, left = ([Path(part.source) for part in some] for some in (files, others))
     if len(paths) == 1:
@@ -445,7 +445,7 @@ def _pattern(files: Sequence[Table], others: Sequence[Table]) -> str:
     return " ".join(shlex.quote(str(path)) for path in paths[:_SHOWN]) + (" ..." if len(paths) > _SHOWN else "")
 
 
-def joined(parts: Sequence[Table], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> Table:
+def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> ParsedTable:
     """One table of the rows of all parts, in their order."""
     schemas = [part.data.collect_schema() for part in parts]
     names = list(dict.fromkeys(name for schema in schemas for name in schema))
@@ -472,10 +472,12 @@ def joined(parts: Sequence[Table], source: str, notes: Sequence[tuple[str, Findi
     has_lines = all(part.has_lines for part in parts)
     header = list(dict.fromkeys(name for part in parts for name in part.columns))
     header += sorted({str(one.column) for part in parts for _, one in duplicates(part.columns)})  # twice in one file
-    return Table(source, data, numbers, header, has_lines, [*notes, *own], tuple(parts), uneven)
+    return ParsedTable(source, data, numbers, header, has_lines, [*notes, *own], tuple(parts), uneven)
 
 
-def _common(name: str, parts: Sequence[Table], kinds: Sequence[pl.DataType | None]) -> tuple[pl.DataType, str | None]:
+def _common(
+    name: str, parts: Sequence[ParsedTable], kinds: Sequence[pl.DataType | None]
+) -> tuple[pl.DataType, str | None]:
     """The type of a column in the whole table, and how the files differ if there is none that fits all."""
     present = [(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind is not None]
     lacking = [part for part, kind in zip(parts, kinds, strict=True) if kind is None and part.rows]
@@ -822,7 +824,7 @@ def quarantine(
 
 
 def write_rows(
-    table: Table,
+    table: ParsedTable,
     found: Iterable[tuple[Check, Finding]],
     target: Path | None,
     kept: Path | None,
@@ -846,7 +848,7 @@ def write_rows(
     write_files(contents, ConfigError)
 
 
-def _other_rows(table: Table, rows: Values, whole: str | None, csv_safe: bool, header: bool) -> bytes:
+def _other_rows(table: ParsedTable, rows: Values, whole: str | None, csv_safe: bool, header: bool) -> bytes:
     """The other rows of a table as CSV, without all rows of a faulty value of `whole`."""
     faulty = np.zeros(table.rows, bool)
     faulty[rows] = True
@@ -859,7 +861,7 @@ def _other_rows(table: Table, rows: Values, whole: str | None, csv_safe: bool, h
     return first + b"\n" + others if header else others
 
 
-def _faulty_rows(table: Table, rows: Values, reasons: list[str], csv_safe: bool) -> bytes:
+def _faulty_rows(table: ParsedTable, rows: Values, reasons: list[str], csv_safe: bool) -> bytes:
     """Rows of a table as CSV, with their places and reasons before them."""
     marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
     marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})

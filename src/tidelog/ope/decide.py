@@ -92,7 +92,7 @@ FIT_LEVEL, FIT_LEAST = 0.01, 1e-3  # of that test: p-value, and explained share 
 HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
 
 
-class Finding(NamedTuple):
+class Reason(NamedTuple):
     """One finding: the name of its rule, a sentence, and advice."""
 
     rule: str
@@ -109,7 +109,7 @@ def violated_preconditions(
     bandwidth: float | None,
     propensities: Any,
     effective: float = 0.0,
-) -> list[Finding]:
+) -> list[Reason]:
     """All violated preconditions; empty if an estimate can be computed.
 
     `effective` is the limit on the effective sample size; fewer episodes, or clusters, cannot reach it.
@@ -128,10 +128,10 @@ def violated_preconditions(
                 "judge it on more clusters: hold out a larger share, or use a log with more of them; leave `cluster` "
                 "out of the mapping only if episodes of one cluster do not affect one another"
             )
-        findings.append(Finding("episodes", sentence, advice))
+        findings.append(Reason("episodes", sentence, advice))
     if len(returns) > 1 and not returns.max() > returns.min():
         sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"
-        findings.append(Finding("rewards", sentence, "check that the reward column is the right one"))
+        findings.append(Reason("rewards", sentence, "check that the reward column is the right one"))
     density = _no_density(policy, log, sample, bandwidth)
     findings += _with_one_advice(density, _cut_actions(log))
     estimated = estimates_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
@@ -142,21 +142,21 @@ def violated_preconditions(
     return findings if recorded or passed else [*findings, *_no_propensities(log)]
 
 
-def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) -> list[Finding]:
+def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) -> list[Reason]:
     if not isinstance(log.spec.action, Continuous) or bandwidth is not None:
         return []
     with_noise = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
     known = has_density(policy, log.spec)
     if not sample:
         sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
-        return [Finding("density", sentence, f"{SAMPLED}; or {with_noise}" if known else with_noise)]
+        return [Reason("density", sentence, f"{SAMPLED}; or {with_noise}" if known else with_noise)]
     if known:
         return []
     sentence = "this policy has no density: it cannot compute the probability of an action"
-    return [Finding("density", sentence, with_noise)]
+    return [Reason("density", sentence, with_noise)]
 
 
-def _with_one_advice(density: list[Finding], cut: list[Finding]) -> list[Finding]:
+def _with_one_advice(density: list[Reason], cut: list[Reason]) -> list[Reason]:
     """Return all findings; where both kinds occur, with one advice for both, because neither is sufficient alone."""
     if not (density and cut):
         return [*density, *cut]
@@ -165,7 +165,7 @@ def _with_one_advice(density: list[Finding], cut: list[Finding]) -> list[Finding
     return [density[0]._replace(advice=""), cut[0]._replace(advice=together)]
 
 
-def _cut_actions(log: Log) -> list[Finding]:
+def _cut_actions(log: Log) -> list[Reason]:
     """Continuous actions that were clipped at their bounds; there the logger has a probability and no density."""
     space = log.spec.action
     if not isinstance(space, Continuous):
@@ -183,10 +183,10 @@ def _cut_actions(log: Log) -> list[Finding]:
         "record each action before clipping, with wider bounds; or round the actions to a few levels and judge them "
         "as discrete actions"
     )
-    return [Finding("cut_actions", sentence, advice)]
+    return [Reason("cut_actions", sentence, advice)]
 
 
-def _undeclared_atoms(log: Log) -> list[Finding]:
+def _undeclared_atoms(log: Log) -> list[Reason]:
     """Repeated values of continuous actions that recorded propensities are not said to be probabilities of."""
     atoms = atoms_of(log, declared=False)
     if atoms is None:
@@ -205,10 +205,10 @@ def _undeclared_atoms(log: Log) -> list[Finding]:
         f"if they are probabilities there and densities elsewhere, declare it (atoms = [{listed}] in the mapping or in "
         "Log.from_arrays); or estimate them (propensities='estimated', --propensities estimated)"
     )
-    return [Finding("atoms", sentence, advice)]
+    return [Reason("atoms", sentence, advice)]
 
 
-def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, needed: int) -> list[Finding]:
+def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, needed: int) -> list[Reason]:
     """Whether a policy that takes no atom can be judged by the few actions off all atoms."""
     atoms = atoms_of(log)
     if atoms is None:
@@ -221,19 +221,17 @@ def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, nee
         f"{on.mean():.1%} of the logged actions are {atoms.text}, and the policy never takes exactly these: other "
         f"actions are in {off:,} rows, at least {needed:,} are needed"
     )
-    return [
-        Finding("atoms", sentence, "judge a policy that chooses among these values, as discrete actions (actions=)")
-    ]
+    return [Reason("atoms", sentence, "judge a policy that chooses among these values, as discrete actions (actions=)")]
 
 
-def _no_propensities(log: Log) -> list[Finding]:
+def _no_propensities(log: Log) -> list[Reason]:
     space = log.spec.action
     unknown = "the probabilities of the recorded decisions are unknown, and cannot be estimated"
     if isinstance(space, MultiDiscrete):
-        return [Finding("propensities", f"{unknown} for several simultaneous choices", RECORDED)]
+        return [Reason("propensities", f"{unknown} for several simultaneous choices", RECORDED)]
     if isinstance(space, Continuous) and (np.ptp(np.asarray(log.action), axis=0) == 0).any():
         sentence = f"{unknown}: the logger always chose the same value of at least one action"
-        return [Finding("propensities", sentence, VARIED)]
+        return [Reason("propensities", sentence, VARIED)]
     return []
 
 
@@ -268,7 +266,7 @@ def support_findings(
     estimated: bool = False,
     tested: bool = False,
     closer: str = CLOSER,
-) -> list[Finding]:
+) -> list[Reason]:
     """Every violated limit on support, worst kind first.
 
     `deterministic`: the policy could be sampled instead. `visits`: the support is that of occupancy ratios.
@@ -282,7 +280,7 @@ def support_findings(
             f"{mass:.1%} of the policy's actions are hardly in the log (the logger took them with less than a tenth of "
             f"the probability of a uniform choice); at most {limits.unsupported_mass:.1%} is allowed"
         )
-        findings.append(Finding("unsupported_mass", sentence, vary))
+        findings.append(Reason("unsupported_mass", sentence, vary))
     needed = max(limits.effective_episodes, limits.effective_share * support.episodes)
     if not size >= needed:
         sentence = (
@@ -292,19 +290,19 @@ def support_findings(
         times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
         more = f"collect {times} of this kind"
         advice = vary if size < limits.effective_share * support.episodes else f"{closer}; or {more}"
-        findings.append(Finding("effective_sample_size", sentence, advice))
+        findings.append(Reason("effective_sample_size", sentence, advice))
     if not support.largest_weight <= limits.largest_weight:
         sentence = (
             f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
             f"{limits.largest_weight:.1%} is allowed"
         )
-        findings.append(Finding("largest_weight", sentence, vary))
+        findings.append(Reason("largest_weight", sentence, vary))
     if not support.pareto_k <= limits.pareto_k:
         sentence = (
             f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
             f"(Pareto k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
         )
-        findings.append(Finding("pareto_k", sentence, vary))
+        findings.append(Reason("pareto_k", sentence, vary))
     findings += _mean_weight(support, limits, visits, estimated, tested, closer)
     if findings and deterministic:
         findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
@@ -313,7 +311,7 @@ def support_findings(
 
 def _mean_weight(
     support: Support, limits: Limits, visits: bool, estimated: bool, tested: bool, closer: str
-) -> list[Finding]:
+) -> list[Reason]:
     """Whether the mean weight is 1; for estimated propensities the odds ratio sets the tolerance."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
@@ -337,14 +335,14 @@ def _mean_weight(
             f"occupancy-weighted terminations average {three_digits(mean)} (expected 1.00), {away} ({limit}): small "
             f"errors in each probability add up over up to {support.horizon:,} decisions, or {wrong}"
         )
-        return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
+        return [Reason("mean_weight", sentence, f"{check}; {SHORTER}")]
     sentence = f"the episodes' mean weight is {three_digits(mean)} (expected 1.00), {away} ({limit}): {wrong}"
-    return [Finding("mean_weight", sentence, check)]
+    return [Reason("mean_weight", sentence, check)]
 
 
 def propensity_findings(
     balance: Balance | None, declared: bool, estimated: bool, leaks: Sequence[str] = ()
-) -> list[Finding]:
+) -> list[Reason]:
     """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy.
 
     `leaks` are the observation columns that tell the reward: if one of them predicts the action, it is the first cause.
@@ -357,7 +355,7 @@ def propensity_findings(
     if any(one.name in leaks for one in balance.named):
         wrong += f"; {leak_sentence(leaks)}"
         fix = f"take {listed(leaks)} out of the observations, unless known before the decision, and train again"
-    return [Finding("propensities_fit", wrong, fix)]
+    return [Reason("propensities_fit", wrong, fix)]
 
 
 def leaks_of(log: Log) -> tuple[str, ...]:
@@ -378,7 +376,7 @@ def listed(names: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 
-def randomised_finding(balance: Balance | None) -> Finding:
+def randomised_finding(balance: Balance | None) -> Reason:
     """Why a verdict holds only if the log was randomised, and what settles it."""
     test = ""
     if balance is not None:
@@ -390,12 +388,12 @@ def randomised_finding(balance: Balance | None) -> Finding:
         "the policy is better if nothing unrecorded decided who got what; the log has no propensities, and its "
         f"decisions look as if they were drawn at random{test}"
     )
-    return Finding("randomised", sentence, DECLARE)
+    return Reason("randomised", sentence, DECLARE)
 
 
 def excess_finding(
     share: float, excess: float, units: int, limits: Limits, *, estimated: bool, closer: str = CLOSER
-) -> list[Finding]:
+) -> list[Reason]:
     """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
     `share` is the whole share, `excess` that without the logger's own rare actions, `units` the number of episodes, or
@@ -408,10 +406,10 @@ def excess_finding(
         f"the log does not show {share:.1%} of the policy's decisions, and {share - excess:.1%} of the logger's own "
         f"(rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is {limits.unshown_share:.1%}"
     )
-    return [Finding("unshown_share", sentence, f"{closer}; or {_varied(estimated)}")]
+    return [Reason("unshown_share", sentence, f"{closer}; or {_varied(estimated)}")]
 
 
-def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
+def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Reason]:
     """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
     if not habit.beyond:
         return []
@@ -419,7 +417,7 @@ def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
         f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged episodes "
         f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
     )
-    return [Finding("habit", sentence, f"{_varied(estimated)}; {SHORTER}")]
+    return [Reason("habit", sentence, f"{_varied(estimated)}; {SHORTER}")]
 
 
 def unshown_text(share: float) -> str:
@@ -431,19 +429,19 @@ def unshown_text(share: float) -> str:
 
 def unshown_finding(
     share: float, bound: Interval, side: str, episodes: int, *, estimated: bool, closer: str = CLOSER
-) -> Finding:
+) -> Reason:
     """The verdict fails if the decisions that the log does not show earn the worst (or best) return."""
     which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
     sentence = (
         f"{unshown_text(share)}; if they earned the {which} return in these {episodes:,} episodes, the "
         f"difference could be {three_digits(end, sign=True)}"
     )
-    return Finding("unshown", sentence, f"{closer}; or {_varied(estimated)}")
+    return Reason("unshown", sentence, f"{closer}; or {_varied(estimated)}")
 
 
 def assumption_findings(
     history: Sequence[Dependence], drift: Sequence[Dependence], *, visits: bool, estimated: bool, horizon: int
-) -> list[Finding]:
+) -> list[Reason]:
     """Assumptions of the deciding estimator that the log contradicts.
 
     `visits`: it uses occupancy ratios, so an observation must be a Markov state. `estimated`: propensities were
@@ -457,22 +455,22 @@ def assumption_findings(
             f"matters (a Markov state), but it does not: {past[0].sentence}"
         )
         advice = f"add {past[0].cause} to the observation as a column, train again and judge again; {SHORTER}"
-        findings.append(Finding("markov", sentence, advice))
+        findings.append(Reason("markov", sentence, advice))
     habits = failing(history, (LOGGER,)) if estimated else []
     if habits:
         sentence = f"propensities were estimated from the observation alone, but {habits[0].sentence}"
-        findings.append(Finding("logger_history", sentence, f"{RECORDED}; or add {habits[0].cause} as a column"))
+        findings.append(Reason("logger_history", sentence, f"{RECORDED}; or add {habits[0].cause} as a column"))
     changed = failing(drift, (LOGGER,)) if estimated else []
     if changed:
         sentence = f"the logger changed over time, and its estimated propensities miss this: {changed[0].sentence}"
         advice = f"{RECORDED}; or judge on a period in which the logger did not change"
-        findings.append(Finding("drift", sentence, advice))
+        findings.append(Reason("drift", sentence, advice))
     return findings
 
 
 def few_episodes_finding(
     episodes: float, limits: Limits, *, visits: bool, rare: bool, closer: str = CLOSER
-) -> list[Finding]:
+) -> list[Reason]:
     """Whether enough episodes carry the difference; `visits`: whether occupancy ratios estimate it.
 
     Products of ratios are short of episodes if rewards are rare, occupancy ratios if states are. The latter need more
@@ -487,15 +485,15 @@ def few_episodes_finding(
             f"{rests}, because the policy often visits states that the log rarely contains; at least {least:g} are "
             "needed"
         )
-        return [Finding("carrying_episodes", sentence, f"{closer}; or collect more episodes")]
+        return [Reason("carrying_episodes", sentence, f"{closer}; or collect more episodes")]
     advice = "collect more episodes, because rare rewards occur too seldom here"
     if not rare:
         advice = f"{closer}; or collect more episodes"
     sentence = f"{rests} whose return is unlike most others; at least {least:g} are needed"
-    return [Finding("earning_episodes", sentence, advice)]
+    return [Reason("earning_episodes", sentence, advice)]
 
 
-def heavy_tail_finding(tail: Tail, difference: Interval, limits: Limits) -> list[Finding]:
+def heavy_tail_finding(tail: Tail, difference: Interval, limits: Limits) -> list[Reason]:
     """Whether the difference could be undone by returns of a heavy tail that are too rare for this log."""
     room = difference.low if difference.low > 0 else -difference.high
     if tail.missing < room:
@@ -519,10 +517,10 @@ def heavy_tail_finding(tail: Tail, difference: Interval, limits: Limits) -> list
         f"{three_digits(tail.extreme)}, has {tail.share:.1%} of their sum, and {rest}"
     )
     advice = f"{known}judge on many more episodes"
-    return [Finding("heavy_tail", sentence, advice)]
+    return [Reason("heavy_tail", sentence, advice)]
 
 
-def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
+def range_finding(estimate: float, low: float, high: float) -> list[Reason]:
     """Whether the policy's estimated mean return is within the returns of the log."""
     if low <= estimate <= high:
         return []
@@ -538,7 +536,7 @@ def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
     )
     flag = f"--{name.replace('_', '-')}"
     advice = f"judge a policy closer to the logger; if such returns are possible, set Limits({name}=...) ({flag})"
-    return [Finding("range", sentence, advice)]
+    return [Reason("range", sentence, advice)]
 
 
 class Reuse(NamedTuple):
@@ -570,7 +568,7 @@ def _overlap(sketch: Any, log: Log) -> Overlap | None:
     return None if sketch is None else Sketch.from_json(sketch).overlap(log)
 
 
-def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
+def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Reason]:
     """Whether the policy learnt from the judged episodes."""
     if overlap is None or not overlap.exceeds(limits.overlap):
         return []
@@ -579,15 +577,15 @@ def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
         f"the policy learnt from {about}{overlap.share:.1%} of the episodes that it is judged on; at most "
         f"{limits.overlap:.1%} is allowed, because memorised episodes look like skill"
     )
-    return [Finding("overlap", sentence, "judge it on episodes that it never saw: hold some out, or use a new log")]
+    return [Reason("overlap", sentence, "judge it on episodes that it never saw: hold some out, or use a new log")]
 
 
-def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) -> list[Finding]:
+def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) -> list[Reason]:
     """Whether the judged episodes selected the policy among its checkpoints."""
     if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
         return []
     sentence = f"the checkpoint was chosen by '{metric}' on these same episodes, so they cannot show that it is better"
-    return [Finding("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]
+    return [Reason("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]
 
 
 # Decision from evidence: check the limits on support, then one estimator decides, then others may contradict it.
@@ -755,11 +753,11 @@ class Case(NamedTuple):
         return effective_number(np.where(np.abs(influences) <= self.policy.rounding, 0.0, influences))
 
 
-class Outcome(NamedTuple):
+class Assessment(NamedTuple):
     """Result of a case."""
 
     decision: Decision
-    findings: list[Finding]
+    findings: list[Reason]
     difference: Interval
     logger: Interval
     from_bc: Interval | None
@@ -775,15 +773,15 @@ class Undecided(NamedTuple):
 
     difference: Interval
     side: Decision  # side of 0 on which the interval lies
-    against: list[Finding]
-    against_by_visits: list[Finding]  # count only if occupancy ratios have support of their own
+    against: list[Reason]
+    against_by_visits: list[Reason]  # count only if occupancy ratios have support of their own
     able: bool  # whether there is a deciding estimate
-    unable: list[Finding]  # why there is none
+    unable: list[Reason]  # why there is none
     support: Support
     by_visits: Support | None  # support of occupancy ratios, if there are any
     visits: bool  # whether occupancy ratios decide
     estimated: bool  # whether propensities were estimated
-    against_by_products: Sequence[Finding] = ()  # of long episodes: count only if products have support of their own
+    against_by_products: Sequence[Reason] = ()  # of long episodes: count only if products have support of their own
     by_products: Support | None = None  # support of products
     earning: float = np.inf  # number of episodes behind the variance of the difference
     unshown: float = 0.0  # share of the policy's decisions that no other episode shows the logger taking
@@ -796,14 +794,14 @@ class Undecided(NamedTuple):
     tested: bool = False  # as in the case
 
 
-def decide(case: Case) -> Outcome:
+def decide(case: Case) -> Assessment:
     """Decide a case."""
     evidence, supports = case.policy, Supports(case.policy)
     result = evaluate(case, supports)
     decision, findings = apply_limits(result, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
-    return Outcome(
+    return Assessment(
         decision,
         findings,
         reported_difference(result, decision),
@@ -817,7 +815,7 @@ def decide(case: Case) -> Outcome:
     )
 
 
-def decide_if_randomised(case: Case, outcome: Outcome) -> tuple[Case, Outcome]:
+def decide_if_randomised(case: Case, outcome: Assessment) -> tuple[Case, Assessment]:
     """The case and its outcome; *better if randomised* where only declared shares in place of estimates would decide.
 
     The log has no propensities, and observations do not predict its actions. If nothing unrecorded decided either, each
@@ -879,7 +877,7 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
 
 def apply_limits(
     found: Undecided, limits: Limits, reuse: Reuse, *, deterministic: bool = False
-) -> tuple[Decision, list[Finding]]:
+) -> tuple[Decision, list[Reason]]:
     """The decision under these limits on support, and the reasons."""
     violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
     if found.able or found.without_support:
@@ -909,7 +907,7 @@ def apply_limits(
     return ("no difference shown", against) if against else (found.side, [])
 
 
-def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
+def unshown_share_findings(found: Undecided, limits: Limits) -> list[Reason]:
     """The limit on unshown decisions; it applies only to "better" and "worse"."""
     units = found.support.episodes if found.units is None else found.units
     if found.side == "no difference shown":
@@ -924,7 +922,7 @@ def reported_difference(found: Undecided, decision: Decision) -> Interval:
     return found.bound
 
 
-def _bound_findings(found: Undecided) -> list[Finding]:
+def _bound_findings(found: Undecided) -> list[Reason]:
     """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
         return []
@@ -932,7 +930,7 @@ def _bound_findings(found: Undecided) -> list[Finding]:
     return [unshown_finding(found.unshown, found.bound, found.side, episodes, estimated=found.estimated, closer=closer)]
 
 
-def _unable(case: Case, difference: Interval) -> list[Finding]:
+def _unable(case: Case, difference: Interval) -> list[Reason]:
     if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
         return _out_of_range(case, difference)
     if case.without_support:
@@ -943,19 +941,19 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
             f"episodes have up to {case.policy.horizon:,} decisions: products of probabilities carry no information "
             f"beyond {case.limits.horizon}, and how often the policy visits each state cannot be estimated here"
         )
-        return [Finding("horizon", sentence, advice)]
+        return [Reason("horizon", sentence, advice)]
     if not case.able:
         return [
-            Finding(
+            Reason(
                 "model",
                 "there is no model of action values (model='none' was set, or no model supports such actions)",
                 "remove model='none' if it was set",
             )
         ]
-    return [Finding("weight", "at some step no recorded episode agrees with the policy's decisions so far", advice)]
+    return [Reason("weight", "at some step no recorded episode agrees with the policy's decisions so far", advice)]
 
 
-def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
+def _out_of_range(case: Case, difference: Interval) -> list[Reason]:
     """Whether the policy's estimated mean return is above or below the returns of all episodes in the log."""
     logged, limits = logged_return(case.policy).contributions, case.limits
     low, high = float(logged.min()), float(logged.max())
@@ -965,7 +963,7 @@ def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
     return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
 
 
-def _heavy_tails(case: Case, side: Decision, difference: Interval) -> list[Finding]:
+def _heavy_tails(case: Case, side: Decision, difference: Interval) -> list[Reason]:
     """Whether a heavy tail of returns that the log hardly shows could undo a shown difference.
 
     Not with occupancy ratios, which weigh steps and no returns.
@@ -977,12 +975,12 @@ def _heavy_tails(case: Case, side: Decision, difference: Interval) -> list[Findi
     return [finding for tail in tails for finding in heavy_tail_finding(tail, difference, case.limits)]
 
 
-def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:
+def _contradictions(case: Case, side: float) -> tuple[list[Reason], list[Reason], list[Reason]]:
     """Estimators on the other side of 0: those that always count, with occupancy ratios, and with long products.
 
     Only estimators whose difference does not change when a constant is added to every reward.
     """
-    plain, visits, products = list[Finding](), list[Finding](), list[Finding]()
+    plain, visits, products = list[Reason](), list[Reason](), list[Reason]()
     for name, estimator in ESTIMATORS.items():
         if name == case.deciding or not is_listed(name, case.policy) or not estimator.vetoes:
             continue
@@ -993,14 +991,14 @@ def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Findin
                 f"the estimators contradict each other: '{case.deciding}' finds the policy {sides[0]}, '{name}' finds "
                 f"it {sides[1]} ({three_digits(other.low, sign=True)} to {three_digits(other.high, sign=True)})"
             )
-            finding = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
+            finding = Reason("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
             weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
             long = weighs and case.policy.horizon > case.limits.horizon
             (visits if estimator.uses_occupancy else products if long else plain).append(finding)
     return plain, visits, products
 
 
-def _hidden_cause(case: Case) -> list[Finding]:
+def _hidden_cause(case: Case) -> list[Reason]:
     """With estimated propensities: whether "better" holds if an unrecorded cause changed one decision per episode."""
     odds = case.limits.odds_ratio
     if not case.policy.estimated or odds == 1.0:
@@ -1014,7 +1012,7 @@ def _hidden_cause(case: Case) -> list[Finding]:
         f"{three_digits(low, sign=True)})"
     )
     advice = "record the probability of each decision (the `propensity` column), which removes this doubt"
-    return [Finding("sensitivity", sentence, advice)]
+    return [Reason("sensitivity", sentence, advice)]
 
 
 def worst_case(case: Case) -> float:
@@ -1075,7 +1073,7 @@ OF_PRODUCTS = ("effective_sample_size", "largest_weight", "pareto_k", "weight", 
 WITH_THEM = ("carrying_episodes", "earning_episodes", "mean_weight")
 
 
-def with_shorter_question(findings: Sequence[Finding], case: Case) -> list[Finding]:
+def with_shorter_question(findings: Sequence[Reason], case: Case) -> list[Reason]:
     """The findings, with this advice first where their only reasons are weights of whole episodes."""
     found, rules = list(findings), {finding.rule for finding in findings}
     if not rules & {*OF_PRODUCTS} or rules - {*OF_PRODUCTS, *WITH_THEM}:
@@ -1163,7 +1161,7 @@ class VerdictFacts(NamedTuple):
     balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
 
 
-def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
+def paragraph(decision: Decision, findings: Sequence[Reason], facts: VerdictFacts) -> str:
     """Paragraph with the comparison, its result, its reliability and the next step."""
     decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
     part = "" if facts.first_steps is None else f"the {first_decisions(facts.first_steps)} of "
@@ -1175,7 +1173,7 @@ def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFac
     return " ".join(part for part in parts if part) + (f"{NEXT_STEP}{'; '.join(advice)}." if advice else "")
 
 
-def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> tuple[str, ...]:
+def reasons(decision: Decision, findings: Sequence[Reason], facts: VerdictFacts) -> tuple[str, ...]:
     """Reasons, one sentence each, the deciding one first; then the assumptions."""
     assumed = facts.caveats if facts.overlap_known else (*facts.caveats, OVERLAP_UNKNOWN)
     if facts.first_steps is not None:
@@ -1278,7 +1276,7 @@ def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[n
     return [f"{sentence}; half of all episodes have at most {middle:,}{cause}"]
 
 
-def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
+def _outcome(decision: Decision, findings: Sequence[Reason], facts: VerdictFacts) -> str:
     if decision == "unsupported":
         return " ".join(["Any number for it would be a guess.", *_sentences(findings)])
     sides = {"better": "more", IF_RANDOMISED: "more", "worse": "less"}
@@ -1335,7 +1333,7 @@ def _fitting(balance: Balance | None) -> str:
     )
 
 
-def _next(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> list[str]:
+def _next(decision: Decision, findings: Sequence[Reason], facts: VerdictFacts) -> list[str]:
     advice = list(dict.fromkeys(part for finding in findings for part in finding.advice.split("; ") if part))[:3]
     if decision == "better":
         return ["try it on a small share of new cases alongside the current practice, and record the results"]
@@ -1361,7 +1359,7 @@ def _span(interval: Interval, unit: str | None) -> str:
     return f"between {three_digits(interval.low, sign=True)} and {amount(interval.high, unit, sign=True)}"
 
 
-def _sentences(findings: Sequence[Finding]) -> list[str]:
+def _sentences(findings: Sequence[Reason]) -> list[str]:
     return [f"{_sentence(finding.sentence)}." for finding in findings]
 
 
@@ -1372,7 +1370,7 @@ def _sentence(text: str) -> str:
 LEAST_SHARE = 0.001  # smallest share of unshown decisions that is reported
 
 
-def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
+def caveats(case: Case, outcome: Assessment) -> tuple[str, ...]:
     """Sentences without a full stop, the most important first; only those that concern this verdict."""
     if outcome.decision == "unsupported":
         return ()
@@ -1381,7 +1379,7 @@ def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
     return (*sentences, _assumptions(case, outcome))
 
 
-def _unshown(case: Case, outcome: Outcome) -> list[str]:
+def _unshown(case: Case, outcome: Assessment) -> list[str]:
     """Share of the policy's decisions that the log does not show, and the assumption about them."""
     share = outcome.unshown or 0.0
     if outcome.bound is None or share < LEAST_SHARE:
@@ -1436,7 +1434,7 @@ def _drift(case: Case) -> list[str]:
     ]
 
 
-def _rare_outcomes(case: Case, outcome: Outcome) -> list[str]:
+def _rare_outcomes(case: Case, outcome: Assessment) -> list[str]:
     """Outcomes that are too rare for a log of this size to exclude them: under the policy, and where it is left.
 
     Both would make the difference smaller; each sentence tells the return from which such outcomes would undo it.
@@ -1468,7 +1466,7 @@ def _rare_outcomes(case: Case, outcome: Outcome) -> list[str]:
     return sentences
 
 
-def _assumptions(case: Case, outcome: Outcome) -> str:
+def _assumptions(case: Case, outcome: Assessment) -> str:
     """Assumptions that no log can test."""
     units = "episodes" if case.policy.clusters is None else "clusters"
     propensities = f"the {'declared' if case.declared else 'recorded'} propensities are right, "

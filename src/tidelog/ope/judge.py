@@ -32,9 +32,9 @@ from tidelog.ope.decide import (
     METHOD,
     NOT_CLOSER,
     NOTHING,
+    Assessment,
     Case,
-    Finding,
-    Outcome,
+    Reason,
     Reuse,
     caveats,
     closer_advice,
@@ -116,7 +116,7 @@ class Comparison:
     policy: Any
     sample: bool  # whether the sampled policy is judged
     reuse: Reuse
-    refused: tuple[Finding, ...]  # violated preconditions, because of which no evidence was gathered
+    refused: tuple[Reason, ...]  # violated preconditions, because of which no evidence was gathered
     gathered: PolicyEvidence | None
     densities: bool  # whether actions are continuous
     can_sample: bool = True  # whether judging it by sampled actions could be an answer
@@ -776,7 +776,7 @@ def verdict_risk(
     return risk, None
 
 
-def _without_numbers(returns: Any, findings: list[Any], log: Log, limits: Limits, seed: int) -> Outcome:
+def _without_numbers(returns: Any, findings: list[Any], log: Log, limits: Limits, seed: int) -> Assessment:
     """Outcome without estimates: only the logger's own mean."""
     nothing = float("nan")
     horizon, count = int(np.diff(log.starts).max()), len(returns)
@@ -785,4 +785,4 @@ def _without_numbers(returns: Any, findings: list[Any], log: Log, limits: Limits
     if count > 1:
         grouped = means(returns).grouped(limits.groups)
         logger = interval(grouped, METHOD, Confidence(limits.level, limits.replicates, seed))
-    return Outcome("unsupported", findings, NOTHING, logger, None, Estimates([]), support, np.zeros(0))
+    return Assessment("unsupported", findings, NOTHING, logger, None, Estimates([]), support, np.zeros(0))

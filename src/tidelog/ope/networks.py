@@ -74,7 +74,7 @@ from tidelog.types import Continuous, Discrete, Observation, Spec, Transition, V
 POLICY_ACTIONS = "what the policies do"  # leaf of the prepared log
 
 
-class State(NamedTuple):
+class FQEState(NamedTuple):
     """Complete training state."""
 
     critic: Critic
@@ -85,7 +85,7 @@ class State(NamedTuple):
     key: jax.Array
 
 
-class PolicyParams(NamedTuple):
+class FQEParams(NamedTuple):
     """Parameters for evaluation."""
 
     critic: Critic
@@ -112,29 +112,29 @@ def evaluation_loss(critic: Critic, batch: Batch, target: jax.Array) -> tuple[ja
     return batch.mean(jnp.mean(jnp.square(q - jax.lax.stop_gradient(target)), axis=-1)), q
 
 
-def targets(config: FQE, state: State, row: Transition, key: jax.Array) -> jax.Array:
+def targets(config: FQE, state: FQEState, row: Transition, key: jax.Array) -> jax.Array:
     """`r + discount V(s')` with the old target critic, minus `centre`: [B, P]."""
     later = config.centre + next_value(state.target_critic, row, config.policies, key)
     return row.reward[:, None] + row.discount[:, None] * later - config.centre
 
 
-def step(config: FQE, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: FQE, state: FQEState, batch: Batch) -> tuple[FQEState, Feedback]:
     """One update of the critic and the target critic."""
     target = targets(config, state, batch.data, jax.random.fold_in(state.key, state.step))
     (loss, q), slope = eqx.filter_value_and_grad(evaluation_loss, has_aux=True)(state.critic, batch, target)
     rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
     critic, opt_state = descend(config.optimiser, state.critic, slope, state.opt_state, rate, None)
     target_critic = polyak_update(state.target_critic, critic, config.target_rate)
-    moved = State(critic, target_critic, opt_state, state.step + 1, state.updates, state.key)
+    moved = FQEState(critic, target_critic, opt_state, state.step + 1, state.updates, state.key)
     return moved, Feedback({"evaluation_loss": loss, "q_mean": batch.average(jnp.mean(q, axis=-1)) + config.centre})
 
 
-def losses(config: FQE, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: FQE, state: FQEState, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The critic's loss, without an update."""
     return {"evaluation_loss": evaluation_loss(state.critic, batch, targets(config, state, batch.data, key))[0]}
 
 
-def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> FQEState:
     """Initial critic, which does not read the policies' actions, and its copy."""
     network_key, training_key = jax.random.split(key)
     seen = {name: leaf for name, leaf in spec.observation.items() if name != POLICY_ACTIONS}
@@ -148,7 +148,7 @@ def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
         encoder_config=encoder_config,
     )
     opt_state = init_opt_state(config.optimiser, critic)
-    return State(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
+    return FQEState(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
 @hyperparameters
@@ -177,25 +177,25 @@ class FQE:
         """One phase over transitions of the prepared log."""
         return (Phase("fqe", Sampler("log", self.batch_size, NStep(1, self.discount)), step, losses),)
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> FQEState:
         """Initial state of a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def policy_params(self, state: State) -> PolicyParams:
+    def policy_params(self, state: FQEState) -> FQEParams:
         """The critic."""
-        return PolicyParams(state.critic)
+        return FQEParams(state.critic)
 
-    def start(self, params: PolicyParams, batch: int) -> None:
+    def start(self, params: FQEParams, batch: int) -> None:
         """None: the critic is not recurrent."""
 
-    def act(self, params: PolicyParams, observation: Observation, **how: Any) -> Any:
+    def act(self, params: FQEParams, observation: Observation, **how: Any) -> Any:
         """TypeError: fitted Q evaluation has no policy."""
         raise TypeError("fitted Q evaluation evaluates policies and has no policy of its own: it cannot act")
 
-    def distribution(self, params: PolicyParams, observation: Observation, mask: Any = None, carry: Any = None) -> None:
+    def distribution(self, params: FQEParams, observation: Observation, mask: Any = None, carry: Any = None) -> None:
         """None: there is no policy."""
 
-    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: FQEParams, observation: Observation) -> jax.Array | None:
         """Values of all actions under the first policy, [B, A]; None for continuous ones."""
         return None if params.critic.actions is None else params.critic.all_actions(observation)[:, 0] + self.centre
 

@@ -46,7 +46,7 @@ from tidelog.data import parse
 from tidelog.data.columns import known_probabilities
 from tidelog.data.formats import ending_of
 from tidelog.data.log import Log, States, is_tabular, number_observations
-from tidelog.data.parse import Table
+from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import PLAIN, STORED, Values, number_by_appearance, source_text
 from tidelog.data.read import SOURCES, one_table, rows_in_source
 from tidelog.errors import ConfigError, SpecError, install, nearest
@@ -306,7 +306,7 @@ def read_propensities(path: str | Path, log: Log) -> FilePropensities:
     return FilePropensities(values[rows], name == ESTIMATED, str(path), table.rows - len(rows))
 
 
-def _column_of(table: Table) -> str:
+def _column_of(table: ParsedTable) -> str:
     """The column of propensities; SpecError if there is none, or both."""
     named = [name for name in (RECORDED, ESTIMATED) if name in table.names]
     if len(named) == 1:
@@ -319,7 +319,7 @@ def _column_of(table: Table) -> str:
     )
 
 
-def _numbers(table: Table, name: str) -> Floats:
+def _numbers(table: ParsedTable, name: str) -> Floats:
     """A column as numbers, NaN where a cell is none; SpecError for lists."""
     column = parse.number(table.series(name))
     if column.values.ndim != 1:
@@ -327,7 +327,7 @@ def _numbers(table: Table, name: str) -> Floats:
     return np.where(column.usable, column.values, np.nan).astype(np.float64)
 
 
-def _probabilities(table: Table, name: str, highest: float) -> Floats:
+def _probabilities(table: ParsedTable, name: str, highest: float) -> Floats:
     """The column as numbers above 0 and at most `highest`, in the order of the file."""
     values = _numbers(table, name)
     bad = np.flatnonzero(~((values > 0) & (values <= highest) & np.isfinite(values)))
@@ -343,7 +343,7 @@ def _probabilities(table: Table, name: str, highest: float) -> Floats:
     return values
 
 
-def _rows_in_order(table: Table, log: Log) -> Values:
+def _rows_in_order(table: ParsedTable, log: Log) -> Values:
     """The rows of the file for the steps [N], by their places in the source of the log; SpecError if there are others.
 
     A file for a log of single steps may also have a row for each of them. If so, and for logs in memory, the source is
@@ -369,7 +369,7 @@ def _rows_in_order(table: Table, log: Log) -> Values:
     raise SpecError(f"{table.source}: {table.rows:,} rows", f"{' or '.join(expected)}. {fix}")
 
 
-def _matched_rows(table: Table, log: Log) -> Values:
+def _matched_rows(table: ParsedTable, log: Log) -> Values:
     """The rows of the file for the steps [N], by episode and step; SpecError unless there is one for each."""
     episodes = parse.identity(table.series(EPISODE))
     names = episodes.values if episodes.vocabulary is None else np.asarray(episodes.vocabulary)[episodes.values]

@@ -58,7 +58,7 @@ def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
 
 # Limits on the support that a verdict needs. Every number is a default that the caller may change.
 #
-# `benchmarks/choose_limits.py` (in the history) chose the first eight and has the method; docs/judging-appendix.md has the results.
+# `benchmarks/choose_limits.py` (in the history) chose the first eight; docs/judging-appendix.md has the results.
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from tidelog.data import parse
 from tidelog.data.columns import USUAL_FORM, Columns, names
 from tidelog.data.export import column_labels
 from tidelog.data.formats import named_arrays
-from tidelog.data.parse import Table, formula_note, without_na, write_csv
-from tidelog.data.raw import Order, episode_order
+from tidelog.data.parse import ParsedTable, formula_note, without_na, write_csv
+from tidelog.data.raw import RowOrder, episode_order
 from tidelog.data.read import Source, table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.runtime.observations import column_names, feature_names, fill_features, unseen_labels
@@ -155,12 +155,12 @@ def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False, unseen:
     return unknown_values
 
 
-def _files(table: Table) -> list[tuple[str, int]]:
+def _files(table: ParsedTable) -> list[tuple[str, int]]:
     """Return the name and the number of rows of every file; nothing for one file."""
     return [(part.source, part.rows) for part in table.parts]
 
 
-def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
+def _table(policy: Acts, source: Source, mapping: Columns | None) -> ParsedTable:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue", fix="use tidelog recommend")
@@ -181,7 +181,7 @@ def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
     return table
 
 
-def _read(table: Table, mapping: Columns | None, needed: Sequence[str]) -> pl.DataFrame:
+def _read(table: ParsedTable, mapping: Columns | None, needed: Sequence[str]) -> pl.DataFrame:
     """Return the rows as the log's mapping reads them: null for words of empty cells, a column for each list's number.
 
     SpecError for a column of lists of another length; an unreadable list is null.
@@ -307,7 +307,7 @@ def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -
     return frame
 
 
-def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> Order:
+def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> RowOrder:
     """Return the table's rows in episode order by the mapping; SpecError, with the reason, without a mapping."""
     columns = mapping
     if columns is None or columns.episode is None:
@@ -322,7 +322,7 @@ def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> Order:
 
 
 def act_in_order(
-    policy: Acts, leaves: Any, allowed: Any, order: Order | None, seed: int | None
+    policy: Acts, leaves: Any, allowed: Any, order: RowOrder | None, seed: int | None
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     """Return actions [B, ...] in file order and, if the policy samples and has them, propensities [B].
 
@@ -575,7 +575,7 @@ def _check_lengths(arrays: Mapping[str, NDArray[Any]], leaves: Arrays, rows: int
         raise SpecError(f"{source} has no rows", "at least one", "add rows")
 
 
-def _order_of_rows(arrays: Mapping[str, NDArray[Any]], rows: int, source: str) -> Order:
+def _order_of_rows(arrays: Mapping[str, NDArray[Any]], rows: int, source: str) -> RowOrder:
     """Return the rows in episode order; SpecError without the array `episode`."""
     if "episode" not in arrays:
         raise SpecError(f"this policy is recurrent, but {source} has no array 'episode'", fix="add it, one per row")

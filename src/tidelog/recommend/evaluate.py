@@ -449,7 +449,7 @@ class RankingRow:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class RankerComparison:
     """Metrics of several rankers on the same cases."""
 
     k: int
@@ -513,7 +513,7 @@ def compare(
     groups: Mapping[str, Bools] | None = None,
     vectors: NDArray[Any] | None = None,
     progress: Callable[[str, float], None] | None = None,
-) -> Comparison:
+) -> RankerComparison:
     """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
 
     With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
@@ -561,7 +561,7 @@ def compare(
         for kind, chosen in parts.items()
         for name, items in listed.items()
     ]
-    return Comparison(k, tuple(rows), confidence)
+    return RankerComparison(k, tuple(rows), confidence)
 
 
 def lists(ranker: Ranks, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
@@ -791,7 +791,7 @@ def counting_rules(train: Interactions) -> dict[str, Ranks]:
     return {name: counting_rule(train, name) for name in rules_for(train)}
 
 
-def best_rule(compared: Comparison, names: Iterable[str] = RULES) -> str:
+def best_rule(compared: RankerComparison, names: Iterable[str] = RULES) -> str:
     """Return the compared rule with the highest hit rate over all cases."""
     rates = {row.ranker: row.scores[LEADING].estimate for row in compared.rows if row.kind == "all"}
     return max((name for name in names if name in rates), key=lambda name: (rates[name], name))
@@ -840,7 +840,7 @@ def advise_lists(
     return advise(compared, name, "baskets" if test.has_baskets else "events")._replace(left_out=tuple(left_out))
 
 
-def advise(compared: Comparison, name: str, unit: str) -> Advice:
+def advise(compared: RankerComparison, name: str, unit: str) -> Advice:
     """Return the advice on the lists of the policy `name`; `unit` is "events" or "baskets"."""
     rule, thing = best_rule(compared), SUBJECTS[unit][0]
     mine, rules = (compared.row(one).scores[LEADING].estimate for one in (name, rule))

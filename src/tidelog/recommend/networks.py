@@ -145,7 +145,7 @@ class Items(NamedTuple):
     bias: jax.Array
 
 
-class Table(eqx.Module):
+class ItemTable(eqx.Module):
     """One row per item, plus the output of a tower over its features where there is one; row 0 is no item."""
 
     weight: jax.Array  # [N + 1, D]
@@ -155,7 +155,7 @@ class Table(eqx.Module):
     @classmethod
     def create(
         cls, generator: np.random.Generator, items: int, size: int, features: int | None, hidden: tuple[int, ...]
-    ) -> Table:
+    ) -> ItemTable:
         """Return random directions; with a tower rows are zeros: a new item then depends on its features only."""
         if features is None:
             return cls(float32(generator.standard_normal((items + 1, size)) / np.sqrt(size)), zeros(items + 1), None)
@@ -499,7 +499,7 @@ HISTORY_ENCODERS: Mapping[str, MakeBody] = {"mean": mean, "gru": recurrent, "att
 # Nodes of a recipe.
 
 
-def catalogue_node(table: Table, features: Any) -> Node:
+def catalogue_node(table: ItemTable, features: Any) -> Node:
     """Return the node of item vectors; `features` [N + 1, F] where a tower reads them, else None."""
     tower = None if table.tower is None else mlp(table.tower)
     return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}

@@ -28,11 +28,11 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.networks import (
     HistoryEncoder,
     Items,
+    ItemTable,
     Places,
     Repeats,
     SuccessorCounts,
     Successors,
-    Table,
     UserTable,
     joined,
     log_score,
@@ -238,7 +238,7 @@ def item_facts(
 class NextItemModel(NamedTuple):
     """The parts that only the cross-entropy trains."""
 
-    table: Table
+    table: ItemTable
     reader: HistoryEncoder
     repeats: Repeats | None  # None: an item's probability does not depend on its own earlier events
     users: UserTable | None = None  # None: who the user is has no effect
@@ -253,7 +253,7 @@ class NextItemModel(NamedTuple):
         return self.users(users)
 
 
-class States(NamedTuple):
+class WindowStates(NamedTuple):
     """States of windows, the events before them, and the places of items beside the catalogue."""
 
     states: jax.Array  # [B, A, D]
@@ -271,7 +271,7 @@ def read_windows(
     *,
     around: bool = False,
     counted: jax.Array | None = None,
-) -> States:
+) -> WindowStates:
     """Return the states before the targets; with `around` also the state after the last one.
 
     `A` is the number of targets, or 1 before a basket; one more with `around`. `counted` [B, T] are the targets that
@@ -294,7 +294,7 @@ def read_windows(
         return before
     later = windows.after._replace(users=windows.user, user_index=index)
     after = _read(model, facts, config.history, later, last, None, dropout, key)
-    parts: States = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
+    parts: WindowStates = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
     return parts
 
 
@@ -307,7 +307,7 @@ def _read(
     own: jax.Array | None,
     dropout: Any,
     key: Any,
-) -> States:
+) -> WindowStates:
     """Return the states after some columns of events [B, L]; the encoder reads the last `length` ones only.
 
     `own` [B, A, T] are targets to be taken out of the counts of successors, 0 for none.
@@ -330,7 +330,7 @@ def _read(
         last, kinds = seen.items[:, columns], seen.events[:, columns]
         table = partial(model.table, features=facts.features)
         successors = model.successors(states, last, kinds, facts.successors, table, own)
-    return States(states, items, joined(places, successors))
+    return WindowStates(states, items, joined(places, successors))
 
 
 def targets_of(batch: Batch) -> jax.Array:
@@ -382,7 +382,7 @@ def with_item_vectors(model: NextItemModel, rows: Any) -> NextItemModel:
             f"item vectors are {vectors.dtype}{vectors.shape}", f"finite [{count - 1}, {size}]", "one per item"
         )
     weight = float32(np.concatenate([np.zeros((1, size)), vectors]))
-    return model._replace(table=Table(weight, model.table.bias, model.table.tower))
+    return model._replace(table=ItemTable(weight, model.table.bias, model.table.tower))
 
 
 # Losses of next-item prediction: the cross-entropy over all items or over a sample, and the calibrated binary one.

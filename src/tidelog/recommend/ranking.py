@@ -39,7 +39,7 @@ from tidelog.types import HistoryArrays, same_shape
 NumpyArray = np.ndarray[Any, Any]
 
 
-class PolicyParams(NamedTuple):
+class RankingParams(NamedTuple):
     """The arrays that ranking reads."""
 
     next_item: NextItemModel
@@ -53,7 +53,7 @@ class PolicyParams(NamedTuple):
     successors: SuccessorCounts | None = None  # what followed each item, where the model reads it
 
 
-def with_new_items(params: PolicyParams, features: NumpyArray) -> PolicyParams:
+def with_new_items(params: RankingParams, features: NumpyArray) -> RankingParams:
     """Return the arrays with new items after the others, known by their features [M, F] alone.
 
     SpecError where no tower reads features.
@@ -86,13 +86,13 @@ class ItemScores(NamedTuple):
     first: jax.Array  # [B, K] bool
 
 
-def all_items(params: PolicyParams) -> jax.Array:
+def all_items(params: RankingParams) -> jax.Array:
     """Return rows [N + 1, D + 1] for inner products with queries: likelihood or similarity; the last is the bias."""
     items = params.next_item.table(None, params.features)
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def queries(config: Any, params: PolicyParams, seen: HistoryArrays, key: jax.Array | None) -> jax.Array:
+def queries(config: Any, params: RankingParams, seen: HistoryArrays, key: jax.Array | None) -> jax.Array:
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
     states = final_states(config, params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
@@ -113,7 +113,7 @@ def standardised(values: jax.Array, among: jax.Array) -> jax.Array:
 
 
 def score_items(
-    config: Any, params: PolicyParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    config: Any, params: RankingParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
 ) -> ItemScores:
     """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     valid = jnp.isfinite(logits)
@@ -127,7 +127,7 @@ def score_items(
     return ItemScores(likelihood, standardised(q, first), first)
 
 
-def final_states(config: Any, params: PolicyParams, seen: HistoryArrays) -> jax.Array:
+def final_states(config: Any, params: RankingParams, seen: HistoryArrays) -> jax.Array:
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
@@ -138,7 +138,7 @@ def final_states(config: Any, params: PolicyParams, seen: HistoryArrays) -> jax.
     return states[:, 0]
 
 
-def places(config: Any, params: PolicyParams, seen: HistoryArrays) -> Places:
+def places(config: Any, params: RankingParams, seen: HistoryArrays) -> Places:
     """Return the places [B, L + M] of items after histories: events that repeat, and successors of the last item."""
     states, (_, _, repeats, _, successors) = final_states(config, params, seen)[:, None], params.next_item
     earlier = later = None
@@ -153,7 +153,7 @@ def places(config: Any, params: PolicyParams, seen: HistoryArrays) -> Places:
     return found
 
 
-def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
+def recipe(config: Any, params: RankingParams) -> dict[str, Any]:
     """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder.
 
     Without updates of Q there is no generator in it: it has no updates either.

@@ -22,7 +22,7 @@ from tidelog.data.checks import first_values
 from tidelog.data.columns import declared_unit
 from tidelog.data.inspect import holds_several_numbers
 from tidelog.data.log import Log
-from tidelog.data.parse import Table, duplicates, lacking
+from tidelog.data.parse import ParsedTable, duplicates, lacking
 from tidelog.data.raw import (
     CHECKS,
     LOST,
@@ -31,8 +31,8 @@ from tidelog.data.raw import (
     Column,
     FileRows,
     Finding,
-    Order,
     Report,
+    RowOrder,
     Values,
     check,
     episode_order,
@@ -190,7 +190,7 @@ class RawInteractions:
         return [column for column in named if column is not None]
 
     @cached_property
-    def order(self) -> Order:
+    def order(self) -> RowOrder:
         """Rows by user and time; ties keep file order, and a time with missing values is not used."""
         usable = self.time is not None and bool(self.time.usable.all())
         key = self.time.values if usable and self.time is not None else None
@@ -233,7 +233,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     )
 
 
-def _check_words(table: Table, names: Iterable[str]) -> None:
+def _check_words(table: ParsedTable, names: Iterable[str]) -> None:
     """LogError for a NUL in a word: NumPy ends words there, and two ids would become one."""
     for name in names:
         words = table.series(name) if table.has(name) else pl.Series([], dtype=pl.String)
@@ -242,7 +242,7 @@ def _check_words(table: Table, names: Iterable[str]) -> None:
             raise unreadable(table.source, f"a NUL character in '{name}'", "words without it", "remove it")
 
 
-def _read(table: Table, name: str | None, read: Callable[[pl.Series], Column]) -> Column | None:
+def _read(table: ParsedTable, name: str | None, read: Callable[[pl.Series], Column]) -> Column | None:
     if name is None or not table.has(name):
         return None
     series = table.series(name)
@@ -285,7 +285,9 @@ def word_lists(series: pl.Series) -> pl.Series:
     return plain.group_by("row", maintain_order=True).agg(nonempty)["words"].rename(series.name)
 
 
-def _items(table: Table, roles: Roles, described: FeatureTable | None) -> tuple[Column | None, Values | None, Values]:
+def _items(
+    table: ParsedTable, roles: Roles, described: FeatureTable | None
+) -> tuple[Column | None, Values | None, Values]:
     """The items and slates as codes into one catalogue, and the catalogue."""
     if not table.has(roles.item):
         return None, None, np.zeros(0, np.int64)
@@ -309,7 +311,7 @@ def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
     return series.replace_strict(words, numbers, default=None, return_dtype=pl.Int32)
 
 
-def _padded(table: Table, shown: pl.Series, words: pl.Series) -> Values:
+def _padded(table: ParsedTable, shown: pl.Series, words: pl.Series) -> Values:
     """[M, S] int32: codes + 1 of each list, padded with 0; LogError if the longest list makes that too large."""
     lengths = shown.list.len().to_numpy().astype(np.int64)
     longest = max(1, int(lengths.max(initial=0)))
@@ -355,7 +357,7 @@ def _feature_table(source: Any, key: str, found: list[tuple[str, Finding]]) -> F
     return FeatureTable(table.source, ids, np.concatenate(parts, axis=1), profile)
 
 
-def _feature(table: Table, name: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
+def _feature(table: ParsedTable, name: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
     """One column as numbers [R, F]: standardised, or one flag per word; and the entry of each number."""
     series, source = table.series(name), table.source
     if isinstance(series.dtype, pl.List | pl.Array) or parse.is_categorical(series):

@@ -69,13 +69,13 @@ from tidelog.recommend.networks import (
     ItemGeneration,
     ItemGenerator,
     Items,
+    ItemTable,
     MakeBody,
     Pair,
     Places,
     Repeats,
     SuccessorCounts,
     Successors,
-    Table,
     UserTable,
     clipped_latents,
     decode_items,
@@ -94,8 +94,8 @@ from tidelog.recommend.next_item import (
     ItemFacts,
     ItemLoss,
     NextItemModel,
-    States,
     Windows,
+    WindowStates,
     at_random,
     item_facts,
     item_logits,
@@ -105,7 +105,7 @@ from tidelog.recommend.next_item import (
     targets_of,
     with_item_vectors,
 )
-from tidelog.recommend.ranking import ItemScores, PolicyParams, with_new_items
+from tidelog.recommend.ranking import ItemScores, RankingParams, with_new_items
 from tidelog.support import supported
 from tidelog.types import Catalogue, HistoryArrays, Spec, same_shape
 
@@ -292,7 +292,7 @@ def coverage_and_entropy(items: jax.Array, counted: jax.Array | None, catalogue:
 SUCCESSORS = 20  # counted successors of an item in a large catalogue
 
 
-class OptStates(NamedTuple):
+class RankingOptStates(NamedTuple):
     """The optimiser states, one for each network; None for an absent network."""
 
     next_item: Any
@@ -301,7 +301,7 @@ class OptStates(NamedTuple):
     perturbation: Any
 
 
-class State(NamedTuple):
+class RankingState(NamedTuple):
     """Everything that a resumed run needs."""
 
     next_item: NextItemModel
@@ -313,7 +313,7 @@ class State(NamedTuple):
     latents: jax.Array | None  # [n, L]: latents of acting
     facts: ItemFacts
     weight: jax.Array  # weight of Q in the score
-    opt_states: OptStates
+    opt_states: RankingOptStates
     step: jax.Array  # int32: updates taken
     q_updates: jax.Array  # int32: updates of the critics; before the first one the weight of Q is 0
     updates: jax.Array  # int32: updates planned, for the schedule
@@ -323,15 +323,15 @@ class State(NamedTuple):
 # Table and reader.
 
 
-def progress(state: State) -> jax.Array:
+def progress(state: RankingState) -> jax.Array:
     """Return the completed share of the run."""
     share: jax.Array = state.step / jnp.maximum(state.updates, 1)
     return share
 
 
 def next_item_step(
-    config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array
-) -> tuple[State, dict[str, jax.Array]]:
+    config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.Array
+) -> tuple[RankingState, dict[str, jax.Array]]:
     """Return the state with updated table and reader.
 
     Of the table of users only the rows of the batch are read, differentiated and updated, and only their moments: the
@@ -355,14 +355,14 @@ class CriticInputs(NamedTuple):
     """Inputs of one update: the states before each target, and all states of the windows, also after the last one."""
 
     states: jax.Array  # [B, T, D]
-    around: States  # [B, A, ...]
+    around: WindowStates  # [B, A, ...]
     target_around: jax.Array  # [B, A, D]: from the target history encoder
     items: Items  # all
     vectors: jax.Array  # [B, T, D]: of the logged items
 
 
 def critic_inputs(
-    config: RecommenderBCQ, state: State, windows: HistoryWindows, counted: jax.Array | None = None
+    config: RecommenderBCQ, state: RankingState, windows: HistoryWindows, counted: jax.Array | None = None
 ) -> CriticInputs:
     """Return the inputs, without gradient to the table or a history encoder; `counted` as in `read_windows`."""
     next_item, facts = state.next_item, state.facts
@@ -396,7 +396,7 @@ def needed_states(config: RecommenderBCQ, batch: Batch) -> jax.Array:
 
 
 def values(
-    config: RecommenderBCQ, state: State, inputs: CriticInputs, key: jax.Array, needed: jax.Array | None = None
+    config: RecommenderBCQ, state: RankingState, inputs: CriticInputs, key: jax.Array, needed: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
     """Return the value of the best supported item in every state of the windows [B, A], and this item.
 
@@ -443,7 +443,7 @@ def importance(log_wanted: jax.Array, log_drawn: jax.Array) -> jax.Array:
 
 def negative_items(
     config: RecommenderBCQ,
-    state: State,
+    state: RankingState,
     windows: HistoryWindows,
     inputs: CriticInputs,
     value: jax.Array,
@@ -497,8 +497,8 @@ def generator_loss(
 
 
 def generator_step(
-    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
-) -> tuple[State, dict[str, jax.Array]]:
+    config: RecommenderBCQ, state: RankingState, batch: Batch, inputs: CriticInputs, key: jax.Array
+) -> tuple[RankingState, dict[str, jax.Array]]:
     """Return the state with an updated generator."""
     noise = normal(key, (*batch.data.reward.shape, config.latent_size))
     rate = config.generator_learning_rate * config.schedule(progress(state))
@@ -525,8 +525,8 @@ def perturbation_loss(
 
 
 def perturbation_step(
-    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array, due: jax.Array
-) -> tuple[State, dict[str, jax.Array]]:
+    config: RecommenderBCQ, state: RankingState, batch: Batch, inputs: CriticInputs, key: jax.Array, due: jax.Array
+) -> tuple[RankingState, dict[str, jax.Array]]:
     """Return the state with an updated perturbation, where an update is due."""
     generator, before = state.generation
     latent = clipped_latents(key, (*batch.data.reward.shape, config.latent_size), config.latent_clip)
@@ -547,14 +547,14 @@ def perturbation_step(
 # The updates.
 
 
-def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+def pretrain_step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[RankingState, Feedback]:
     """Do one update of table and reader; the target reader is the reader."""
     state, metrics = next_item_step(config, state, batch, jax.random.fold_in(state.key, state.step))
     stepped = state._replace(target_reader=state.next_item.reader, step=state.step + 1)
     return stepped, Feedback(metrics)
 
 
-def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[RankingState, Feedback]:
     """Do one update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
     windows: HistoryWindows = batch.data
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
@@ -589,7 +589,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     return update_targets(config, state, jnp.where(due, config.target_rate, 0.0)), Feedback(metrics)
 
 
-def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+def update_targets(config: RecommenderBCQ, state: RankingState, rate: jax.Array) -> RankingState:
     """Return the state with targets moved by `rate` of their gaps, one update of the main phase later."""
     perturbation = state.generation and polyak_update(state.target_perturbation, state.generation.perturbation, rate)
     return state._replace(
@@ -601,13 +601,13 @@ def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> Sta
     )
 
 
-def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def pretrain_losses(config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return the cross-entropy without an update and without dropout."""
     loss, _ = next_item_loss(state.next_item, config, batch, state.facts, None)
     return {"imitation_loss": loss}
 
 
-def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
     inputs = critic_inputs(config, state, batch.data)
@@ -778,7 +778,7 @@ class RecommenderBCQ:
         first = Phase("pretrain", draw, pretrain_step, pretrain_losses, share=lambda config: config.pretrain_share)
         return (first, Phase("main", draw, step, losses))
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> RankingState:
         """Return new networks for a run of `updates` updates; targets start as copies.
 
         `with_item_facts` adds the log's facts of its items.
@@ -788,7 +788,7 @@ class RecommenderBCQ:
         history: Any = spec.observation["history"]
         user: Any = spec.observation["user"] if self._reads_users(spec) else None
         size, features = self.size, len(catalogue.features) or None
-        table = Table.create(random, catalogue.n, size, features if self.content else None, self.tower_hidden)
+        table = ItemTable.create(random, catalogue.n, size, features if self.content else None, self.tower_hidden)
         reader = HistoryEncoder.create(
             random,
             self.encoder,
@@ -818,7 +818,7 @@ class RecommenderBCQ:
         next_item = NextItemModel(table, reader, repeats, users, after)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
         networks = (next_item, critic, *(generation or (None, None)))
-        return State(
+        return RankingState(
             next_item=next_item,
             target_reader=copied(reader),
             critic=critic,
@@ -828,7 +828,9 @@ class RecommenderBCQ:
             latents=latents,
             facts=item_facts(np.zeros(catalogue.n + 1), none, successors=counted),
             weight=jnp.float32(0.0 if self.q_weight is None else self.q_weight),
-            opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
+            opt_states=RankingOptStates(
+                *(None if one is None else init_opt_state(self.optimiser, one) for one in networks)
+            ),
             step=jnp.int32(0),
             q_updates=jnp.int32(0),
             updates=jnp.int32(updates),
@@ -839,7 +841,7 @@ class RecommenderBCQ:
         """Return whether the history encoder reads user features."""
         return self.profile and "user" in spec.observation
 
-    def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
+    def with_item_facts(self, state: RankingState, log: Interactions, seed: int) -> RankingState:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
         most = self.counted_successors(len(log.items))
         counted = SuccessorCounts.of(log, most) if most else None
@@ -848,23 +850,23 @@ class RecommenderBCQ:
         next_item = state.next_item if rows is None else with_item_vectors(state.next_item, rows)
         return state._replace(facts=facts, next_item=next_item)
 
-    def policy_params(self, state: State) -> PolicyParams:
+    def policy_params(self, state: RankingState) -> RankingParams:
         """Return table and reader, the first critic, the candidate networks, and the weight of Q.
 
         Without updates of Q its weight is 0.
         """
         facts, critic = state.facts, state.critic.members[0]
         weight, updates = jnp.where(state.q_updates > 0, state.weight, 0.0), state.q_updates
-        return PolicyParams(
+        return RankingParams(
             state.next_item, critic, state.generation, state.latents, facts.features, weight, updates,
             facts.repeat_share, facts.successors,
         )  # fmt: skip
 
-    def with_q_weight(self, state: State, weight: float) -> State:
+    def with_q_weight(self, state: RankingState, weight: float) -> RankingState:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
 
-    def q_metrics(self, params: PolicyParams) -> dict[str, float]:
+    def q_metrics(self, params: RankingParams) -> dict[str, float]:
         """Return the number of updates of Q, and its weight in the score."""
         return {"q_updates": float(params.q_updates), "q_weight": float(params.weight)}
 
@@ -874,7 +876,7 @@ class RecommenderBCQ:
             return []
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
-    def policy_notes(self, params: PolicyParams, origin: Mapping[str, Any]) -> list[str]:
+    def policy_notes(self, params: RankingParams, origin: Mapping[str, Any]) -> list[str]:
         """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users.
 
         `origin` tells whether its run held out a period, and whether the policy is that of the best report.
@@ -905,7 +907,7 @@ class RecommenderBCQ:
         return notes
 
     def act(
-        self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None
+        self, params: RankingParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None
     ) -> Any:
         """Raise SpecError: items are ranked, not chosen."""
         raise SpecError(
@@ -914,28 +916,28 @@ class RecommenderBCQ:
 
     # Ranking, for `policy.recommend`.
 
-    def with_new_items(self, params: PolicyParams, features: Any) -> PolicyParams:
+    def with_new_items(self, params: RankingParams, features: Any) -> RankingParams:
         """Return parameters that also rank new items, after the others, by their features [M, F]."""
         return with_new_items(params, features)
 
-    def all_items(self, params: PolicyParams) -> jax.Array:
+    def all_items(self, params: RankingParams) -> jax.Array:
         """Return the item vectors [N + 1, D + 1] for the search."""
         return ranking.all_items(params)
 
-    def queries(self, params: PolicyParams, seen: HistoryArrays, key: jax.Array | None = None) -> jax.Array:
+    def queries(self, params: RankingParams, seen: HistoryArrays, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
         return ranking.queries(self, params, seen, key)
 
-    def places(self, params: PolicyParams, seen: HistoryArrays) -> Places:
+    def places(self, params: RankingParams, seen: HistoryArrays) -> Places:
         """Return the places [B, L + M] of items after histories: their events, and successors of the last item."""
         return ranking.places(self, params, seen)
 
     def score_items(
-        self, params: PolicyParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
+        self, params: RankingParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> ItemScores:
         """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
         return ranking.score_items(self, params, seen, found, logits, ideas)
 
-    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+    def recipe(self, params: RankingParams) -> dict[str, Any]:
         """Return the computation of lists, for policies without JAX."""
         return ranking.recipe(self, params)

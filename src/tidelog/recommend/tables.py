@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data import parse
-from tidelog.data.parse import Table
+from tidelog.data.parse import ParsedTable
 from tidelog.data.read import Source, table_of, table_with
 from tidelog.errors import SpecError, nearest
 from tidelog.recommend.read import id_text, word_lists
@@ -124,7 +124,7 @@ def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
 
 
 def _user_features(
-    policy: Recommends, table: Table, user: str, names: Sequence[str], unknown: str
+    policy: Recommends, table: ParsedTable, user: str, names: Sequence[str], unknown: str
 ) -> list[dict[str, Any] | None]:
     """Return the table's features of each user, None for a missing user with unknown='skip'."""
     profile = policy.spec.observation.get("user")
@@ -160,7 +160,7 @@ def new_items(policy: Policy, source: Source | pl.DataFrame, item: str) -> Polic
     return policy.with_items([kind(ids[row]) for row in added], [features[row] for row in added])
 
 
-def _described(profile: Profile, table: Table, key: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
+def _described(profile: Profile, table: ParsedTable, key: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
     """Return the ids of a table with one row per user or item, and the columns of its features in each row."""
     ids = id_text(_column(table, key)).to_list()
     known = {one for one in ids if one is not None}
@@ -184,7 +184,7 @@ def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
     return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
 
 
-def _column(table: Table, name: str) -> pl.Series:
+def _column(table: ParsedTable, name: str) -> pl.Series:
     if name in table.uneven:
         raise SpecError(table.uneven[name], "the same column in every file", "export the files alike")
     if not table.has(name):
@@ -192,7 +192,7 @@ def _column(table: Table, name: str) -> pl.Series:
     return table.series(name)
 
 
-def _ordered(table: Table, time: str | None) -> Any:
+def _ordered(table: ParsedTable, time: str | None) -> Any:
     """Return the rows by time, or in their order."""
     if time is None:
         return np.arange(table.rows)

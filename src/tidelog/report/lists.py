@@ -18,7 +18,7 @@ from tidelog.recommend.evaluate import (
     LEADING,
     RULES,
     SUBJECTS,
-    Comparison,
+    RankerComparison,
     advise,
     best_rule,
     compare,
@@ -155,7 +155,7 @@ _REPEATS = (  # by whether such items are left out by default
 )
 
 
-def _lead(compared: Comparison, learnt: Mapping[str, Ranks], unit: str) -> str:
+def _lead(compared: RankerComparison, learnt: Mapping[str, Ranks], unit: str) -> str:
     """What to do, one sentence and one picture: the first policy's hit rate and that of the best counting rule."""
     rates = {row.ranker: row for row in compared.rows if row.kind == "all"}
     rule, (taken, hit) = best_rule(compared), SUBJECTS[unit]
@@ -179,7 +179,7 @@ def _lead(compared: Comparison, learnt: Mapping[str, Ranks], unit: str) -> str:
 
 
 def _measures_table(
-    compared: Comparison, measures: Sequence[str], caption: str, unit: str | None, *, every_kind: bool
+    compared: RankerComparison, measures: Sequence[str], caption: str, unit: str | None, *, every_kind: bool
 ) -> str:
     """A table of measures; `every_kind`: with a row for each kind of event, else for all events together."""
     shown = [row for row in compared.rows if every_kind or row.kind == "all"]
@@ -229,7 +229,7 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
-def _gains(found: Comparison, rankers: Mapping[str, Ranks], unit: str | None) -> Iterator[str]:
+def _gains(found: RankerComparison, rankers: Mapping[str, Ranks], unit: str | None) -> Iterator[str]:
     """Gain of Q over the encoder alone, on the same users."""
     for name in rankers:
         alone = f"{name}, {ALONE}"

@@ -22,7 +22,7 @@ from tidelog.runtime.networks import (
     refuse_overflow,
     restore_arrays,
 )
-from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy import NumpyPolicy
 from tidelog.runtime.ranking import GAPS, RANKING, Ranker, ranking_functions, reach
 from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
@@ -47,7 +47,7 @@ Fit = TypeVar("Fit")
 BUDGET = 1 << 26  # intermediate numbers of one row
 
 
-def load(path: str | Path) -> Policy | Recommender | Rule:
+def load(path: str | Path) -> NumpyPolicy | Recommender | Rule:
     """Load a saved folder or zip, or the file of a rule: a policy that acts, or one that ranks items.
 
     Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
@@ -62,7 +62,7 @@ def load(path: str | Path) -> Policy | Recommender | Rule:
     return load_rule(path) if is_rule_file(path) else load_saved(Saved(path))
 
 
-def load_saved(saved: Saved) -> Policy | Recommender:
+def load_saved(saved: Saved) -> NumpyPolicy | Recommender:
     """Return the policy of an opened folder or zip; CheckpointError as for `load`."""
     if saved.manifest["recipe"] is None:
         raise CheckpointError(
@@ -74,7 +74,7 @@ def load_saved(saved: Saved) -> Policy | Recommender:
         _check_sizes(recipe, saved.spec, arrays, saved.where)
         if recipe["act"]["kind"] == RANKING:
             return Recommender(saved, _checked_ranker(recipe, saved.spec, saved.where))
-        policy = Policy(saved, recipe)
+        policy = NumpyPolicy(saved, recipe)
         _check_outputs(policy, recipe["carry"], saved.where)
         return policy
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -158,7 +158,7 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
-def _check_outputs(policy: Policy, carry: int, where: str) -> None:
+def _check_outputs(policy: NumpyPolicy, carry: int, where: str) -> None:
     """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
     spec = policy.spec
     for highest in (False, True):

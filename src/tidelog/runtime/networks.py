@@ -412,7 +412,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
 }
 
 
-class Noise(NamedTuple):
+class SampleNoise(NamedTuple):
     """The noise of a policy's samples: `shape` of a row, or for candidates of the whole array."""
 
     kind: str  # "gumbel", "normal" or "latents"
@@ -420,17 +420,17 @@ class Noise(NamedTuple):
     clip: float = math.inf  # limit of latents
 
 
-def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:
+def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
     """Return the noise of a recipe's policy, or None."""
     act, space = recipe["act"], spec.action
     if act["kind"] == "candidates":
-        return Noise("latents", tuple(act["latents"].shape), act["clip"])
+        return SampleNoise("latents", tuple(act["latents"].shape), act["clip"])
     if isinstance(space, Continuous):
-        return Noise("normal", (space.size,)) if act["head"]["kind"] == "gaussian" else None
-    return Noise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
+        return SampleNoise("normal", (space.size,)) if act["head"]["kind"] == "gaussian" else None
+    return SampleNoise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
 
 
-def no_noise(recipe: Recipe, noise: Noise) -> NumpyArray:
+def no_noise(recipe: Recipe, noise: SampleNoise) -> NumpyArray:
     """Return the noise of the most likely action, of one row: zeros, or for candidates their own latents [C, 1, L]."""
     if noise.kind == "latents":
         return np.asarray(recipe["act"]["latents"], np.float32)[:, None]

@@ -55,7 +55,7 @@ def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyA
     return memory.carry
 
 
-class Policy(Acts):
+class NumpyPolicy(Acts):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out."""
 
     def __init__(self, saved: Saved, recipe: Recipe) -> None:

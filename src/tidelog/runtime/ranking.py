@@ -357,14 +357,14 @@ def top_k(
     for begin in range(0, len(queries), QUERIES):
         part = slice(begin, begin + QUERIES)
         mine = allowed[part] if allowed is not None and allowed.ndim == 2 else allowed
-        best = _Best(len(queries[part]), k)
+        best = _BestSoFar(len(queries[part]), k)
         _scan(queries[part], table, mine, chunk, best)
         results[0].append(best.places)
         results[1].append(best.scores)
     return np.concatenate(results[0]), np.concatenate(results[1])
 
 
-class _Best:
+class _BestSoFar:
     """The best `k` scores so far, [B, K], and candidates before their merge."""
 
     def __init__(self, rows: int, k: int) -> None:
@@ -401,7 +401,7 @@ class _Best:
         self._candidates, self._many = [], 0
 
 
-def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, best: _Best) -> None:
+def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, best: _BestSoFar) -> None:
     buffer = np.empty((len(queries), min(chunk, len(table))), np.float32)
     due = chunk
     for first in range(0, len(table), chunk):

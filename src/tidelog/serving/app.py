@@ -34,7 +34,7 @@ from starlette.routing import Route
 from tidelog._files import parse_saved
 from tidelog.errors import SpecError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
-from tidelog.runtime.policy import Memory, Policy
+from tidelog.runtime.policy import Memory, NumpyPolicy
 from tidelog.runtime.ranking import stoppable
 from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender, Vocabulary
 from tidelog.runtime.rule import Rule
@@ -256,7 +256,7 @@ class ActEndpoint:
 
     path = "/act"
 
-    def __init__(self, policy: Policy | Rule, most: int) -> None:
+    def __init__(self, policy: NumpyPolicy | Rule, most: int) -> None:
         self.policy, self._most = policy, most
         self._features, self._types = feature_types(policy.spec), dict[Any, Any]()
 
@@ -430,7 +430,7 @@ class RecommendEndpoint:
 # The body of a first request, for `tidelog serve`.
 
 
-def example(policy: Policy | Rule) -> dict[str, Any] | None:
+def example(policy: NumpyPolicy | Rule) -> dict[str, Any] | None:
     """Return the body of a request with the policy's own features: means of the log, first categories; None without.
 
     A feature that has whole numbers only in the log has the nearest one. A feature that was not standardised has its
@@ -494,7 +494,7 @@ class Bounds:
 
 
 def application(
-    policy: Policy | Recommender | Rule, bounds: Bounds | None = None, hosts: Collection[str] | None = None
+    policy: NumpyPolicy | Recommender | Rule, bounds: Bounds | None = None, hosts: Collection[str] | None = None
 ) -> Starlette:
     """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`.
 
