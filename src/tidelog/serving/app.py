@@ -32,7 +32,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tidelog._files import parse_saved
-from tidelog.errors import SpecError, nearest
+from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, NumpyPolicy
 from tidelog.runtime.ranking import stoppable
@@ -52,11 +52,11 @@ MALFORMED, TOO_LARGE, UNFIT = 400, 413, 422
 UNREAD = (408, 411)  # the rest of the body is not read, and the connection ends
 
 
-class RequestError(Exception):
-    """A request that gets a status and a sentence; one that does not fit the policy is a SpecError, status 422."""
+class RequestError(TidelogError):
+    """A request that gets a status of its own; one that does not fit the policy is a SpecError, status 422."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, found: str, expected: str = "", fix: str = "") -> None:
+        super().__init__(found, expected, fix)
         self.status = status
 
 
@@ -137,12 +137,12 @@ def fields_of(text: bytes, one: Any, many: Any, name: str, names: str) -> tuple[
     RequestError for invalid JSON; SpecError for both or neither of them, and for unknown fields.
     """
     if not text.strip():
-        raise RequestError(MALFORMED, "the body is empty. fix: send a JSON object")
+        raise RequestError(MALFORMED, "the body is empty", fix="send a JSON object")
     try:
         fields = parse_saved(text)
     except ValueError as error:
         raise RequestError(
-            MALFORMED, f"the body is not JSON: {error}. fix: send valid JSON, with null for a missing value"
+            MALFORMED, f"the body is not JSON: {error}", fix="send valid JSON, with null for a missing value"
         ) from error
     found = fields.keys() & {name, names} if isinstance(fields, dict) else set()
     kinds = [kind for key, kind in ((name, one), (names, many)) if key in found] or [one, many]
@@ -170,7 +170,7 @@ def refuse_size(rows: int, most: int, name: str) -> None:
     if not rows:
         raise SpecError(f"'{name}' has no rows", "at least one", "send [...]")
     if rows > most:
-        raise RequestError(TOO_LARGE, f"'{name}' has {rows:,} rows, at most {most:,} are allowed. fix: send fewer")
+        raise RequestError(TOO_LARGE, f"'{name}' has {rows:,} rows, at most {most:,} are allowed", fix="send fewer")
 
 
 # Observations in, actions out.
@@ -394,11 +394,11 @@ class RecommendEndpoint:
         k, items = body.k, self.policy.ranker().items
         if k * rows > MOST_ITEMS:
             raise RequestError(
-                TOO_LARGE, f"'k' = {k:,} for {rows:,} histories, at most {MOST_ITEMS:,} items per answer. fix: lower k"
+                TOO_LARGE, f"'k' = {k:,} for {rows:,} histories, at most {MOST_ITEMS:,} items per answer", fix="lower k"
             )
         if k > self._longest:
             raise RequestError(
-                MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here. fix: send a smaller k"
+                MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here", fix="send a smaller k"
             )
         scores, parts = rows * items, ["'histories'"]
         if body.because:
@@ -410,8 +410,8 @@ class RecommendEndpoint:
         if scores > self._scores:
             raise RequestError(
                 MALFORMED,
-                f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here. "
-                f"fix: send less of {', '.join(parts)}",
+                f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here",
+                fix=f"send less of {', '.join(parts)}",
             )
 
     def compute(self, asked: ListRequest) -> dict[str, Any]:
@@ -605,7 +605,7 @@ class _Answers:
                 return answer.result()
             if left.done():
                 raise ClientDisconnect
-            raise RequestError(503, f"the answer took longer than {seconds:g} s. fix: send fewer rows")
+            raise RequestError(503, f"the answer took longer than {seconds:g} s", fix="send fewer rows")
         finally:
             stop.set()
             left.cancel()
@@ -616,13 +616,13 @@ class _Answers:
         most, seconds = self._bounds.body, self._bounds.seconds
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind != "application/json":
-            raise RequestError(415, f"Content-Type '{kind}': expected application/json. fix: set it")
+            raise RequestError(415, f"Content-Type '{kind}'", "application/json", "set it")
         too_large = RequestError(
-            413, f"the body is larger than {most:,} bytes, the server's limit. fix: send fewer rows"
+            413, f"the body is larger than {most:,} bytes, the server's limit", fix="send fewer rows"
         )
         length = request.headers.get("content-length")
         if length is None or "transfer-encoding" in request.headers:  # a million chunks of one byte take seconds
-            raise RequestError(411, "the length of the body is unknown. fix: send it whole, with Content-Length")
+            raise RequestError(411, "the length of the body is unknown", fix="send it whole, with Content-Length")
         if length.isdecimal() and int(length[:20]) > most:
             raise too_large
         body = bytearray()
@@ -633,7 +633,7 @@ class _Answers:
                     if len(body) > most:
                         raise too_large
         except TimeoutError:
-            raise RequestError(408, f"the body did not arrive within {seconds:g} s. fix: send less") from None
+            raise RequestError(408, f"the body did not arrive within {seconds:g} s", fix="send less") from None
         return bytes(body)
 
 

@@ -1,0 +1,94 @@
+"""How far data walk: the files of tidelog in which a function runs while a log is read, learnt from and judged.
+
+`python -m benchmarks walks`: each call is made twice, and the second one is traced, so that what runs once on import
+does not count. A file counts when one of its functions is called; "crossings" are the pairs of functions of which one,
+in one file, calls the other, in another file.
+"""
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import tidelog as tl
+from tidelog import runtime
+from tidelog.serving.app import ActEndpoint, Answer
+
+ROOT = str(Path(tl.__file__).parent)
+COLUMNS = tl.Columns(
+    episode="episode", step="step", observation=["x", "y"], action="action", reward="reward", terminated="terminated"
+)
+
+
+def trace(call: Callable[[], Any]) -> tuple[dict[str, int], int]:
+    """The files with the number of functions that ran in each, and the number of crossings between files."""
+    functions: set[tuple[str, str]] = set()
+    crossings: set[tuple[str, str, str, str]] = set()
+
+    def watch(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(ROOT):
+            return
+        functions.add((code.co_filename, code.co_qualname))
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(ROOT):
+            caller = caller.f_back
+        if caller is not None and caller.f_code.co_filename != code.co_filename:
+            crossings.add((caller.f_code.co_filename, caller.f_code.co_qualname, code.co_filename, code.co_qualname))
+
+    sys.setprofile(watch)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    files = sorted({file for file, _ in functions})
+    return {file.removeprefix(f"{ROOT}/"): sum(one == file for one, _ in functions) for file in files}, len(crossings)
+
+
+def study(folder: Path) -> dict[str, tuple[dict[str, int], int]]:
+    """The walks of a table, of training, of a verdict, and of a body by HTTP."""
+    random, rows = np.random.default_rng(0), 900
+    columns: dict[str, Any] = {"episode": np.arange(rows) // 3, "step": np.arange(rows) % 3}
+    columns |= {name: random.normal(size=rows) for name in ("x", "y", "reward")}
+    columns |= {"action": random.choice(["a", "b"], rows), "terminated": np.arange(rows) % 3 == 2}
+    pl.DataFrame(columns).write_csv(folder / "log.csv")
+
+    def read() -> tl.Log:
+        return tl.read_log(folder / "log.csv", COLUMNS)
+
+    def fit() -> tl.Run:
+        return tl.fit(tl.BC(hidden=(8,)), log, steps=5, progress=False)
+
+    read()
+    log = read()
+    train, held_out = log.split(0.5, seed=0)
+    log = train
+    policy = fit().policy()
+    tl.export(policy, folder / "policy")
+    served = runtime.load(folder / "policy")
+    assert isinstance(served, runtime.NumpyPolicy)
+    endpoint = ActEndpoint(served, 100)
+
+    def answer() -> Answer:
+        return Answer(endpoint.compute(endpoint.read(b'{"observation": {"x": 0.5, "y": 1.0}}')))
+
+    calls: dict[str, Callable[[], Any]] = {
+        "read_log": read,
+        "fit": fit,
+        "judge": lambda: tl.judge(policy, held_out, ledger=False, progress=False),
+        "POST /act": answer,
+    }
+    calls["judge"]()
+    answer()
+    return {name: trace(call) for name, call in calls.items()}
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        for walk, (files, crossings) in study(Path(name)).items():
+            print(f"{walk}: {len(files)} files, {crossings} crossings")
+            print("  " + ", ".join(f"{file} {count}" for file, count in files.items()))
