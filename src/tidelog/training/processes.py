@@ -83,12 +83,13 @@ class Processes:
                 result = function()
                 outcome = {"result": None if alone else result}
             except TidelogError as error:
-                failure, outcome = error, {"error": type(error).__name__, "message": str(error)}
+                failure = error
+                outcome = {"error": type(error).__name__, "fields": [error.found, error.expected, error.fix]}
         agreed = self.decide(outcome, lambda values: values[0])
         if failure is not None:
             raise failure
         if "error" in agreed:
-            raise getattr(errors, agreed["error"], TidelogError)(agreed["message"])
+            raise getattr(errors, agreed["error"], TidelogError)(*agreed["fields"])
         own: T = result if self.rank == 0 else agreed["result"]
         return own
 
