@@ -1,10 +1,10 @@
 """Which lines and branches of the source the tests run: the default tier alone, and all tiers together.
 
-`python -m benchmarks suite_coverage` (needs the extra `[coverage]`) runs the tiers under `coverage`, commands of
+`python -m benchmarks suite_coverage` (needs the package pytest-cov) runs the tiers under `coverage`, commands of
 their own processes included, and keeps `benchmarks/results/suite_coverage.json`: shares by module, and every line and
 branch that no test runs. `--data FOLDER` reads the files of an earlier measurement instead of running the tests.
-The tests of optional packages run where these are installed (`pip install -e ".[coverage]"`); the results name those
-that were not.
+The tests of optional packages run where these are installed (`pip install ale-py "gymnasium[mujoco]"`); the results
+name those that were not.
 """
 
 import argparse

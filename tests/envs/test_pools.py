@@ -19,7 +19,7 @@ from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete, Image
 
 played = pytest.mark.skipif(
-    importlib.util.find_spec("ale_py") is None, reason="ale-py is not installed: pip install 'tidelog[atari]'"
+    importlib.util.find_spec("ale_py") is None, reason="ale-py is not installed: pip install ale-py"
 )
 
 
@@ -165,7 +165,7 @@ def test_names_reach_envpool_and_unknown_ones_are_answered(monkeypatch):
         make("envpool:Pong-v5", 0)
 
 
-def test_without_envpool_the_extra_is_named(monkeypatch):
+def test_without_envpool_its_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(ConfigError, match="pip install 'envpool"):
         make("envpool:CartPole-v1", 2)
@@ -173,7 +173,7 @@ def test_without_envpool_the_extra_is_named(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # its spaces are rounded to float32, which gymnasium says
 def test_envpool_itself_loses_and_invents_nothing():
-    pytest.importorskip("envpool", reason="envpool is not installed: pip install 'tidelog[envpool]'")
+    pytest.importorskip("envpool", reason="envpool is not installed: pip install envpool")
 
     def act(observed, generator):
         return generator.integers(2, size=6), None

@@ -81,14 +81,14 @@ def same_future(name, before, after):
 @pytest.mark.parametrize("name", sorted(FAST))
 def test_what_is_restored_has_the_same_future(name):
     if name in MUJOCO:
-        pytest.importorskip("mujoco", reason="MuJoCo is an extra: pip install 'tidelog[mujoco]'")
+        pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'gymnasium[mujoco]'")
     same_future(name, before=11, after=230 if name in {"Pendulum-v1", "jax:CartPole-v1"} else 60)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUJOCO)
 def test_every_mujoco_problem_has_the_same_future(name):
-    pytest.importorskip("mujoco", reason="MuJoCo is an extra: pip install 'tidelog[mujoco]'")
+    pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'gymnasium[mujoco]'")
     same_future(name, before=37, after=300)
 
 

@@ -74,7 +74,7 @@ def test_a_t_maze_is_solved_with_a_memory_and_not_without() -> None:
 @pytest.mark.parametrize("task", ["pendulum", "hopper"])
 def test_bcq_on_imperfect_demonstrations(task: str) -> None:
     if task == "hopper":
-        pytest.importorskip("mujoco", reason="Hopper needs MuJoCo: pip install 'tidelog[mujoco]'")
+        pytest.importorskip("mujoco", reason="Hopper needs MuJoCo: pip install 'gymnasium[mujoco]'")
     found = imperfect.study(task)
     assert found["intervals"]["demonstrator"].low > found["intervals"]["logger"].high  # 3 in a million runs fail
     if task == "pendulum":

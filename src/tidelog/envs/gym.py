@@ -42,7 +42,7 @@ from tidelog.envs.protocol import (
     generators_to_array,
     positive,
 )
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, install, nearest
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, nearest
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 _SUPPORTED = (
@@ -676,11 +676,12 @@ class Atari(VectorGymnasium):
 
 
 def atari(name: str, count: int) -> Atari:
-    """Make `count` copies of a game; ConfigError if the extra is not installed or the name is unknown."""
+    """Make `count` copies of a game; ConfigError if its package is not installed or the name is unknown."""
     try:
         import ale_py
     except ImportError as error:
-        raise ConfigError(f"{name} needs the Arcade Learning Environment: {error}", fix=install("atari")) from error
+        found = f"{name} needs the Arcade Learning Environment: {error}"
+        raise ConfigError(found, fix="pip install 'ale-py>=0.11'") from error
     import gymnasium
 
     gymnasium.register_envs(ale_py)
@@ -717,7 +718,7 @@ def pool(name: str, count: int) -> EnvPool:
     try:
         import envpool
     except ImportError as error:
-        raise ConfigError(f"envpool cannot be imported: {error}", fix=install("envpool")) from error
+        raise ConfigError(f"envpool cannot be imported: {error}", fix="pip install 'envpool>=1.2'") from error
     known = envpool.list_all_envs()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
