@@ -168,7 +168,7 @@ WORDS = {
     "no choice": (["train", "bc", "--data", "x", "--scale", "minmax"], "Expected one of"),
     "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect --data visits.csv` proposes"),
     "no mapping to validate by": (["data", "validate", "--data", "visits.csv"], "is a table without a mapping of its"),
-    "a mapping too many": (["train", "bc", "--data", "log", "--columns", "columns.toml"], "only tables use a mapping"),
+    "a mapping too many": (["train", "bc", "--data", "log", "--columns", "columns.toml"], "files of arrays need no"),
     "no such mapping": (["train", "bc", "--data", "visits.csv", "--columns", "none.toml"], "there is no mapping none"),
     "no such table": (["train", "bc", "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     "an odd ending": (["train", "bc", "--data", "columns.toml"], "has the unknown ending '.toml'"),

@@ -179,7 +179,7 @@ FOUND = {
     "doubled": "another log is in the place of this shard",
     "foreign": "another log is in the place of this shard",
     "swapped": "another log is in the place of this shard",
-    "cut": "observation_numeric.npy has [0-9,]+ bytes, expected",
+    "cut": "observation_numeric.npy has [0-9,]+ bytes: expected",
     "changed": "reward.npy was changed after it was written",
     "listed twice": "the manifest lists this shard twice",
     "none listed": "shards: Expected `array` of length >= 1",

@@ -105,8 +105,8 @@ def test_a_function_that_does_not_end_when_asked_is_killed(pool, tmp_path, monke
 
 SCRIPT = """
 import os
-from tidelog.parallel import Processes
-pool = Processes(workers=1)
+from tidelog.parallel import ProcessPool
+pool = ProcessPool(workers=1)
 print(pool.submit(os.getpid).result() != os.getpid())
 pool.close()
 """

@@ -876,8 +876,8 @@ def _features(described: FeatureTable | None, ids: Values, before: int) -> Value
 class Origin(msgspec.Struct):
     """Where a log was read from, and how."""
 
-    source: Any  # a path, several, or the name of a data set
-    columns: Any
+    source: str | list[str]  # a path, several, or the name of a data set
+    columns: dict[str, Any] | str | None  # the mapping, or its file
     memory_map: bool = False
     format: str | None = None
     roles: dict[str, Any] | None = None
