@@ -37,7 +37,7 @@ from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.export import export
 from tidelog.recommend.evaluate import ItemKNN, Markov, OwnFrequency, Popularity, compare
 from tidelog.recommend.interactions import next_events
-from tidelog.runtime import load as load_runtime
+from tidelog.runtime import load
 from tidelog.training.record import this_machine
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
@@ -691,7 +691,7 @@ def exported(folder: Path, algorithm: Callable[[], Any], kind: str) -> Any:
     export(policy, folder / "policy.zip")
     seen = {name: leaf[log.position[:ROWS]] for name, leaf in log.observation.items()}
     mask = None if log.action_mask is None else log.action_mask[log.position[:ROWS]]
-    return np.asarray(load_runtime(folder / "policy.zip")(seen, mask=mask))
+    return np.asarray(load(folder / "policy.zip")(seen, mask=mask))
 
 
 case("export: iql", algorithm=small(tl.IQL), kind="discrete")(exported)

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import tidelog.cli
 from benchmarks.keep import RESULTS
-from tidelog import _files as disk
+from tidelog import _files
 from tidelog._files import checksum
 from tidelog.algorithms.names import configured, names, source_of
 from tidelog.ope.verdict import read_verdict
@@ -251,7 +251,7 @@ def seen(at: Path, names: tuple[str, ...]) -> State:
     for name in names:
         files = [at / name] if (at / name).is_file() else sorted((at / name).rglob("*"))
         for path in files:
-            if path.is_dir() or any(disk.is_temporary(one) for one in (path, *path.relative_to(at).parents)):
+            if path.is_dir() or any(_files.is_temporary(one) for one in (path, *path.relative_to(at).parents)):
                 continue
             found[str(path.relative_to(at))] = _content(path)
     return found

@@ -15,7 +15,7 @@ from tidelog.algorithms.contract import Feedback, Phase
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.optimisation import gradient_step
 from tidelog.algorithms.sampling import Batch
-from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend import recommender_bcq
 from tidelog.recommend.recommender_bcq import critic_inputs
 
 
@@ -23,15 +23,15 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     """One update of critics and targets; the items that are rated are those that the target critic likes best."""
     key = jax.random.fold_in(state.key, state.step)
     seen = critic_inputs(h, state, batch.data)
-    value, chosen = page.values(h, state, seen, key)
-    target = page.target_value(batch.data, value)
+    value, chosen = recommender_bcq.values(h, state, seen, key)
+    target = recommender_bcq.target_value(batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
     memory, rate = state.opt_states.critic, h.critic_learning_rate
     critic, memory, loss, _ = gradient_step(
-        page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
+        recommender_bcq.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=memory))
-    return page.update_targets(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
+    return recommender_bcq.update_targets(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
 
 
 @hyperparameters

@@ -25,7 +25,7 @@ import tidelog as tl
 from benchmarks import entree, online_retail, open_bandit
 from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
-from tidelog.envs import satiation as world
+from tidelog.envs import satiation
 from tidelog.recommend.evaluate import (
     EASE,
     ItemKNN,
@@ -222,7 +222,9 @@ def differences(found: RankerComparison) -> dict[str, Any]:
 
 def logged_visits(seed: int) -> Any:
     """A log of the editor's, with what it showed and how likely that was."""
-    seen = world.simulate_visits(world.policy_of_histories(world.logging_policy()), VISITS, seed=1_000 + seed)
+    seen = satiation.simulate_visits(
+        satiation.policy_of_histories(satiation.logging_policy()), VISITS, seed=1_000 + seed
+    )
     return tl.read_interactions(
         pl.DataFrame(
             {
@@ -234,15 +236,15 @@ def logged_visits(seed: int) -> Any:
     )  # fmt: skip
 
 
-def shown_first(ranker: Ranks, log: Any) -> world.Act:
+def shown_first(ranker: Ranks, log: Any) -> satiation.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
-    action = np.array([world.ITEMS.index(str(item)) for item in log.items])
+    action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in world.EVENTS)])
+    kind = np.array([0, *(log.events.index(event) + 1 for event in satiation.EVENTS)])
 
     def act(histories: Any, events: Any) -> Any:
         items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
-        return np.eye(len(world.ITEMS))[action[items[:, 0] - 1]]
+        return np.eye(len(satiation.ITEMS))[action[items[:, 0] - 1]]
 
     return act
 
@@ -254,7 +256,7 @@ def satiation_seed(name: str, seed: int) -> dict[str, float]:
     for learn in LEARNT:
         rankers |= learn(log, name, seed)
     found = {
-        called: float(world.simulate_visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
+        called: float(satiation.simulate_visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
         for called, ranker in rankers.items()
     }
     print(f"{name}, seed {seed}: { {called: round(value, 2) for called, value in found.items()} }", flush=True)
@@ -263,12 +265,12 @@ def satiation_seed(name: str, seed: int) -> dict[str, float]:
 
 def satiation_study(name: str, found: list[dict[str, float]]) -> dict[str, Any]:
     """What the seeds found, together and beside exact values."""
-    problem, editor = world.satiation(), world.logging_policy()
+    problem, editor = satiation.satiation(), satiation.logging_policy()
     exact = {
-        "logger": world.exact_value(editor),
-        "its commonest choice": world.exact_value(editor.argmax(1)),
-        "likeliest click": world.exact_value(world.clicks().argmax(1)),
-        **{f"best within support {t:g}": problem.optimal(allowed=world.support(editor, t))[0] for t in THRESHOLDS},
+        "logger": satiation.exact_value(editor),
+        "its commonest choice": satiation.exact_value(editor.argmax(1)),
+        "likeliest click": satiation.exact_value(satiation.clicks().argmax(1)),
+        **{f"best within support {t:g}": problem.optimal(allowed=satiation.support(editor, t))[0] for t in THRESHOLDS},
         "optimal": problem.optimal()[0],
     }
     values = {called: [one[called] for one in found] for called in found[0]}

@@ -10,8 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidelog import _files as disk
-from tidelog import _machine as memory
+from tidelog import _files, _machine
 from tidelog._files import MANIFEST, Kind
 from tidelog.errors import CheckpointError, ConfigError
 
@@ -27,14 +26,14 @@ def test_what_is_no_error_of_the_disk_stays_itself_and_leaves_nothing(tmp_path, 
         path.write_bytes(content[:2])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(disk.DISK, "write", interrupted)
+    monkeypatch.setattr(_files.DISK, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        disk.write_file(tmp_path / "file", b"content")
+        _files.write_file(tmp_path / "file", b"content")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_stream_to_a_file_is_a_binary_one_that_can_seek(tmp_path):
-    with disk.stream_to(tmp_path / "file") as stream:
+    with _files.stream_to(tmp_path / "file") as stream:
         assert stream.writable()
         assert stream.seekable()
         stream.write(b"abcd")
@@ -45,7 +44,7 @@ def test_a_stream_to_a_file_is_a_binary_one_that_can_seek(tmp_path):
 
 def test_a_folder_that_was_being_replaced_is_restored_unless_the_new_one_is_there(tmp_path):
     for name in ("run", "other"):
-        old = tmp_path / f"{disk.REPLACED}{name}-0123abcd"
+        old = tmp_path / f"{_files.REPLACED}{name}-0123abcd"
         old.mkdir()
         (old / "file").write_text("old")
     (tmp_path / "other").mkdir()
@@ -53,17 +52,17 @@ def test_a_folder_that_was_being_replaced_is_restored_unless_the_new_one_is_ther
         CheckpointError, match=r"run was being replaced when its process stopped\. fix: rename .*run-0123"
     ):
         KIND.manifest(tmp_path / "run")
-    disk.tidy(tmp_path)
+    _files.tidy(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run"]
     assert (tmp_path / "run" / "file").read_text() == "old"
 
 
 def test_lines_that_cannot_be_appended_are_an_error_with_its_fix(tmp_path, monkeypatch):
-    file = disk.AppendOnlyFile(tmp_path / "lines")
+    file = _files.AppendOnlyFile(tmp_path / "lines")
     file.append(b"one\n")
     file.sync()
     for method in ("append", "sync"):
-        monkeypatch.setattr(disk.DISK, method, full)
+        monkeypatch.setattr(_files.DISK, method, full)
         with pytest.raises(CheckpointError, match=r"lines cannot be written: No space left on device; .*fix: free"):
             getattr(file, method)(*([b"two\n"] if method == "append" else []))
         monkeypatch.undo()
@@ -77,15 +76,15 @@ def test_paths_are_exchanged_in_two_steps_where_the_system_cannot(number, tmp_pa
         ctypes.set_errno(number)
         return -1
 
-    monkeypatch.setattr(disk.ctypes, "CDLL", lambda *args, **options: SimpleNamespace(renameat2=refused))
-    assert disk._exchange(tmp_path / "one", tmp_path / "two") is False
-    monkeypatch.setattr(disk.ctypes, "CDLL", lambda *args, **options: SimpleNamespace())
-    assert disk._exchange(tmp_path / "one", tmp_path / "two") is False
+    monkeypatch.setattr(_files.ctypes, "CDLL", lambda *args, **options: SimpleNamespace(renameat2=refused))
+    assert _files._exchange(tmp_path / "one", tmp_path / "two") is False
+    monkeypatch.setattr(_files.ctypes, "CDLL", lambda *args, **options: SimpleNamespace())
+    assert _files._exchange(tmp_path / "one", tmp_path / "two") is False
 
 
 def test_an_exchange_that_fails_otherwise_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*one'"):
-        disk._exchange(tmp_path / "one", tmp_path / "two")
+        _files._exchange(tmp_path / "one", tmp_path / "two")
 
 
 def test_manifests_of_any_bytes_are_answered(tmp_path):
@@ -111,18 +110,18 @@ def test_a_manifest_that_is_too_deep_to_be_summed_is_refused(monkeypatch):
 
 
 def test_memory_is_that_of_other_systems_where_linux_does_not_say(monkeypatch):
-    monkeypatch.setattr(memory, "_MEMINFO", Path("/nowhere"))
+    monkeypatch.setattr(_machine, "_MEMINFO", Path("/nowhere"))
     pages = {"SC_AVPHYS_PAGES": 1000, "SC_PAGE_SIZE": 4096}
     monkeypatch.setattr(os, "sysconf_names", pages)
     monkeypatch.setattr(os, "sysconf", pages.get)
-    assert list(memory._of_machine()) == [4_096_000]
+    assert list(_machine._of_machine()) == [4_096_000]
     monkeypatch.setattr(os, "sysconf_names", {})
-    assert list(memory._of_machine()) == []
+    assert list(_machine._of_machine()) == []
     monkeypatch.setitem(sys.modules, "resource", None)
-    assert list(memory._of_process()) == []
+    assert list(_machine._of_process()) == []
 
 
 def test_an_error_of_another_class_is_the_one_that_is_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(disk.DISK, "write", full)
+    monkeypatch.setattr(_files.DISK, "write", full)
     with pytest.raises(ConfigError, match="what was there is unchanged"):
-        disk.write_file(tmp_path / "file", b"content", ConfigError)
+        _files.write_file(tmp_path / "file", b"content", ConfigError)

@@ -14,7 +14,7 @@ import pytest
 import tidelog as tl
 from tests.first_hour.blocks import agrees
 from tests.test_site import DOCS, needs_site, reference, shown
-from tidelog.algorithms import short_form as registry
+from tidelog.algorithms import short_form
 
 BEFORE = "import numpy as np\nimport polars as pl\nimport tidelog as tl\n"  # on the page, once for all examples
 RESULT = "a result; what returns it has the example"
@@ -105,10 +105,10 @@ def made() -> dict[str, object]:
 @pytest.fixture
 def algorithms():
     """Algorithms that an example registers are forgotten after it."""
-    before = dict(registry.ALGORITHMS)
+    before = dict(short_form.ALGORITHMS)
     yield
-    for name in registry.ALGORITHMS.keys() - before:
-        del registry.ALGORITHMS[name]
+    for name in short_form.ALGORITHMS.keys() - before:
+        del short_form.ALGORITHMS[name]
 
 
 class Checker(doctest.OutputChecker):

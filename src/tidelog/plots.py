@@ -124,7 +124,8 @@ def svg(picture: Plot) -> str:
         rc_context({**settings, "svg.fonttype": "none", "svg.hashsalt": picture.description}),
         warnings.catch_warnings(),
     ):
-        warnings.filterwarnings("ignore", "Glyph")  # that matplotlib's own font lacks; the reader's browser has others
+        # of matplotlib's own font, which draws nothing here: letters stay text, and the reader's browser has the glyphs
+        warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         drawn = figure([picture])
         drawn.patch.set_visible(False)
         for axes in drawn.axes:

@@ -14,31 +14,31 @@ import tidelog as tl
 from examples.cql import CQL
 from examples.td3_bc import TD3BC
 from tests.algorithms.worlds import world
-from tidelog.algorithms import short_form as registry
+from tidelog.algorithms import short_form
 from tidelog.algorithms.names import algorithm_class, algorithm_name, load_installed, load_plugin
 from tidelog.algorithms.sampling import Batch
 from tidelog.cli import main
 
 TINY = {"hidden": (16, 16), "batch_size": 32}
-OWN = {name: registry.ALGORITHMS.pop(name) for name in ("cql", "td3-bc")}  # other files know the built-in ones alone
+OWN = {name: short_form.ALGORITHMS.pop(name) for name in ("cql", "td3-bc")}  # other files know the built-in ones alone
 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered():
     """The two examples, registered while this file runs."""
-    registry.ALGORITHMS.update(OWN)
+    short_form.ALGORITHMS.update(OWN)
     yield
     for name in OWN:
-        registry.ALGORITHMS.pop(name, None)
+        short_form.ALGORITHMS.pop(name, None)
 
 
 @pytest.fixture
 def table():
     """The table of names, which is restored afterwards."""
-    before = dict(registry.ALGORITHMS)
-    yield registry.ALGORITHMS
-    registry.ALGORITHMS.clear()
-    registry.ALGORITHMS.update(before)
+    before = dict(short_form.ALGORITHMS)
+    yield short_form.ALGORITHMS
+    short_form.ALGORITHMS.clear()
+    short_form.ALGORITHMS.update(before)
 
 
 class Weights(NamedTuple):

@@ -9,8 +9,7 @@ import pytest
 
 import tidelog as tl
 from tests.shared import shared
-from tidelog.auto import settings as auto
-from tidelog.auto import sharpness
+from tidelog.auto import settings, sharpness
 from tidelog.auto.sharpness import CrossFit, Rung, best_rung, rungs
 from tidelog.cli import main
 
@@ -46,7 +45,7 @@ def walk(episodes: int = 600, steps: int = 10) -> tl.Log:
     )  # fmt: skip
 
 
-def trained(log: tl.Log, cls: type = tl.IQL) -> tuple[auto.Suggestion, tl.Run]:
+def trained(log: tl.Log, cls: type = tl.IQL) -> tuple[settings.Suggestion, tl.Run]:
     found = tl.suggest(cls, log, held_out=0.2)
     return found, tl.fit(found.algorithm, log, found.steps, held_out=0.2, progress=False)
 
@@ -193,15 +192,15 @@ def test_the_best_lower_limit_wins_where_enough_episodes_speak_for_it():
 
 def test_without_an_estimate_the_default_stays_and_says_why():
     log = walk()
-    long = auto.facts_of(log, 0.2, 0)._replace(longest=51, by_role={"inverse temperature": 3.0})
-    assert auto.temperature(long) == (
+    long = settings.facts_of(log, 0.2, 0)._replace(longest=51, by_role={"inverse temperature": 3.0})
+    assert settings.temperature(long) == (
         3.0, "the default; no estimate chooses it: episodes have up to 51 decisions, at most 50 can be weighed"
     )  # fmt: skip
     short = log.take_episodes(np.arange(60))
     setting = tl.suggest(tl.IQL, short).settings["temperature"]
     assert setting.value == 3.0
     assert "60 training episodes, at least 100 are needed" in setting.reason
-    assert auto.temperature(auto.facts_of(replace(log, reward=None), 0.2, 0)) is None
+    assert settings.temperature(settings.facts_of(replace(log, reward=None), 0.2, 0)) is None
 
 
 def test_large_logs_are_evaluated_on_random_episodes(monkeypatch):

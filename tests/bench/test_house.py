@@ -3,15 +3,28 @@
 import re
 import sys
 
+import pytest
+
 from benchmarks.__main__ import main, studies
 from benchmarks.house import AIMS, ROOT, figures
 from benchmarks.keep import source
+from benchmarks.walks import study
+
+WALKS = {"read_log": 10, "fit": 29, "judge": 34, "POST /act": 6}  # files: a change may lower them
 
 
 def test_every_figure_is_counted_and_every_aim_has_its_figure():
     counted = figures()
     assert set(AIMS) <= set(counted)
     assert all(value > 0 for name, value in counted.items() if name != "class names twice")
+    assert counted["class names twice"] == 0
+
+
+@pytest.mark.full
+def test_data_pass_no_more_files_than_before(tmp_path):
+    walks = study(tmp_path)
+    longer = {name: sorted(files) for name, (files, _) in walks.items() if len(files) > WALKS[name]}
+    assert not longer
 
 
 def test_one_runner_lists_every_study_and_runs_the_one_that_is_named(capsys, monkeypatch):

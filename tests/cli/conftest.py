@@ -11,7 +11,7 @@ import pytest
 from tests.training.logs import log, saved
 from tidelog.algorithms.names import names
 from tidelog.cli import main
-from tidelog.training import metrics as progress
+from tidelog.training import metrics
 
 __all__ = ["log", "saved"]
 
@@ -52,8 +52,8 @@ def call(*words):
 
 @pytest.fixture
 def tidelog(capsys, monkeypatch):
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 3600.0)  # a busy machine writes no lines of progress into a test
-    monkeypatch.setattr(progress, "LONGEST_PAUSE", 3600.0)
+    monkeypatch.setattr(metrics, "QUIET_SECONDS", 3600.0)  # a busy machine writes no lines of progress into a test
+    monkeypatch.setattr(metrics, "LONGEST_PAUSE", 3600.0)
 
     def run(*words):
         capsys.readouterr()

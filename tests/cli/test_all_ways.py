@@ -11,9 +11,9 @@ import tidelog as tl
 from tests.cli.conftest import call
 from tests.shared import shared
 from tidelog import runtime
-from tidelog.cli import judge as command
+from tidelog.cli import judge
 from tidelog.errors import ConfigError
-from tidelog.ope import rules as run_rules
+from tidelog.ope import rules
 from tidelog.report.page import report_of
 
 COLUMNS = """\
@@ -134,7 +134,7 @@ def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monk
     def refuse(options):
         raise tl.SpaceError("judging needs more memory. fix: free memory")
 
-    monkeypatch.setattr(command, "judge_and_show", refuse)
+    monkeypatch.setattr(judge, "judge_and_show", refuse)
     words = ["--data", "trial.csv", "--columns", "columns.toml", *SMALL, "--out", "whole", "--overwrite", "--judge"]
     done = tidelog("train", "bc", *words)
     assert done.code == 0
@@ -179,14 +179,14 @@ def test_two_runs_share_their_rules_and_runs_of_other_episodes_do_not(here, tide
 def test_the_rules_of_a_run_are_learnt_once_and_are_the_same_each_time(here, tidelog, monkeypatch):
     stored = {path.name: path.read_text() for path in (here / "run" / "rules").iterdir()}
     calls, learn = [], tl.simple_rules
-    monkeypatch.setattr(run_rules, "simple_rules", lambda *how, **more: calls.append(how) or learn(*how, **more))
+    monkeypatch.setattr(rules, "simple_rules", lambda *how, **more: calls.append(how) or learn(*how, **more))
     assert tidelog("judge", "run", *QUICK).code == 0
     assert calls == []
-    record = run_rules.Record.read(here / "run")
+    record = rules.Record.read(here / "run")
     for path in (here / "run" / "rules").iterdir():
         path.unlink()
     (here / "run" / "rules").rmdir()
-    run_rules.rules_of_run(here / "run", record)
+    rules.rules_of_run(here / "run", record)
     assert len(calls) == 1
     assert calls[0][0].steps == 2_100, "the training episodes alone"
     assert {path.name: path.read_text() for path in (here / "run" / "rules").iterdir()} == stored

@@ -10,8 +10,7 @@ import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.sweeps.pools import InProcess
 from tests.training.runs import bc, begin, stop_at
-from tidelog.cli import resume as resume_command
-from tidelog.cli import sweep as sweep_command
+from tidelog.cli import resume, sweep
 
 VERBS = {"resume": (), "judge": ("--quiet", "--model", "tabular"), "report": ("--out", "report.html")}
 NAMES = ("metrics.csv", "metrics.jsonl", "run.json", "training.lock", "looks.jsonl", "acting.json", "new-file")
@@ -66,7 +65,7 @@ def test_a_link_or_fifo_in_a_run_folder_is_refused(tidelog, foreign, name, kind,
 
 @pytest.mark.parametrize("name", ["trials", "trials/0001", "trials/0001/run", "trials/0001/output.txt"])
 def test_a_link_in_the_folder_of_a_sweep_is_refused(tidelog, here, monkeypatch, name):
-    for module in (sweep_command, resume_command):
+    for module in (sweep, resume):
         monkeypatch.setattr(module, "pool_of", lambda *settings: InProcess())
     words = ("--data", "visits.csv", "--columns", "columns.toml", "--steps", 4, *SMALL)
     assert tidelog("sweep", "bc", *words, "--grid", "learning_rate=0.01,0.02", "--out", "both").code == 0

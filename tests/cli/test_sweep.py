@@ -8,8 +8,7 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.sweeps.pools import InProcess
-from tidelog.cli import resume as resume_command
-from tidelog.cli import sweep as sweep_command
+from tidelog.cli import resume, sweep
 from tidelog.training.lock import locked
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
@@ -20,7 +19,7 @@ LOSS = "held_out/imitation_loss"
 @pytest.fixture
 def in_process(monkeypatch):
     """Commands train in this process."""
-    for module in (sweep_command, resume_command):
+    for module in (sweep, resume):
         monkeypatch.setattr(module, "pool_of", lambda *settings: InProcess())
 
 
@@ -71,7 +70,7 @@ def test_several_algorithms_share_the_flags_of_the_run(here, tidelog, in_process
 
 
 def test_values_are_parsed_as_the_types_of_their_settings(here, tidelog, monkeypatch):
-    monkeypatch.setattr(sweep_command, "drive_and_show", lambda *arguments: 0)
+    monkeypatch.setattr(sweep, "drive_and_show", lambda *arguments: 0)
     words = ["--grid", "gradient_clip=none,0.5", "layer_norm=true,FALSE", "schedule=cosine,linear"]
     done = tidelog("sweep", "bc", *DATA, *SHORT, *words, "--draw", "dropout=0.25,0.5", "--trials", 1, "--out", "a")
     assert done.code == 0
@@ -83,7 +82,7 @@ def test_values_are_parsed_as_the_types_of_their_settings(here, tidelog, monkeyp
 
 
 def test_an_interrupted_sweep_says_how_it_goes_on(here, tidelog, monkeypatch):
-    monkeypatch.setattr(sweep_command, "pool_of", lambda *settings: InProcess(stop=0))
+    monkeypatch.setattr(sweep, "pool_of", lambda *settings: InProcess(stop=0))
     done = tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a")
     assert done.code == 130
     assert "the sweep is saved; `tidelog resume a` continues it" in done.said

@@ -33,7 +33,7 @@ from tidelog.algorithms.sampling import Sampler
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
 from tidelog.policies.policy import fill, named_arrays
-from tidelog.training import engine as placement
+from tidelog.training import engine
 from tidelog.training.engine import Engine, fresh_collectors
 from tidelog.training.loop import Position, as_arrays, report, unstack
 from tidelog.types import Codes, Image, Spec
@@ -309,7 +309,7 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     assert differ(together.learners[0].state, together.learners[1].state, by=0.01)
     same(together.state(1), together.learners[1].state)
     told, copied = [report(learner) for learner in together.learners], []
-    monkeypatch.setattr(placement, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
+    monkeypatch.setattr(engine, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
     assert together.peek() == told[0]
     assert not together.failures()
     assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))

@@ -14,7 +14,7 @@ from tests.conformance.cases import differ, finite, same
 from tidelog import ConfigError, RecommenderBCQ, SpecError
 from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyperparameters import from_config, to_config
-from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend import recommender_bcq
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
 from tidelog.training.loop import as_arrays
@@ -44,7 +44,7 @@ def chosen(h, log):
     """The candidates and values of an initial state's targets."""
     state, row = fresh(h, log), batch(h, log)
     seen = critic_inputs(h, state, row.data)
-    return page.values(h, state, seen, jax.random.key(0))
+    return recommender_bcq.values(h, state, seen, jax.random.key(0))
 
 
 def rated(h, log):
@@ -55,7 +55,7 @@ def rated(h, log):
 @eqx.filter_jit
 def _rated(h, state, row):
     seen = critic_inputs(h, state, row.data)
-    return page.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
+    return recommender_bcq.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
 
 
 @cache

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data import checks as _checks  # noqa: F401 (registers)
+from tidelog.data import checks as checks
 from tidelog.data.columns import Columns
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log

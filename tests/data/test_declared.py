@@ -12,6 +12,7 @@ import pytest
 import tidelog as tl
 from tidelog._files import parse_json
 from tidelog.data.columns import Columns
+from tidelog.data.log import with_declaration
 from tidelog.errors import ConfigError, LogError
 
 ROLES: dict[str, Any] = {"observation": ["age", "village"], "action": "arm", "reward": "y", "terminated": True}
@@ -112,6 +113,10 @@ def test_a_declaration_that_does_not_fit_the_actions_is_an_error(propensity: Any
     assert fix in problem.fix
     with pytest.raises(LogError, match="declared propensities"):
         tl.read_log(table(), Columns(propensity=propensity, **ROLES))
+    with pytest.raises(ConfigError) as raised:  # as the judge takes it
+        with_declaration(tl.read_log(table(), Columns(**ROLES)), propensity)
+    assert found in raised.value.found
+    assert fix in raised.value.fix
 
 
 def test_an_action_that_was_never_drawn_may_be_declared_in_the_vocabulary() -> None:

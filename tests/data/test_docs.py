@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tidelog.data import checks as _warnings  # noqa: F401 (registers the checks)
+from tidelog.data import checks as checks
 from tidelog.data.columns import Columns
 from tidelog.data.raw import CHECKS, as_table
 

@@ -13,15 +13,9 @@ import pytest
 from tests.data.clicks import interactions
 from tests.data.visits import mapping, visits
 from tidelog import Log, read_log
-from tidelog.data import checks as clusters
-from tidelog.data import checks as duplicates
-from tidelog.data import checks as errors
-from tidelog.data import export, inspect, storage
+from tidelog.data import checks, export, inspect, parse, storage
 from tidelog.data import log as logs
-from tidelog.data import log as states
-from tidelog.data import parse as tables
 from tidelog.data import read as quarantine
-from tidelog.data import storage as saved_checks
 from tidelog.data.inspect import describe_table
 from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import Column, RawAction, RawLog
@@ -62,12 +56,12 @@ def raw(**changes: Any) -> RawLog:
 
 def test_rows_without_episodes_are_all_placed_and_without_an_action_nothing_is_counted() -> None:
     assert raw().unplaced.tolist() == [False] * 3
-    assert errors.action_count(raw()) == 0
+    assert checks.action_count(raw()) == 0
     for read in (logs._action_space, logs._action):
         with pytest.raises(LogError, match=r"the log has no action\. fix: name the action column or array"):
             read(raw())
     action = RawAction("multi", (Column("a", np.zeros(3)), Column("b", np.zeros(3))), sizes=(2, 3, 4))
-    assert list(errors.action_out_of_range(raw(action=action))) == []  # the number of columns is another check's
+    assert list(checks.action_out_of_range(raw(action=action))) == []  # the number of columns is another check's
 
 
 def test_a_name_that_is_taken_gets_an_underscore() -> None:
@@ -97,7 +91,7 @@ SEEN = {"x": np.zeros((1, 2), np.float32)}
 )  # fmt: skip
 def test_saved_columns_that_no_log_has(spec: Any, plain: Any, words: str) -> None:
     with pytest.raises(LogError, match=words):
-        saved_checks.check_structure(spec, SEEN, plain, {})
+        storage.check_structure(spec, SEEN, plain, {})
 
 
 def test_a_column_is_listed_once_and_fits_into_memory(
@@ -138,15 +132,15 @@ def test_a_damaged_part_of_a_lazy_table_is_named(tmp_path: Path) -> None:
 
 def test_unused_days_are_numbers_of_days() -> None:
     times = pl.Series("day", ["2026-01-02 23:00", "2026-01-03 01:00", None]).str.to_datetime()
-    found = tables._codes(times)
+    found = parse._codes(times)
     assert (found.values[1] - found.values[0], found.missing.tolist()) == (1, [2])
-    assert tables._codes(times.dt.time()).values[1] == 3_600_000_000_000
+    assert parse._codes(times.dt.time()).values[1] == 3_600_000_000_000
 
 
 def test_tables_need_discrete_actions_and_few_states(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not states.is_tabular(replace(log, spec=replace(log.spec, action=Continuous((-1.0,), (1.0,)))))
-    monkeypatch.setattr(states, "LARGEST", 1)
-    assert not states.is_tabular(log)
+    assert not logs.is_tabular(replace(log, spec=replace(log.spec, action=Continuous((-1.0,), (1.0,)))))
+    monkeypatch.setattr(logs, "LARGEST", 1)
+    assert not logs.is_tabular(log)
 
 
 def test_features_without_names_are_numbered_and_a_picture_is_one() -> None:
@@ -156,13 +150,13 @@ def test_features_without_names_are_numbered_and_a_picture_is_one() -> None:
 
 
 def test_clusters_of_equal_returns_and_of_words() -> None:
-    assert clusters.intraclass_correlation(np.asarray([0, 0, 1, 1]), np.ones(4)) == (0.0, 1.0)
-    assert clusters.intraclass_correlation(np.zeros(4, int), np.arange(4.0)) == (0.0, 1.0)
-    words = clusters.codes_of(np.asarray(["b", "a", "b"]))
+    assert checks.intraclass_correlation(np.asarray([0, 0, 1, 1]), np.ones(4)) == (0.0, 1.0)
+    assert checks.intraclass_correlation(np.zeros(4, int), np.arange(4.0)) == (0.0, 1.0)
+    words = checks.codes_of(np.asarray(["b", "a", "b"]))
     assert words[0] == words[2] != words[1]
-    days = clusters.codes_of(np.asarray(["2026-01-02T23:00", "2026-01-03", "2026-01-03T04"], "datetime64[s]"))
+    days = checks.codes_of(np.asarray(["2026-01-02T23:00", "2026-01-03", "2026-01-03T04"], "datetime64[s]"))
     assert (days - days[0]).tolist() == [0, 1, 1]
-    candidate = clusters.ClusterCandidate("store", 12, float("nan"), float("nan"), True, "name it")
+    candidate = checks.ClusterCandidate("store", 12, float("nan"), float("nan"), True, "name it")
     assert candidate.found == "12 different values over the episodes"
 
 
@@ -200,7 +194,7 @@ def test_copies_of_another_length_are_no_copies() -> None:
     order: Any = SimpleNamespace(last=np.asarray([False, True, True]), rows=np.arange(3), ids=np.arange(2))
     made: Any = SimpleNamespace(order=order, rows=3)
     groups: Any = SimpleNamespace(later=np.asarray([1]), first=np.asarray([0]), times=np.asarray([2]))
-    assert duplicates._verified(made, [np.zeros(3)], groups) is None
+    assert checks._verified(made, [np.zeros(3)], groups) is None
 
 
 def test_an_older_file_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +215,7 @@ def test_without_rewards_a_column_is_a_cluster_by_its_name_alone() -> None:
         reward=None,
         extra={"user_id": visits_of},
     )
-    (found,) = clusters.cluster_candidates(log)
+    (found,) = checks.cluster_candidates(log)
     assert (found.name, found.values, found.named) == ("user_id", 40, True)
     assert np.isnan(found.correlation)
     assert found.found == "40 different values over the episodes"

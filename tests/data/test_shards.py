@@ -13,7 +13,7 @@ import pytest
 
 import tidelog as tl
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
-from tidelog.data import storage as shards_module
+from tidelog.data import storage
 from tidelog.data.log import Log
 from tidelog.data.read import convert, open_log, read_log
 from tidelog.data.statistics import episode_hashes
@@ -166,7 +166,7 @@ def _change(folder: Path, damage: str) -> None:
         manifest["schema"] = 9
     if damage in ("listed twice", "none listed", "outside", "later version"):
         body = {name: value for name, value in manifest.items() if name not in ("kind", "schema", "files", "sha256")}
-        text = shards_module.SHARDED.text(body, {})
+        text = storage.SHARDED.text(body, {})
         text = text if damage != "later version" else text.replace(b'"schema": 1', b'"schema": 9')
         (folder / "manifest.json").write_bytes(text)
     elif damage == "manifest":
@@ -220,7 +220,7 @@ def test_the_memory_is_checked_before_it_is_taken(
 ) -> None:
     log.save(tmp_path / "log", shards=2)
     needed: list[int] = []
-    monkeypatch.setattr(shards_module, "shortage", lambda size: needed.append(size) or "too little memory")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(storage, "shortage", lambda size: needed.append(size) or "too little memory")  # type: ignore[func-returns-value]
     with pytest.raises(LogError, match="too little memory") as caught:
         open_log(tmp_path / "log", memory_map=memory_map)
     assert ("memory_map=True" in str(caught.value)) == (not memory_map)

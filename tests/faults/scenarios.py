@@ -18,7 +18,7 @@ from tests.faults.simulated_disk import Recorder, Stop, Tree, put_tree, read_tre
 from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.training.runs import bc, begin, finish
-from tidelog import _files as disk
+from tidelog import _files
 from tidelog._files import MANIFEST, write_file, write_json
 from tidelog.algorithms.names import configured, source_of
 from tidelog.cli import main
@@ -33,13 +33,13 @@ Step = Callable[[Path], Any]
 
 
 @contextmanager
-def on(recorder: disk.Disk) -> Iterator[None]:
+def on(recorder: _files.Disk) -> Iterator[None]:
     """Write on another disk."""
-    before, disk.DISK = disk.DISK, recorder
+    before, _files.DISK = _files.DISK, recorder
     try:
         yield
     finally:
-        disk.DISK = before
+        _files.DISK = before
 
 
 class Checked(NamedTuple):
@@ -111,7 +111,7 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
 
     @cache
     def policy(name: str) -> Path:
-        with on(disk.Disk()):  # not an operation of the command that uses it
+        with on(_files.Disk()):  # not an operation of the command that uses it
             tl.fit(runs[name], logs[name], 1, progress=False).policy().save(work / name)
         return work / name
 
@@ -220,8 +220,8 @@ def restored(tree: Tree) -> Tree:
     for name, value in tree.items():
         if isinstance(value, dict):
             names[name] = restored(value)
-        final = name.removeprefix(disk.REPLACED)[:-9]
-        if name.startswith(disk.REPLACED) and final not in tree:
+        final = name.removeprefix(_files.REPLACED)[:-9]
+        if name.startswith(_files.REPLACED) and final not in tree:
             names[final] = names.pop(name)
     return names
 

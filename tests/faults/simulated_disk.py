@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from tidelog import _files as disk
+from tidelog import _files
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 Tree = dict[str, "Tree | bytes"]
@@ -27,7 +27,7 @@ class Operation(NamedTuple):
     content: bytes = b""
 
 
-class Recorder(disk.Disk):
+class Recorder(_files.Disk):
     """A disk that writes down what is done below a root, and can fail at one operation."""
 
     def __init__(self, root: Path, fails_at: int | None = None, error: int = errno.EIO, exchanges: bool = True) -> None:
@@ -43,7 +43,7 @@ class Recorder(disk.Disk):
         self._begin("make", path)
         super().make_folder(path)
 
-    def write(self, path: Path, content: disk.Content) -> None:
+    def write(self, path: Path, content: _files.Content) -> None:
         self._begin("write", path)
         super().write(path, content)
         self._end(content=path.read_bytes())
@@ -262,6 +262,6 @@ def visible(tree: Tree) -> Tree:
     kept = {
         name: value if isinstance(value, bytes) else visible(value)
         for name, value in tree.items()
-        if not name.startswith((disk.WRITING, disk.DELETING, disk.REPLACED))
+        if not name.startswith((_files.WRITING, _files.DELETING, _files.REPLACED))
     }
     return {name: value for name, value in kept.items() if value != {}}

@@ -13,8 +13,7 @@ from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
 from tidelog.algorithms.optimisation import descend
 from tidelog.policies.policy import named_arrays
-from tidelog.recommend import recommender_bcq as candidates
-from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend import recommender_bcq
 from tidelog.recommend.networks import Items, Places, clipped_latents
 from tidelog.recommend.next_item import WindowStates, from_factors, item_facts, next_item_loss
 from tidelog.recommend.read import read_interactions
@@ -36,11 +35,11 @@ def moved(one, two):
 
 
 def step(h, state, row):
-    return compiled(page.step)(as_arrays(h), state, row)[0]
+    return compiled(recommender_bcq.step)(as_arrays(h), state, row)[0]
 
 
 def values(h, state, seen):
-    return compiled(page.values)(as_arrays(h), state, seen, jax.random.key(0))
+    return compiled(recommender_bcq.values)(as_arrays(h), state, seen, jax.random.key(0))
 
 
 @eqx.filter_jit
@@ -89,7 +88,7 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
     state, row = fresh(h, log), batch(h, log)
     seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
     np.testing.assert_array_equal(seen.vectors, np.asarray(seen.items.vectors)[row.data.chosen])
-    loss, q = compiled(page.critic_loss)(state.critic, as_arrays(h), row, seen, row.data.reward, None)
+    loss, q = compiled(recommender_bcq.critic_loss)(state.critic, as_arrays(h), row, seen, row.data.reward, None)
     by_hand = rated(state.critic, seen.states, np.asarray(seen.items.vectors)[row.data.chosen])
     np.testing.assert_allclose(q, by_hand, atol=1e-6)
     errors = np.square(np.asarray(q) - np.asarray(row.data.reward)).sum(axis=0)
@@ -157,7 +156,7 @@ def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
 
 def test_what_may_be_chosen_by_hand():
     barred, scores = np.array([[[0, 2, 0], [0, 2, 3]]]), np.zeros((1, 2, 5), np.float32)
-    exclude = compiled(candidates.exclude_items)
+    exclude = compiled(recommender_bcq.exclude_items)
     assert np.isfinite(exclude(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
     assert np.isfinite(exclude(scores, barred))[0].tolist() == [
         [False, True, False, True, True],  # after item 2
@@ -190,7 +189,7 @@ def test_the_target_by_hand():
     q = np.asarray(rated(state.target_critic, around[:, 1:, None], items[1:][None, None]))
     best = (0.75 * q.min(axis=0) + 0.25 * q.max(axis=0)).max(axis=-1)
     np.testing.assert_allclose(np.asarray(value)[:, 1:], best, atol=1e-5)
-    target = compiled(page.target_value)(row.data, value)
+    target = compiled(recommender_bcq.target_value)(row.data, value)
     reward, discount = np.asarray(row.data.reward), np.asarray(row.data.discount)
     ended = discount == 0.0
     assert ended.any()
@@ -219,7 +218,7 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
         asked = (h, state.generation, states, items, before, barred, jax.random.key(2))
         whole = h.generator(*asked)
         for name, number in {"CELLS": 66, "STATES": 3, "CHUNK": 4, "BLOCK": 2}.items():  # a few states at a time
-            monkeypatch.setattr(candidates, name, number)
+            monkeypatch.setattr(recommender_bcq, name, number)
         parts = h.generator(*asked)
         monkeypatch.undo()
         np.testing.assert_array_equal(parts.items, whole.items)
@@ -243,7 +242,7 @@ def test_candidates_in_a_large_catalogue_are_the_exact_most_likely_items(monkeyp
     needed = jnp.asarray(random.random(150) < 0.6)
 
     def found(cells):
-        monkeypatch.setattr(candidates, "CELLS", cells)
+        monkeypatch.setattr(recommender_bcq, "CELLS", cells)
         places = Places(jnp.asarray(before, jnp.int32), jnp.asarray(scores))
         generate = eqx.filter_jit(lambda *of: h.generator(h, None, *of), compiler_options=QUICK)
         return generate(states, items, places, None, None, needed)
@@ -264,8 +263,10 @@ def test_an_update_in_a_large_catalogue_is_the_update_in_a_small_one(changes, mo
     assert not bool(row.valid.all())
     critics = []
     for cells in (10**9, 1):
-        monkeypatch.setattr(candidates, "CELLS", cells)
-        critics.append(eqx.filter_jit(lambda *of: page.step(*of)[0], compiler_options=QUICK)(as_arrays(h), state, row))
+        monkeypatch.setattr(recommender_bcq, "CELLS", cells)
+        critics.append(
+            eqx.filter_jit(lambda *of: recommender_bcq.step(*of)[0], compiler_options=QUICK)(as_arrays(h), state, row)
+        )
     for small_one, large_one in zip(*(jax.tree.leaves(one.critic) for one in critics), strict=True):
         np.testing.assert_allclose(small_one, large_one, atol=2e-6)
 
@@ -305,7 +306,7 @@ def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
     state, row = fresh(h, log), batch(h, log)
     seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
     value = np.arange(row.rows.shape[0] * 4.0, dtype=np.float32).reshape(-1, 4)
-    found = compiled(page.negative_items)(as_arrays(h), state, row.data, seen, value, jax.random.key(0))
+    found = compiled(recommender_bcq.negative_items)(as_arrays(h), state, row.data, seen, value, jax.random.key(0))
     np.testing.assert_allclose(found.target, h.discount * value[:, :-1])  # r = 0, s' = s
     valid = np.asarray(row.valid)
     np.testing.assert_allclose(np.asarray(found.weight)[valid], 0.5)

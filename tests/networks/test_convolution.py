@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.networks import pictures as convolve
+from tidelog.networks import pictures
 from tidelog.networks.pictures import SMALL, Convolutions, Layer, by_size, features, nature
 from tidelog.types import Image
 
@@ -50,7 +50,7 @@ def test_a_kernel_that_changes_the_size_has_gradients_too(kernel, padding) -> No
     numbers = ("NHWC", "HWIO", "NHWC")
 
     def ours(x, weight):
-        return convolve._shifted(x, weight.reshape(-1, 3), kernel, 1, padding)
+        return pictures._shifted(x, weight.reshape(-1, 3), kernel, 1, padding)
 
     def theirs(x, weight):
         return jax.lax.conv_general_dilated(x, weight, (1, 1), ((padding,) * 2,) * 2, dimension_numbers=numbers)

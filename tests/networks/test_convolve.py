@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tidelog import PPG
-from tidelog.networks import pictures as convolution
-from tidelog.networks import pictures as convolve
+from tidelog.networks import pictures
 from tidelog.networks.encoder import EncoderConfig, Picture
 from tidelog.networks.pictures import Convolutions, Stack, features, impala, max_pool
 from tidelog.types import Discrete, Image, Spec, Vector
@@ -47,7 +46,7 @@ def slopes_in_a_loop(function, *inputs):
 @pytest.fixture
 def elsewhere(monkeypatch):
     """The current trace is for another kind of device."""
-    return lambda: monkeypatch.setattr(convolve, "on_cpu", lambda: False)
+    return lambda: monkeypatch.setattr(pictures, "on_cpu", lambda: False)
 
 
 def agree(ours, theirs):
@@ -63,7 +62,7 @@ def test_a_convolution_and_its_gradients_are_xlas(name, elsewhere):
     x, weight = numbers(2, side, side + 1, channels), numbers(kernel**2 * channels, out, seed=1)
 
     def found():
-        apply = partial(convolve.convolve, kernel=kernel, stride=stride, padding=padding)
+        apply = partial(pictures.convolve, kernel=kernel, stride=stride, padding=padding)
         return jax.jit(apply)(x, weight), slopes_in_a_loop(apply, x, weight)
 
     ours = found()
@@ -99,8 +98,8 @@ def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devic
     net, picture = stacks
 
     def found(kept=1 << 20, saved=1 << 20):
-        monkeypatch.setattr(convolution, "CACHED", kept)
-        monkeypatch.setattr(convolution, "FEW_PIXELS", saved)
+        monkeypatch.setattr(pictures, "CACHED", kept)
+        monkeypatch.setattr(pictures, "FEW_PIXELS", saved)
 
         def loss(net):
             made = net(picture)
@@ -120,10 +119,10 @@ def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devic
 def test_more_outputs_are_kept_for_few_pictures(stacks, monkeypatch):
     net, picture = stacks
     many = jnp.tile(picture, (40, 1, 1, 1))
-    monkeypatch.setattr(convolution, "CACHED", 9 * 12)
+    monkeypatch.setattr(pictures, "CACHED", 9 * 12)
 
     def memory(pixels):
-        monkeypatch.setattr(convolution, "FEW_PIXELS", pixels)
+        monkeypatch.setattr(pictures, "FEW_PIXELS", pixels)
         slopes = eqx.filter_grad(lambda net: jnp.sum(jnp.square(net(many))))
         return eqx.filter_jit(slopes).lower(net).compile().compiled.memory_analysis().temp_size_in_bytes
 

@@ -8,7 +8,7 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog.networks.layers import MLP, PRODUCTS, WIDE, product, rounded
-from tidelog.training import record as page
+from tidelog.training import record
 from tidelog.training.record import products_note
 
 
@@ -79,7 +79,7 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
     assert all(leaf.dtype == np.float32 for leaf in two if jnp.issubdtype(leaf.dtype, jnp.floating))
     apart = max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(one, two, strict=True))
     assert 0.0 < apart < 0.05
-    monkeypatch.setattr(page, "processor_flags", lambda: frozenset())
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset())
     assert any("no flag of this processor" in note for note in whole.notes())
     assert not any("bfloat16" in note for note in plain.notes())
     resumed = tl.resume(tmp_path / "bfloat16", checkpoint=3)
@@ -89,8 +89,8 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
 
 
 def test_a_processor_without_such_products_is_told(monkeypatch):
-    monkeypatch.setattr(page, "processor_flags", lambda: frozenset({"avx512f"}))
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512f"}))
     assert products_note("float32") is None
     assert "fix: compare both, or drop products (--products)" in products_note("bfloat16")
-    monkeypatch.setattr(page, "processor_flags", lambda: frozenset({"avx512_bf16"}))
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512_bf16"}))
     assert products_note("bfloat16") is None

@@ -8,7 +8,7 @@ from tidelog.networks import recipe
 from tidelog.networks.actors import Actor
 from tidelog.networks.layers import MLP, Linear
 from tidelog.networks.pictures import Stack
-from tidelog.recommend import networks as ranking
+from tidelog.recommend import networks
 
 LAYER = Linear(np.zeros((2, 2), np.float32), np.zeros(2, np.float32))
 
@@ -31,7 +31,7 @@ def own_activation(x):
         (lambda: recipe.imitator(Actor(None, None, Custom())), "Actor"),
         (lambda: recipe.likely(Custom()), "Custom"),
         (lambda: recipe.likely(Actor(None, MLP.create(np.random.default_rng(0), (2, 2)), Custom())), "Custom"),
-        (lambda: ranking._body(Custom()), "Custom"),
+        (lambda: networks._body(Custom()), "Custom"),
     ],
 )
 def test_a_custom_module_is_refused_by_name(monkeypatch, node, name):

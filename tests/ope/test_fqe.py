@@ -16,7 +16,7 @@ from tidelog.data.statistics import Scaler
 from tidelog.envs import play
 from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope import networks as pages
+from tidelog.ope import networks
 from tidelog.ope.evidence import Target, episode_folds
 from tidelog.ope.networks import (
     FQE,
@@ -96,8 +96,8 @@ def test_logged_treatments_give_nearly_the_exact_values(valued):
 @pytest.fixture
 def short(monkeypatch):
     """Fewer updates, where it is not about how near values come."""
-    monkeypatch.setattr(pages, "FEWEST", 300)
-    monkeypatch.setattr(pages, "MOST", 300)
+    monkeypatch.setattr(networks, "FEWEST", 300)
+    monkeypatch.setattr(networks, "MOST", 300)
 
 
 @pytest.mark.full

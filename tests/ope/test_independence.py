@@ -13,7 +13,7 @@ from tests.ope.made import random_log
 from tidelog import Limits, Log, judge, read_log
 from tidelog.data.log import number_observations
 from tidelog.envs.treatment import clinician
-from tidelog.ope import assumptions as independence
+from tidelog.ope import assumptions
 from tidelog.ope.assumptions import (
     ENDS,
     LEVEL,
@@ -342,26 +342,26 @@ def test_worst_episodes_are_resampled_by_cluster():
 
 
 def test_a_ridge_regression_in_blocks_is_one_on_all_rows(monkeypatch):
-    monkeypatch.setattr(independence, "BLOCK", 7)
+    monkeypatch.setattr(assumptions, "BLOCK", 7)
     generator = np.random.default_rng(4)
     seen, actions = generator.normal(size=(60, 5)), np.eye(2)[generator.integers(2, size=60)]
     rows, fold = generator.permutation(60)[:50], np.arange(50) % 3
     values = generator.normal(size=(50, 2))
-    found = independence._Given(seen, np.arange(60), actions).of(rows).residuals(values, fold)
+    found = assumptions._Given(seen, np.arange(60), actions).of(rows).residuals(values, fold)
     x = np.concatenate([seen * one[:, None] for one in actions.T], axis=1)[rows]
     for one in range(3):
         others = x[fold != one]
-        penalty = independence.RIDGE * np.square(others).sum() / 10 * np.eye(10)
+        penalty = assumptions.RIDGE * np.square(others).sum() / 10 * np.eye(10)
         weights = np.linalg.solve(others.T @ others + penalty, others.T @ values[fold != one])
         np.testing.assert_allclose(found[fold == one], values[fold == one] - x[fold == one] @ weights, rtol=1e-9)
-    assert np.isnan(independence._Given(seen, rows).residuals(values, np.zeros(50, np.int64))).all()
+    assert np.isnan(assumptions._Given(seen, rows).residuals(values, np.zeros(50, np.int64))).all()
 
 
 def test_features_of_all_rows_are_never_in_memory_together(monkeypatch):
-    monkeypatch.setattr(independence, "BLOCK", 100)
+    monkeypatch.setattr(assumptions, "BLOCK", 100)
     generator, rows = np.random.default_rng(5), 4_000
     seen, actions = generator.normal(size=(rows, 150)), np.eye(4)[generator.integers(4, size=rows)]
-    given = independence._Given(seen, np.arange(rows), actions)
+    given = assumptions._Given(seen, np.arange(rows), actions)
     values, fold = generator.normal(size=(rows, 3)), np.arange(rows) % 2
     tracemalloc.start()
     given.of(np.arange(0, rows, 2)).residuals(values[::2], np.arange(rows // 2) % 2)

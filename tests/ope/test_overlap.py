@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
 from tidelog import CheckpointError, ConfigError, Limits, Log, collect, judge, load, load_policy, read_log
-from tidelog.data import statistics as overlap
+from tidelog.data import statistics
 from tidelog.data.statistics import Overlap, Sketch, episode_hashes
 from tidelog.ope import judge as comparison
 from tidelog.ope.decide import chosen_finding, reuse_of
@@ -77,7 +77,7 @@ def test_the_order_of_columns_and_of_words_does_not_count(tmp_path):
 def test_pictures_count_pixel_by_pixel(monkeypatch):
     pictures = np.random.default_rng(0).integers(0, 255, (6, 4, 4, 1)).astype(np.uint8)
     log = Log.from_arrays(observation=pictures, action=[0, 1] * 3, reward=[0.0] * 6, terminated=True)
-    monkeypatch.setattr(overlap, "PIXELS", 20)
+    monkeypatch.setattr(statistics, "PIXELS", 20)
     in_parts = episode_hashes(log)
     monkeypatch.undo()
     np.testing.assert_array_equal(in_parts, episode_hashes(log))
@@ -97,10 +97,10 @@ def test_up_to_so_many_episodes_the_overlap_is_exact(log):
 
 
 def test_of_more_episodes_a_sample_tells(many, monkeypatch):
-    monkeypatch.setattr(overlap, "BLOCK", 700)
+    monkeypatch.setattr(statistics, "BLOCK", 700)
     train, held_out = many.split_ordinals(0.8, 0)
     sketch = Sketch.of(many, train)
-    assert len(sketch.smallest) == overlap.SIZE < sketch.episodes == 2400
+    assert len(sketch.smallest) == statistics.SIZE < sketch.episodes == 2400
     clean, whole = sketch.overlap(many, held_out), sketch.overlap(many)
     assert clean.shared == 0
     assert 200 < clean.known < 320  # 256 expected; a right sketch fails for 2 in 100,000 logs
@@ -229,7 +229,7 @@ def test_a_broken_sketch_is_refused(broken):
 def test_no_episodes_and_episodes_that_are_longer_than_a_block_have_their_hashes(log, monkeypatch):
     assert Sketch.of(log, np.array([], int)).episodes == 0
     whole = episode_hashes(log)
-    monkeypatch.setattr(overlap, "BLOCK", 1)
+    monkeypatch.setattr(statistics, "BLOCK", 1)
     np.testing.assert_array_equal(episode_hashes(log), whole)
 
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import pearson3
 
 from tests.ope.cases import NOTHING_KNOWN, QUICK
-from tidelog.ope import intervals as permutation
+from tidelog.ope import intervals
 from tidelog.ope.decide import Case
 from tidelog.ope.estimators import (
     discounts,
@@ -26,7 +26,7 @@ EPISODES, STEPS = 7, 3
 @pytest.fixture
 def closed_form(monkeypatch):
     """Moments alone, without drawn pairings."""
-    monkeypatch.setattr(permutation, "SKEWED", np.inf)
+    monkeypatch.setattr(intervals, "SKEWED", np.inf)
 
 
 def unequal_episodes(seed=0):
@@ -62,7 +62,7 @@ def test_the_difference_is_linear_in_the_residuals():
 
 @pytest.mark.usefixtures("closed_form")
 def test_the_moments_are_those_of_all_permutations(monkeypatch):
-    monkeypatch.setattr(permutation, "PRODUCTS", 3 * STEPS**2)  # sums of triples in several pieces
+    monkeypatch.setattr(intervals, "PRODUCTS", 3 * STEPS**2)  # sums of triples in several pieces
     evidence = unequal_episodes()
     evidence = Evidence(**{**vars(evidence), "model_target": evidence.model})  # no advantage, no error of its own
     weights, residuals = step_weights(evidence), residuals_of(evidence)
@@ -100,7 +100,7 @@ def pairings(clusters, size):
 
 @pytest.mark.usefixtures("closed_form")
 def test_clusters_are_paired_whole_and_their_episodes_within_them(monkeypatch):
-    monkeypatch.setattr(permutation, "PRODUCTS", 5 * 2**2)
+    monkeypatch.setattr(intervals, "PRODUCTS", 5 * 2**2)
     steps, generator = 12, np.random.default_rng(3)
     model, clusters = generator.standard_normal(steps), np.array([2, 0, 1, 1, 0, 2])  # in no order
     evidence = Evidence(
@@ -125,7 +125,7 @@ def test_clusters_of_three_have_a_third_moment_of_their_own():
     weights, residuals = weights - weights.mean(), residuals - residuals.mean()
     drawn = np.array([(weights * residuals[pairing]).sum() for pairing in pairings(3, 3)])
     assert drawn.mean() == pytest.approx(0.0, abs=1e-9)
-    deviation, skewness = permutation._moments(weights, residuals, np.repeat(np.arange(3), 3))
+    deviation, skewness = intervals._moments(weights, residuals, np.repeat(np.arange(3), 3))
     assert deviation == pytest.approx(drawn.std())
     assert skewness == pytest.approx((drawn**3).mean() / drawn.std() ** 3)
 
@@ -170,7 +170,7 @@ def test_nothing_is_said_of_two_episodes_or_of_too_many_steps(monkeypatch):
     assert permutation_arms(Evidence(np.arange(3), ones, ones, ones, model=ones, model_target=ones), Confidence()) == (
         0.0, 0.0,
     )  # fmt: skip
-    monkeypatch.setattr(permutation, "CELLS", EPISODES * STEPS - 1)
+    monkeypatch.setattr(intervals, "CELLS", EPISODES * STEPS - 1)
     assert permutation_arms(unequal_episodes(), Confidence()) == (0.0, 0.0)
 
 
@@ -202,7 +202,7 @@ def test_a_difference_that_chance_makes_often_is_not_shown(logs, monkeypatch):
     gain = case._replace(cloning=copy_of_the_logger)
     other = gain.from_cloning()  # by other random pairings
     assert other.high - other.estimate == pytest.approx(found.high - found.estimate, rel=0.15)
-    monkeypatch.setattr(permutation, "SKEWED", np.inf)
+    monkeypatch.setattr(intervals, "SKEWED", np.inf)
     found = case.difference(case.deciding)
     assert gain.from_cloning() == pytest.approx(found)
     mirrored = case._replace(policy=copy_of_the_logger, cloning=policy).from_cloning()
@@ -247,7 +247,7 @@ def test_drawn_pairings_reach_as_far_as_long_tailed_weights_do(users, monkeypatc
     assert -0.95 * low < above < -1.25 * low
     assert below > 0.9 * high
     if users is None:
-        monkeypatch.setattr(permutation, "SKEWED", np.inf)
+        monkeypatch.setattr(intervals, "SKEWED", np.inf)
         assert permutation_arms(evidence, Confidence())[1] < -0.95 * low
 
 

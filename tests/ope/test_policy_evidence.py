@@ -10,8 +10,7 @@ from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tidelog import ConfigError, SpecError
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope import networks as values
-from tidelog.ope import propensities
+from tidelog.ope import networks, propensities
 from tidelog.ope.estimators import double_reinforcement
 from tidelog.ope.policy_evidence import evidence_of
 
@@ -40,7 +39,7 @@ def even(log, episodes, steps):
 @pytest.fixture
 def quick(monkeypatch):
     """Fewer updates, where it is not about what networks find."""
-    for page in (propensities, values):
+    for page in (propensities, networks):
         monkeypatch.setattr(page, "FEWEST", 60)
         monkeypatch.setattr(page, "MOST", 60)
 

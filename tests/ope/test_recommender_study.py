@@ -8,7 +8,7 @@ from benchmarks.mistaken import Mistaken
 from tests.algorithms.recommenders import batch, described, fresh, small
 from tests.conformance.cases import differ, same
 from tidelog.algorithms.optimisation import gradient_step
-from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend import recommender_bcq
 from tidelog.recommend.evaluate import Markov, Popularity
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.training.loop import as_arrays
@@ -74,11 +74,11 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     assert differ(right.critic, other.critic)
     same(right.next_item, other.next_item)
     seen = critic_inputs(h, state, row.data)
-    _, chosen = page.values(h, state, seen, jax.random.key(0))
+    _, chosen = recommender_bcq.values(h, state, seen, jax.random.key(0))
     taken = row._replace(data=row.data._replace(chosen=chosen[:, :-1]))
-    target = page.target_value(row.data, page.values(h, state, seen, jax.random.key(0))[0])
+    target = recommender_bcq.target_value(row.data, recommender_bcq.values(h, state, seen, jax.random.key(0))[0])
     vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
     by_hand = gradient_step(
-        page.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None
+        recommender_bcq.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None
     )
     same(by_hand.network, other.critic, atol=1e-5)

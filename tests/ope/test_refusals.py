@@ -17,14 +17,7 @@ from tidelog import ConfigError, Log, SpecError, judge
 from tidelog.algorithms.sampling import Batch
 from tidelog.data.log import number_observations
 from tidelog.errors import CheckpointError
-from tidelog.ope import assumptions as independence
-from tidelog.ope import decide as checks
-from tidelog.ope import decide as verdict_text
-from tidelog.ope import ledger, propensities, tabular
-from tidelog.ope import networks as fqe
-from tidelog.ope import networks as function_approximation
-from tidelog.ope import policies as target
-from tidelog.ope import verdict as verdict_store
+from tidelog.ope import assumptions, decide, ledger, networks, policies, propensities, tabular, verdict
 from tidelog.ope.assumptions import relative_time, with_detected_clusters
 from tidelog.ope.estimators import Ratios, cluster_sums, means
 from tidelog.ope.evidence import Evidence, Target
@@ -85,14 +78,14 @@ SPEC_ERRORS = {
         "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy with",
     ),
     "other names": (
-        lambda: target._translated(
+        lambda: policies._translated(
             policy_of(Continuous((-1.0,), (1.0,), ("b",))),
             replace(PUSHES, spec=replace(PUSHES.spec, action=Continuous((-1.0,), (1.0,), ("a",)))),
         ),
         "this log's actions are ('a',), the policy's are ('b',). fix: judge it on a log with the same actions, in the",
     ),
     "other choices": (
-        lambda: target._translated(policy_of(MultiDiscrete((2, 3))), BOTH),
+        lambda: policies._translated(policy_of(MultiDiscrete((2, 3))), BOTH),
         "this log's actions are MultiDiscrete(sizes=(2, 2)",
     ),
     "an external policy": (
@@ -126,7 +119,7 @@ TYPE_ERRORS = {
     ),
     "a table of numbers": (lambda: clone_by_counts(PUSHES, None, np.arange(1)), "a table needs discrete actions"),
     "values": (
-        lambda: fqe.evaluation_loss(
+        lambda: networks.evaluation_loss(
             lambda *args: np.zeros((2, 1)),
             SimpleNamespace(data=SimpleNamespace(observation=0, action=0)),
             np.zeros((2, 2)),
@@ -134,7 +127,7 @@ TYPE_ERRORS = {
         "values and targets have shapes (2, 1) and (2, 2): expected equal shapes",
     ),
     "no answer": (
-        lambda: function_approximation._answers([Target(np.ones(3))], PUSHES),
+        lambda: networks._answers([Target(np.ones(3))], PUSHES),
         "an evaluated policy needs prob",
     ),
     "no chances": (
@@ -149,7 +142,7 @@ TABLE += [(TypeError, *one) for one in TYPE_ERRORS.items()]
 
 @pytest.mark.parametrize(("error", "name", "case"), TABLE, ids=[one[1] for one in TABLE])
 def test_what_does_not_fit_is_refused(error, name, case, monkeypatch):
-    monkeypatch.setattr(target, "replay_log_probability", lambda *args: None)
+    monkeypatch.setattr(policies, "replay_log_probability", lambda *args: None)
     with pytest.raises(error, match=re.escape(case[1])):
         case[0]()
 
@@ -180,13 +173,13 @@ def test_copies_of_whole_episodes_and_days_are_clusters(monkeypatch):
         reward=rewards,
         episode=[0, 0, 1, 2, 2, 3, 4],
     )
-    assert independence._copies(log).tolist() == [0, 1, 0, 1, 2]
-    copied = replace(log, report=SimpleNamespace(warnings=[SimpleNamespace(check=independence.COPIES)]))
+    assert assumptions._copies(log).tolist() == [0, 1, 0, 1, 2]
+    copied = replace(log, report=SimpleNamespace(warnings=[SimpleNamespace(check=assumptions.COPIES)]))
     assert with_detected_clusters(copied).log.clusters.tolist() == [0, 1, 0, 1, 2]
     left = with_detected_clusters(copied.take_episodes(np.array([0, 1, 4])))  # none of them is a copy of another one
     assert (left.log.cluster, left.notes) == (None, ())
     day = SimpleNamespace(name="time", values=99, p_value=1e-9, correlation=0.4, fix="name it as cluster=")
-    monkeypatch.setattr(independence, "cluster_candidates", lambda log: [day])
+    monkeypatch.setattr(assumptions, "cluster_candidates", lambda log: [day])
     times = np.asarray(["2026-01-01T05", "2026-01-01T06", "2026-01-02T01", "2026-01-01T23"], "datetime64[us]")
     found = with_detected_clusters(replace(DISCRETE, time=times))
     assert found.log.clusters.tolist() == [0, 0, 1, 0]
@@ -205,12 +198,12 @@ def test_propensities_that_are_known_are_used_and_a_network_reads_the_time():
 
 
 def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):
-    monkeypatch.setattr(checks, "has_density", lambda policy, log: True)
-    assert checks._no_density(None, PUSHES, True, None) == []
-    (finding,) = checks._no_density(None, PUSHES, False, None)
+    monkeypatch.setattr(decide, "has_density", lambda policy, log: True)
+    assert decide._no_density(None, PUSHES, True, None) == []
+    (finding,) = decide._no_density(None, PUSHES, False, None)
     assert "a deterministic continuous action has no probability" in finding.sentence
-    monkeypatch.setattr(checks, "has_density", lambda policy, log: False)
-    (finding,) = checks._no_density(None, PUSHES, True, None)
+    monkeypatch.setattr(decide, "has_density", lambda policy, log: False)
+    (finding,) = decide._no_density(None, PUSHES, True, None)
     assert finding.sentence == "this policy has no density: it cannot compute the probability of an action"
     assert finding.advice == "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
 
@@ -225,25 +218,25 @@ def test_one_advice_for_clipped_actions_without_a_density(monkeypatch):
         terminated=True,
         bounds=(-1.0, 1.0),
     )
-    monkeypatch.setattr(checks, "has_density", lambda policy, log: False)
+    monkeypatch.setattr(decide, "has_density", lambda policy, log: False)
     asked = {"bandwidth": None, "propensities": None}
-    density, cut = checks.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
+    density, cut = decide.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
     assert (density.rule, density.advice) == ("density", "")
     assert cut.advice == (
         "record each action before clipping, with wider bounds, and then judge it with small noise added to its "
         "actions (bandwidth=0.2, --bandwidth 0.2); or round the actions to a few levels and judge them as discrete "
         "actions"
     )
-    monkeypatch.setattr(checks, "has_density", lambda policy, log: True)
-    (_, both) = checks.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
+    monkeypatch.setattr(decide, "has_density", lambda policy, log: True)
+    (_, both) = decide.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
     assert "and then judge the policy with sampled actions" in both.advice
     assert both.advice.count("; ") == 1
-    (only,) = checks.violated_preconditions(None, log, action[:, 0], sample=True, **asked)
+    (only,) = decide.violated_preconditions(None, log, action[:, 0], sample=True, **asked)
     assert only.advice.startswith("record each action before clipping, with wider bounds; or round")
 
 
 def test_an_estimate_just_beyond_the_log_shows_more_digits():
-    (finding,) = checks.range_finding(1.00001, 0.0, 1.0)
+    (finding,) = decide.range_finding(1.00001, 0.0, 1.0)
     assert "the estimated mean return of the policy, 1.00001, is above the highest return" in finding.sentence
 
 
@@ -305,19 +298,19 @@ def test_results_are_plain_numbers():
 
 def test_another_log_is_judged_whole():
     record = SimpleNamespace(data=SimpleNamespace(fingerprint="another"))
-    assert verdict_store.held_out_part(Path("run"), record, DISCRETE) == (DISCRETE, "all 4 episodes of the log")
+    assert verdict.held_out_part(Path("run"), record, DISCRETE) == (DISCRETE, "all 4 episodes of the log")
 
 
 def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too():
     case = SimpleNamespace(limits=Limits(), policy=episodes(supported=None), deciding="drl", history=())
     outcome = SimpleNamespace(unshown=0.4, bound=1.0, decision="better")
-    (sentence,) = verdict_text._unshown(case, outcome)
+    (sentence,) = decide._unshown(case, outcome)
     assert sentence.startswith("none of the policy's decisions is known to be in the log, and the answer assumes")
     case.policy = episodes()
-    assert "does not show 40.0% of the policy's decisions" in verdict_text._unshown(case, outcome)[0]
+    assert "does not show 40.0% of the policy's decisions" in decide._unshown(case, outcome)[0]
     rare = np.where(case.policy.action == 1, 6.0, 0.1)
     case.policy = episodes(occupancy=rare)
-    sentences = verdict_text._markov(case)
+    sentences = decide._markov(case)
     assert re.match(
         r"the policy takes action 1 about 9 times per episode, logged episodes 0 to 3 times: the effect of this is "
         "assumed, not observed",
@@ -326,13 +319,13 @@ def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too()
 
 
 def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies(monkeypatch):
-    monkeypatch.setattr(fqe, "targets", lambda config, state, row, key: jnp.asarray([[0.0, 1.0], [1.0, 1.0]]))
+    monkeypatch.setattr(networks, "targets", lambda config, state, row, key: jnp.asarray([[0.0, 1.0], [1.0, 1.0]]))
     state = SimpleNamespace(critic=lambda observation, action: jnp.asarray([[1.0, 3.0], [1.0, 1.0]]))
     batch = Batch(SimpleNamespace(observation=None, action=None), np.arange(2))
-    assert fqe.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}
+    assert networks.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}
 
 
 def test_one_episode_that_was_cut_off_is_one():
     lengths = np.asarray([2, 3])
-    assert "; 1 episode was cut off" in verdict_text.estimand(lengths, 1, 1.0, False, None)
-    assert "; 2 episodes were cut off" in verdict_text.estimand(lengths, 2, 1.0, False, None)
+    assert "; 1 episode was cut off" in decide.estimand(lengths, 1, 1.0, False, None)
+    assert "; 2 episodes were cut off" in decide.estimand(lengths, 2, 1.0, False, None)

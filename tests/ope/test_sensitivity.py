@@ -6,7 +6,7 @@ import pytest
 
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope import estimators as sequential
+from tidelog.ope import estimators
 from tidelog.ope.assumptions import factor_bounds, with_weight_factors, worst_factors
 from tidelog.ope.estimators import (
     doubly_robust,
@@ -92,6 +92,6 @@ def test_wrong_odds_and_groups_are_refused(monkeypatch):
     evidence = random_log([1 + i % 3 for i in range(500)])
     with pytest.raises(ConfigError, match=r"odds = 0\.5: expected a finite number of at least 1"):
         worst_factors(evidence, wis, 0.5)
-    monkeypatch.setattr(sequential, "CELLS", 300)
+    monkeypatch.setattr(estimators, "CELLS", 300)
     with pytest.raises(SpecError, match=r"found 100 groups: expected one row per episode\. fix: judge fewer episodes"):
         worst_factors(evidence, weighted_dr, 1.5)

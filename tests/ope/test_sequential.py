@@ -6,7 +6,7 @@ import pytest
 
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import SpecError
-from tidelog.ope import estimators as sequential
+from tidelog.ope import estimators
 from tidelog.ope.estimators import (
     SEQUENTIAL,
     doubly_robust,
@@ -212,7 +212,7 @@ def test_blocks_change_nothing(monkeypatch):
     evidence = random_log(LENGTHS, discount=0.9)
     whole = {name: estimator(evidence) for name, estimator in SEQUENTIAL.items()}
     for block in (1, 12):
-        monkeypatch.setattr(sequential, "BLOCK", block)
+        monkeypatch.setattr(estimators, "BLOCK", block)
         for name, estimator in SEQUENTIAL.items():
             assert estimator(evidence).contributions == pytest.approx(whole[name].contributions, abs=1e-11), name
 
@@ -222,8 +222,8 @@ def test_too_many_cells_are_added_up_over_neighbouring_episodes(monkeypatch, blo
     lengths = [1 + i % 3 for i in range(1000)]
     evidence = random_log(lengths)
     whole = weighted_dr(evidence)
-    monkeypatch.setattr(sequential, "CELLS", 1200)
-    monkeypatch.setattr(sequential, "BLOCK", block)
+    monkeypatch.setattr(estimators, "CELLS", 1200)
+    monkeypatch.setattr(estimators, "BLOCK", block)
     fewer = weighted_dr(evidence)
     assert len(fewer) == 400  # 1200 cells / 3 steps
     assert fewer.episodes == 1000

@@ -7,7 +7,7 @@ import pytest
 
 import tidelog as tl
 from tests.ope.made import bandit, evidence_of, random_log
-from tidelog.ope import networks as function_approximation
+from tidelog.ope import networks
 from tidelog.ope.estimators import direct_method, ips, logged_return, snips, weighted_dr
 from tidelog.ope.policies import as_policy
 from tidelog.ope.policy_evidence import evidence_of as evidence_for
@@ -113,8 +113,8 @@ def test_one_number_chosen_on_the_log_biases_no_estimate():
 @pytest.mark.full
 def test_rare_rewards_give_one_estimate_with_every_seed_and_the_reader_is_told(monkeypatch):
     """Networks that were trained for long on 24 rewards: their own seed moves the estimate by 0.0014 without it."""
-    monkeypatch.setattr(function_approximation, "FEWEST", 300)
-    monkeypatch.setattr(function_approximation, "EPOCHS", 1)
+    monkeypatch.setattr(networks, "FEWEST", 300)
+    monkeypatch.setattr(networks, "EPOCHS", 1)
     generator, rows = np.random.default_rng(5), 1_200
     log = tl.Log.from_arrays(
         observation=generator.standard_normal((rows, 4)), action=generator.integers(0, 4, rows),

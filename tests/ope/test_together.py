@@ -8,7 +8,7 @@ import pytest
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
 from tidelog.ope import judge as judging
-from tidelog.ope import policy_evidence as gathering
+from tidelog.ope import policy_evidence
 from tidelog.ope.verdict import Limits
 
 QUICK = Limits(replicates=1000)
@@ -114,8 +114,8 @@ def test_where_nothing_can_be_computed_the_table_says_so():
 @pytest.mark.parametrize("propensities", [None, "estimated"])
 def test_what_does_not_depend_on_the_policy_is_made_once(propensities, monkeypatch):
     made = []
-    real = gathering.propensities_of
-    monkeypatch.setattr(gathering, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
+    real = policy_evidence.propensities_of
+    monkeypatch.setattr(policy_evidence, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
     cloned = []
     evidence_of = judging.evidence_of
     monkeypatch.setattr(judging, "evidence_of", lambda *a, **b: cloned.append(b["cloning"]) or evidence_of(*a, **b))

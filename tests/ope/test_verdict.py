@@ -23,9 +23,8 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.statistics import Overlap
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.ope import decide as deciding
+from tidelog.ope import decide, policy_evidence
 from tidelog.ope import judge as comparison
-from tidelog.ope import policy_evidence
 from tidelog.ope.decide import (
     CELLS,
     Case,
@@ -425,11 +424,11 @@ def test_some_episodes_of_evidence_are_evidence():
 
 def test_of_a_cluster_all_episodes_are_drawn_or_none(monkeypatch):
     whole = bandit(clusters=np.arange(600) // 3)
-    monkeypatch.setattr(deciding, "CELLS", 100)
-    part = deciding._at_most(whole, 0)
+    monkeypatch.setattr(decide, "CELLS", 100)
+    part = decide._at_most(whole, 0)
     assert 90 < part.episodes <= 100
     assert set(np.bincount(part.clusters)) == {3}
-    assert deciding._at_most(bandit(), 0).episodes == 100
+    assert decide._at_most(bandit(), 0).episodes == 100
 
 
 def test_what_picked_the_checkpoint_cannot_show_that_it_is_better():

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tidelog.ope import judge as comparison
-from tidelog.ope import policy_evidence
+from tidelog.ope import judge, policy_evidence
 from tidelog.ope.decide import has_no_support
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.verdict import Limits
@@ -63,7 +62,7 @@ def test_without_support_no_network_is_fitted(monkeypatch):
 def test_with_networks_the_verdict_and_its_support_are_the_same(monkeypatch):
     log, never = habits(), Fixed(0.0, 0.5, 0.5)
     verdict = judged(never, log)
-    monkeypatch.setattr(comparison, "has_no_support", lambda *_: False)
+    monkeypatch.setattr(judge, "has_no_support", lambda *_: False)
     whole = judged(never, log)
     assert verdict.decision == whole.decision == "unsupported"
     assert verdict.support.effective_sample_size == whole.support.effective_sample_size

@@ -11,10 +11,7 @@ import pytest
 from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, Columns, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import ExportError
-from tidelog.policies import batch_inference
-from tidelog.policies import export as onnx
-from tidelog.policies import export as parity
-from tidelog.policies import rollout as action_mapping
+from tidelog.policies import batch_inference, export, rollout
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import Logged
 from tidelog.policies.policy import _filled
@@ -27,13 +24,13 @@ PICTURES = Spec({"scan": Image(4, 4, 1)}, Discrete(2))
 
 
 def test_pictures_of_one_shape_are_taken_as_they_are_and_others_refused():
-    translate = action_mapping._translation("scan", Image(4, 4, 1), Image(4, 4, 1), "the log")
+    translate = rollout._translation("scan", Image(4, 4, 1), Image(4, 4, 1), "the log")
     values = np.zeros((2, 4, 4, 1), np.uint8)
     assert translate(values) is values
     with pytest.raises(
         SpecError, match=r"'scan' is Image of width \(4, 4, 3\) in the log: expected Image of width \(4, "
     ):
-        action_mapping._translation("scan", Image(4, 4, 1), Image(4, 4, 3), "the log")
+        rollout._translation("scan", Image(4, 4, 1), Image(4, 4, 3), "the log")
 
 
 REFUSED = {
@@ -56,12 +53,12 @@ REFUSED = {
     ),
     "a parity record": (
         ExportError,
-        lambda: parity.bound_of(None, {"parity": {"bound": {"difference": "small", "apart": 0.1}}}),
+        lambda: export.bound_of(None, {"parity": {"bound": {"difference": "small", "apart": 0.1}}}),
         "the artefact's parity record is invalid: ValueError(",
     ),
     "a parity record without a bound": (
         ExportError,
-        lambda: parity.bound_of(None, {"parity": {}}),
+        lambda: export.bound_of(None, {"parity": {}}),
         "the artefact's parity record is invalid: KeyError('bound'). fix: export the policy again",
     ),
     "several choices at random": (
@@ -98,7 +95,7 @@ def test_tables_whose_columns_differ_or_lack_the_episode_are_refused(tmp_path):
 def test_without_the_extra_an_export_to_onnx_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax2onnx", None)
     with pytest.raises(ExportError, match=r"ONNX export requires an extra \(.*\)\. fix: pip install 'jax2onnx"):
-        onnx._tools()
+        export._tools()
 
 
 def test_a_jax_that_the_extra_does_not_know_is_named(monkeypatch):
@@ -106,10 +103,10 @@ def test_a_jax_that_the_extra_does_not_know_is_named(monkeypatch):
     space = {}
     exec(compile(source, "/site-packages/jax2onnx/jit.py", "exec"), space)
     to_onnx = space["to_onnx"]
-    monkeypatch.setattr(onnx.metadata, "version", lambda name: "0.17")
-    monkeypatch.setattr(onnx, "_tools", lambda: (to_onnx, None))
+    monkeypatch.setattr(export.metadata, "version", lambda name: "0.17")
+    monkeypatch.setattr(export, "_tools", lambda: (to_onnx, None))
     with pytest.raises(ExportError, match=r"cannot trace a program of jax .*ClosedJaxpr.* fix: pip install .*'jax<0"):
-        onnx.onnx_file(policy("iql, choice"))
+        export.onnx_file(policy("iql, choice"))
 
 
 def test_an_array_that_a_file_lacks_stays_as_it_was():

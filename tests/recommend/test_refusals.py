@@ -15,7 +15,7 @@ from tests.data.clicks import ROLES, clicks, interactions
 from tests.runtime.cases import listing
 from tidelog.data.raw import Column, as_table
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.recommend import read as checks
+from tidelog.recommend import read
 from tidelog.recommend.evaluate import RankingRow, _cell, _check_lists
 from tidelog.recommend.interactions import _check_arrays, _moment, held_out_cases
 from tidelog.recommend.read import (
@@ -46,15 +46,15 @@ def raw(**changes):
 
 
 def test_checks_of_columns_that_could_not_be_read_find_nothing():
-    for check in (checks.repeated_event, checks.times_far_outside, checks.users_without_history):
+    for check in (read.repeated_event, read.times_far_outside, read.users_without_history):
         assert list(check(raw())) == []
-    assert checks._users(raw()).tolist() == []
+    assert read._users(raw()).tolist() == []
 
 
 def test_the_checks_are_printed_as_a_table():
-    printed = as_table(checks.INTERACTION_CHECKS)
+    printed = as_table(read.INTERACTION_CHECKS)
     assert printed.startswith("| ")
-    assert all(name in printed for name in checks.INTERACTION_CHECKS)
+    assert all(name in printed for name in read.INTERACTION_CHECKS)
 
 
 def test_interactions_say_what_they_hold(log):

@@ -14,7 +14,7 @@ from tests.report.pages import Page, alone
 from tests.training.runs import begin, finish, write_record
 from tidelog._text import three_digits
 from tidelog.ope.intervals import Confidence
-from tidelog.recommend import evaluate as advice_of_lists
+from tidelog.recommend import evaluate
 from tidelog.recommend.evaluate import (
     RULES,
     OwnFrequency,
@@ -233,7 +233,7 @@ def test_rules_that_begin_too_late_are_left_out_by_name(monkeypatch):
     frame = pl.DataFrame(rows, schema=["u", "i", "t"], orient="row")
     split = read_interactions(frame, user="u", item="i", time="t").split()
     now, told = [0.0], []
-    monkeypatch.setattr(advice_of_lists.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(evaluate.time, "monotonic", lambda: now[0])
 
     def slow(name, share):
         told.append((name, share))

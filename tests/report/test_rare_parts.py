@@ -11,11 +11,8 @@ from tidelog.data.raw import Problem
 from tidelog.errors import CheckpointError, LogError
 from tidelog.ope.recommendation import Row
 from tidelog.policies.statistics import Interval
-from tidelog.report import lists as lists_part
-from tidelog.report import policies as policies_part
+from tidelog.report import lists, policies, verdict
 from tidelog.report import runs as saved
-from tidelog.report import runs as settings_part
-from tidelog.report import verdict as verdict_part
 from tidelog.report.data_page import _first_rows, _places
 from tidelog.report.runs import LogSource, plain
 from tidelog.report.verdict import JudgedCandidates, answer_section
@@ -35,9 +32,9 @@ def doses(size, **columns):
 def test_many_dimensions_of_an_action_are_folded(monkeypatch):
     log = doses(3)
     part = SimpleNamespace(log=log, steps=6, starts=np.arange(7), description="All episodes.")
-    monkeypatch.setattr(policies_part, "part_of", lambda log, lines: part)
-    monkeypatch.setattr(policies_part, "_MOST_OPEN", 1)
-    text = policies_part._one_log(LogSource(log, ""), [], False)
+    monkeypatch.setattr(policies, "part_of", lambda log, lines: part)
+    monkeypatch.setattr(policies, "_MOST_OPEN", 1)
+    text = policies._one_log(LogSource(log, ""), [], False)
     assert "2 more dimensions of the action" in text
     assert text.count("<svg") == 3
     assert text.index("<svg") < text.index("2 more dimensions") < text.rindex("<svg")
@@ -47,7 +44,7 @@ def test_several_choices_have_a_picture_each():
     action = np.asarray([[0, 2], [1, 1], [1, 0]])
     log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
     chosen = SimpleNamespace(line=SimpleNamespace(colour=1), actions=np.asarray([action]))
-    first, second = policies_part._pictures(SimpleNamespace(log=log, steps=3), [chosen])
+    first, second = policies._pictures(SimpleNamespace(log=log, steps=3), [chosen])
     assert ("action[0]" in first, "action[1]" in second) == (True, True)
     assert "action[1]" not in first
 
@@ -70,17 +67,17 @@ def run_of(path, best=None, held_out=0.0, seeds=(0, 1), steps=40, **more):
 
 def test_lists_without_a_held_out_period_have_no_quality(tmp_path):
     line = SimpleNamespace(run=run_of(tmp_path))
-    text = lists_part._one_log(LogSource(interactions(), ""), [line], lambda doing, share: None)
+    text = lists._one_log(LogSource(interactions(), ""), [line], lambda doing, share: None)
     assert "A run held out no period, so the quality of its lists is unknown. fix: train with held_out." in text
-    assert lists_part._between(Interval(float("nan"), 0.0, 1.0)) == "none"
+    assert lists._between(Interval(float("nan"), 0.0, 1.0)) == "none"
 
 
 def test_lists_of_policies_that_cannot_be_loaded_are_notes(tmp_path, monkeypatch):
-    monkeypatch.setattr(lists_part, "policy_of_run", failing)
-    monkeypatch.setattr(lists_part, "member_policy", failing)
+    monkeypatch.setattr(lists, "policy_of_run", failing)
+    monkeypatch.setattr(lists, "member_policy", failing)
     notes = []
     line = SimpleNamespace(run=run_of(tmp_path, best="held_out/ndcg"), name="shop", members=[0, 1])
-    assert list(lists_part._learnt([line], notes)) == []
+    assert list(lists._learnt([line], notes)) == []
     assert notes == [
         "shop: its best policy cannot be loaded. its file is damaged. fix: restore it",
         "shop, seed 0: its policy cannot be loaded. its file is damaged. fix: restore it",
@@ -89,8 +86,8 @@ def test_lists_of_policies_that_cannot_be_loaded_are_notes(tmp_path, monkeypatch
 
 
 def test_the_interval_of_many_episodes_is_that_of_a_normal_mean(monkeypatch):
-    monkeypatch.setattr(policies_part, "_MOST_RESAMPLED", 3)
-    found = policies_part._interval([np.asarray([0.0, 2.0, 0.0, 2.0])])
+    monkeypatch.setattr(policies, "_MOST_RESAMPLED", 3)
+    found = policies._interval([np.asarray([0.0, 2.0, 0.0, 2.0])])
     np.testing.assert_allclose(found, [1.0, 1.0 - 1.96 / 2, 1.0 + 1.96 / 2])
 
 
@@ -113,11 +110,11 @@ def test_names_have_as_many_parts_as_make_them_unique(tmp_path):
 
 
 def test_many_warnings_of_a_log_are_folded(monkeypatch):
-    monkeypatch.setattr(settings_part, "_MOST_OPEN", 1)
+    monkeypatch.setattr(saved, "_MOST_OPEN", 1)
     problems = [Problem("warning", f"check {n}", None, (), 0, "a", "b", "c") for n in range(3)]
     log = SimpleNamespace(report=SimpleNamespace(problems=problems, notes=[]))
-    monkeypatch.setattr(settings_part, "text", lambda log: "")
-    text = settings_part._data_checks(log)
+    monkeypatch.setattr(saved, "text", lambda log: "")
+    text = saved._data_checks(log)
     assert "Data checks: 3 warnings, 0 notes." in text
     assert "2 more warnings" in text
 
@@ -131,16 +128,16 @@ def test_many_warnings_of_a_log_are_folded(monkeypatch):
 )
 def test_what_is_left_of_a_run_is_said(best, exhausted, words, tmp_path, monkeypatch):
     selection = SimpleNamespace(best_member=lambda: best, best={1: 0.25}, exhausted=exhausted)
-    monkeypatch.setattr(settings_part, "Selection", lambda options, memory: selection)
-    monkeypatch.setattr(settings_part, "Checkpoints", lambda *args: SimpleNamespace(memory=dict))
-    text = settings_part._state(run_of(tmp_path, best="held_out/loss"))
+    monkeypatch.setattr(saved, "Selection", lambda options, memory: selection)
+    monkeypatch.setattr(saved, "Checkpoints", lambda *args: SimpleNamespace(memory=dict))
+    text = saved._state(run_of(tmp_path, best="held_out/loss"))
     assert "shop: last report at update 20 of 40" in text
     assert all(one in text for one in words)
 
 
 def test_a_damaged_checkpoint_is_said_of_its_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(settings_part, "Checkpoints", lambda *args: SimpleNamespace(memory=failing))
-    text = settings_part._state(run_of(tmp_path))
+    monkeypatch.setattr(saved, "Checkpoints", lambda *args: SimpleNamespace(memory=failing))
+    text = saved._state(run_of(tmp_path))
     assert "The last one cannot be read: its file is damaged. fix: restore it" in text
 
 
@@ -149,7 +146,7 @@ def test_features_that_are_no_numbers_have_no_table_of_numbers(named):
     seen = {"x": np.zeros((4, 1))} if named else {"x": np.zeros((4, 1), int)}
     options = {} if named else {"categorical": ["x"]}
     log = Log.from_arrays(observation=seen, action=[0, 1] * 2, reward=np.zeros(4), terminated=True, **options)
-    text = settings_part._numbers(log, "")
+    text = saved._numbers(log, "")
     assert ("numeric features" in text) == named
     assert "The log in numbers" in text
 
@@ -166,14 +163,14 @@ def test_pictures_are_in_no_cell_of_the_first_rows():
 
 def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatch):
     run = run_of(tmp_path, best="held_out/ndcg")
-    monkeypatch.setattr(lists_part, "ranks", lambda run: True)
-    monkeypatch.setattr(lists_part, "lines_of", lambda runs: [SimpleNamespace(run=run, name="shop")])
-    monkeypatch.setattr(lists_part, "fingerprint", lambda run: "own")
-    monkeypatch.setattr(lists_part, "_one_log", lambda log, lines, tell: f"[{log.source} of {len(lines)}]")
-    monkeypatch.setattr(lists_part, "facts", lambda run: "")
-    monkeypatch.setattr(lists_part, "_collapses", lambda runs: "")
+    monkeypatch.setattr(lists, "ranks", lambda run: True)
+    monkeypatch.setattr(lists, "lines_of", lambda runs: [SimpleNamespace(run=run, name="shop")])
+    monkeypatch.setattr(lists, "fingerprint", lambda run: "own")
+    monkeypatch.setattr(lists, "_one_log", lambda log, lines, tell: f"[{log.source} of {len(lines)}]")
+    monkeypatch.setattr(lists, "facts", lambda run: "")
+    monkeypatch.setattr(lists, "_collapses", lambda runs: "")
     logs = {"other": SimpleNamespace(source="a log"), "own": SimpleNamespace(source="its log")}
-    text = lists_part.lists([run], logs)
+    text = lists.lists([run], logs)
     assert "[its log of 1]" in text
     assert "a log" not in text
 
@@ -181,7 +178,7 @@ def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatc
 def test_tiny_weights_of_episodes_keep_their_power():
     """A weight of 1e-28 is not 0: episodes of weight 0 are counted apart."""
     counts, edges = np.asarray([1, 2, 3]), np.asarray([-28.0, -18.0, -8.0, 2.0])
-    drawn = verdict_part._weights(SimpleNamespace(counts=counts, zeros=4, edges=edges))
+    drawn = verdict._weights(SimpleNamespace(counts=counts, zeros=4, edges=edges))
     assert ">1e-28<" in drawn
     assert ">1e-16<" in drawn
     assert ">0<" not in drawn

@@ -11,7 +11,6 @@ from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import ExportError, RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
 from tidelog.policies import export as artefact
-from tidelog.policies import export as parity
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
 from tidelog.types import Continuous, Discrete
@@ -49,8 +48,8 @@ def test_actions_are_rated_alike(name, artefacts):
 
 def test_a_reader_that_differs_is_not_exported(tmp_path, monkeypatch):
     """With a bound of 0, rounding is too large."""
-    tight = {kind: parity.Bound(0.0, 0.0) for kind in parity.BOUNDS}
-    monkeypatch.setattr(parity, "BOUNDS", tight)
+    tight = {kind: artefact.Bound(0.0, 0.0) for kind in artefact.BOUNDS}
+    monkeypatch.setattr(artefact, "BOUNDS", tight)
     with pytest.raises(ExportError, match=r"numpy differs from JAX by .*, allowed"):
         export(policy("iql, box"), tmp_path / "policy", onnx=False)
     assert list(tmp_path.iterdir()) == []
@@ -141,8 +140,8 @@ def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
 
 def test_kinds_of_action_have_their_bounds():
     kinds = {type(space).__name__ for _, _, space in CASES.values()}
-    assert kinds <= set(parity.BOUNDS)
-    assert parity.BOUNDS["Continuous"].apart == 0.0
+    assert kinds <= set(artefact.BOUNDS)
+    assert artefact.BOUNDS["Continuous"].apart == 0.0
     assert {Continuous.__name__, Discrete.__name__} <= kinds
 
 
@@ -179,10 +178,10 @@ def test_an_onnx_file_of_other_numbers_is_not_exported(name, tmp_path, monkeypat
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
 def test_bytes_that_onnxruntime_cannot_run_are_an_error_that_names_the_file(monkeypatch):
     with pytest.raises(ExportError, match=r"a/policy\.onnx: onnxruntime cannot run it: .*fix: export the policy again"):
-        parity.onnx_answers(policy("bc, point"), b"no model", "a/policy.onnx")
+        artefact.onnx_answers(policy("bc, point"), b"no model", "a/policy.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ExportError, match=r"checking an ONNX file needs onnxruntime \(.*fix: pip install"):
-        parity.onnx_answers(policy("bc, point"), b"", "a/policy.onnx")
+        artefact.onnx_answers(policy("bc, point"), b"", "a/policy.onnx")
 
 
 def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):

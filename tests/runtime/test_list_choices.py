@@ -9,7 +9,6 @@ from tidelog import SpecError, runtime
 from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.runtime import recommender
-from tidelog.runtime import recommender as list_choices
 from tidelog.runtime.ranking import Ranker, RankingFunctions
 from tidelog.runtime.recommender import diverse, pool_size
 from tidelog.types import HistoryArrays
@@ -64,7 +63,7 @@ def test_diverse_lists_are_the_same_however_many_are_in_memory(monkeypatch):
     pool = np.stack([generator.permutation(40) + 1 for _ in range(7)])
     scores = -np.sort(generator.random((7, 40)), axis=1)
     whole = diverse(pool, scores, vectors, 10, 0.4)
-    monkeypatch.setattr(list_choices, "NUMBERS", 240)  # two rows at once
+    monkeypatch.setattr(recommender, "NUMBERS", 240)  # two rows at once
     for one, two in zip(diverse(pool, scores, vectors, 10, 0.4), whole, strict=True):
         np.testing.assert_array_equal(one, two)
 

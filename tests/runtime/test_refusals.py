@@ -10,12 +10,11 @@ import pytest
 from tests.runtime.cases import listing, policy
 from tests.runtime.test_hostile import members_of, zipped
 from tidelog import CheckpointError, ConfigError, SpecError, runtime
-from tidelog.runtime import artefact as artefact_files
-from tidelog.runtime import artefact as signing
+from tidelog.runtime import artefact
 from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
 from tidelog.runtime.ranking import GAPS, RankingFunctions, fit_histories
-from tidelog.runtime.recommender import Histories, Vocabulary
+from tidelog.runtime.recommender import SKIP, Histories, Vocabulary
 from tidelog.runtime.way_of_acting import LabelledActions, _actions
 from tidelog.types import Catalogue, Continuous, Discrete, HistoryArrays, Image, MultiDiscrete, Spec, Vector
 
@@ -123,12 +122,18 @@ def test_events_need_one_list_for_each_history():
 
 def test_an_unknown_item_of_a_large_catalogue_is_guessed_or_passed_over():
     spec = listing("lists, mean").spec
-    few = Vocabulary(spec)
-    assert "skip" not in few._guess("i33")
     ids = tuple(f"item {n}" for n in range(60))
     many = Vocabulary(Spec(spec.observation, Catalogue(ids)))
-    assert many._guess("item 5x") == "did you mean 'item 5'? fix: set unknown to 'skip' to ignore it"
-    assert many._guess("zzzz") == "fix: set unknown to 'skip' to ignore it"
+    for vocabulary, item, found, fix in (
+        (Vocabulary(spec), "i33", "history 0 has the unknown item 'i33'; ", ""),
+        (many, "item 5x", "history 0 has the unknown item 'item 5x'; did you mean 'item 5'?", SKIP),
+        (many, "zzzz", "history 0 has the unknown item 'zzzz'", SKIP),
+    ):
+        with pytest.raises(SpecError) as raised:
+            vocabulary.items([item], "history 0")
+        assert raised.value.found.startswith(found)
+        assert raised.value.fix == fix
+    assert many.items(["zzzz", "item 5"], "history 0", skip=True) == [0, 6]
 
 
 def test_a_policy_describes_its_actions(tmp_path):
@@ -154,7 +159,7 @@ def changed(whole, path, change, more=()):
     change(manifest)
     sums = manifest.pop("files")
     about = {name: value for name, value in manifest.items() if name not in ("kind", "schema", "sha256")}
-    members[MANIFEST] = artefact_files.POLICY.text(about, sums)
+    members[MANIFEST] = artefact.POLICY.text(about, sums)
     return zipped(path, [*members.items(), *more])
 
 
@@ -188,10 +193,10 @@ def test_contents_that_differ_from_the_manifest_are_refused(whole, tmp_path):
 
 def test_files_that_are_too_large_are_not_read(whole, tmp_path, monkeypatch):
     folder = policy("iql, choice").save(tmp_path / "policy")
-    (folder / SIGNATURE).write_bytes(b"x" * (artefact_files.LARGEST_KEY + 1))
+    (folder / SIGNATURE).write_bytes(b"x" * (artefact.LARGEST_KEY + 1))
     with pytest.raises(CheckpointError, match=r"bytes: it is not a signature\. fix: sign it again"):
         Saved(folder).signature()
-    monkeypatch.setattr(artefact_files, "LARGEST", 100)
+    monkeypatch.setattr(artefact, "LARGEST", 100)
     with pytest.raises(CheckpointError, match=r"manifest\.json has [\d,]+ bytes, at most 100\. fix: export it again"):
         Saved(whole)
 
@@ -211,4 +216,4 @@ def test_a_manifest_that_is_too_deep_is_refused(whole, monkeypatch):
 def test_without_the_extra_signatures_name_it(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
     with pytest.raises(ConfigError, match=r"signatures need the package cryptography\. fix: pip install 'cryptography"):
-        signing._key(tmp_path / "key.pem", private=True)
+        artefact._key(tmp_path / "key.pem", private=True)

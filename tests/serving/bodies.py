@@ -16,7 +16,7 @@ BODIES = {
         422,
         "unknown features 'id', 'agee': did you mean 'age'?; not sent: age",
     ),
-    "one too many": ({"observation": ROW | {"visit": ""}}, 422, "unknown feature 'visit': fix: leave it out"),
+    "one too many": ({"observation": ROW | {"visit": ""}}, 422, "unknown feature 'visit'. fix: leave it out"),
     "a string": ({"observation": ROW | {"age": "3"}}, 422, "got `str` - at `$.observation.age`"),
     "a list": ({"observation": ROW | {"age": [3]}}, 422, "got `array` - at `$.observation.age`"),
     "infinite": ({"observation": ROW | {"age": 1e300}}, 422, "'age' is missing or infinite"),

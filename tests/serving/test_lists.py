@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.cases import SCORES, listing
 from tests.serving.test_app import asked
 from tidelog import runtime
-from tidelog.runtime import ranking as stopping
+from tidelog.runtime import ranking
 from tidelog.runtime.recommender import Histories, diverse
 from tidelog.serving.app import Bounds, application
 
@@ -168,9 +168,9 @@ def stopped(plain, monkeypatch):
         begin = time.perf_counter()
         try:
             while time.perf_counter() - begin < 20.0:
-                stopping.check()
+                ranking.check()
                 time.sleep(0.001)
-        except stopping.StoppedError:
+        except ranking.StoppedError:
             ends.append("stopped")
             raise
         ends.append("done")
@@ -225,7 +225,7 @@ def test_lists_that_are_more_diverse_and_reasons_can_be_stopped(plain):
     ]
     for work in works:
         work()
-        with stopping.stoppable(threading.Event()):
-            stopping._HERE.stop = stop
-            with pytest.raises(stopping.StoppedError):
+        with ranking.stoppable(threading.Event()):
+            ranking._HERE.stop = stop
+            with pytest.raises(ranking.StoppedError):
                 work()

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at, write_record
-from tidelog import CheckpointError, load
-from tidelog import _files as disk
+from tidelog import CheckpointError, _files, load
 from tidelog.policies.policy import fingerprint
 
 MEMBER, MANIFEST = "member-0.safetensors", "manifest.json"
@@ -166,16 +165,16 @@ def test_a_failed_rename_brings_back_what_stood_there(run, whole, monkeypatch):
     policy, folder = whole.policy(), run / "best" / "member-0"
     before = (folder / "weights.safetensors").read_bytes()
 
-    class Failing(disk.Disk):
+    class Failing(_files.Disk):
         def exchange(self, one, other):
             return False
 
         def rename(self, source, target):
-            if source.name.startswith(disk.WRITING):
+            if source.name.startswith(_files.WRITING):
                 full()
             super().rename(source, target)
 
-    monkeypatch.setattr(disk, "DISK", Failing())
+    monkeypatch.setattr(_files, "DISK", Failing())
     with pytest.raises(CheckpointError, match="what was there is unchanged"):
         policy.save(folder)
     assert (folder / "weights.safetensors").read_bytes() == before

@@ -17,7 +17,7 @@ from tidelog.data.statistics import Scaler
 from tidelog.envs import registry
 from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
-from tidelog.training import stores as streams
+from tidelog.training import stores
 from tidelog.training.learn import check_same_spaces, finetune
 from tidelog.training.record import Record
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
@@ -139,7 +139,7 @@ def from_log(folder, algorithm, memory_map):
 def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
     tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
     here, away = (from_log(tmp_path / "log", ALGORITHMS["iql"][0], memory_map) for memory_map in (False, True))
-    assert any(isinstance(store, streams.Stream) for store in away._engine.stores.values())
+    assert any(isinstance(store, stores.Stream) for store in away._engine.stores.values())
     here, away = (finish(begin(run, HOST, steps=20, offline=share)).learners()[0] for run in (here, away))
     assert int(away.state.step) == 20
     assert fingerprint(away) == fingerprint(here)
@@ -148,7 +148,7 @@ def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
 @pytest.mark.bits
 @pytest.mark.full
 def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)  # of a round of ten updates
+    monkeypatch.setattr(stores, "LONGEST_BLOCK", 4)  # of a round of ten updates
     tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
     run = from_log(tmp_path / "log", tl.IQL(**SMALL, priority_exponent=0.6), True)
     whole = finish(begin(run, HOST, steps=40))

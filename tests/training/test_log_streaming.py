@@ -11,7 +11,7 @@ from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, Window
 from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import fingerprint
-from tidelog.training import stores as streams
+from tidelog.training import stores
 from tidelog.training.stores import Stream, is_mapped, stored
 
 KEEP = StoreSpec(("reward", "terminated"))
@@ -92,7 +92,7 @@ def leaves(gathered):
     ids=["iql", "n-step, held out, scaled", "memory", "memory, n-step, held out", "bc"],
 )
 def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
-    monkeypatch.setattr(streams, "LONGEST_BLOCK", 5)
+    monkeypatch.setattr(stores, "LONGEST_BLOCK", 5)
     runs = [tl.fit(algorithm, log, 12, every=6, **options) for log in both]
     assert fingerprint(runs[0].learners()) == fingerprint(runs[1].learners())
     held_out = [[v for k, v in row.items() if "held_out" not in k] for run in runs for row in run.metrics]
@@ -103,7 +103,7 @@ def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
 @pytest.mark.bits
 @pytest.mark.full
 def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)
+    monkeypatch.setattr(stores, "LONGEST_BLOCK", 4)
     algorithm = tl.IQL(priority_exponent=0.8, **TINY)
     whole = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "whole")
     cut = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "cut", save_seconds=0.0, train=False)
@@ -119,9 +119,9 @@ def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_
 
 def test_a_block_keeps_to_its_bytes(both):
     stream = Stream(both[1], KEEP, Scaler())
-    assert stream.block(Sampler("log", 8, NStep(1, 0.9))) == streams.LONGEST_BLOCK
+    assert stream.block(Sampler("log", 8, NStep(1, 0.9))) == stores.LONGEST_BLOCK
     width = sum(leaf[:1].nbytes for leaf in both[1].observation.values())
-    assert stream.block(Sampler("log", 200_000, NStep(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
+    assert stream.block(Sampler("log", 200_000, NStep(1, 0.9))) == stores.MOST_BYTES // (200_000 * 2 * width)
 
 
 @pytest.mark.full

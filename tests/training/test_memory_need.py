@@ -16,12 +16,11 @@ from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.runtime.cases import listing
 from tests.training.runs import bc, begin, finish
-from tidelog import IQL, PPG, PPO, OffPolicyPPG, SpaceError, collect, finetune, fit, judge, learn, load
-from tidelog import _machine as memory
+from tidelog import IQL, PPG, PPO, OffPolicyPPG, SpaceError, _machine, collect, finetune, fit, judge, learn, load
 from tidelog.envs.functional import CopyStep
 from tidelog.envs.registry import functional
 from tidelog.ope import ledger as ledgers
-from tidelog.training import stores as memory_need
+from tidelog.training import stores
 from tidelog.training.loop import planned_stores
 from tidelog.types import Discrete, Image, Spec
 
@@ -49,9 +48,9 @@ class Pictures:
 
 
 def limited(monkeypatch, size):
-    monkeypatch.setattr(memory_need, "PROGRAMS", 0)
-    monkeypatch.setattr(memory_need, "available_memory", lambda: size)
-    monkeypatch.setattr(memory, "available_memory", lambda: size)
+    monkeypatch.setattr(stores, "PROGRAMS", 0)
+    monkeypatch.setattr(stores, "available_memory", lambda: size)
+    monkeypatch.setattr(_machine, "available_memory", lambda: size)
 
 
 def test_a_log_that_does_not_fit_is_refused_before_the_run_folder(origin, tmp_path, monkeypatch):
@@ -78,14 +77,14 @@ def test_networks_that_do_not_fit_are_refused_before_they_exist(origin, tmp_path
 
 def test_compiled_programs_count(origin, tmp_path, monkeypatch):
     limited(monkeypatch, 10**9)
-    monkeypatch.setattr(memory_need, "PROGRAMS", 10**9)
+    monkeypatch.setattr(stores, "PROGRAMS", 10**9)
     with pytest.raises(SpaceError, match=r"1\.0 GB for compiled programs"):
         begin(bc(), origin, tmp_path / "run")
 
 
 def test_a_network_counts_its_weights_and_both_moments_of_the_optimiser(origin):
     weights = 3_000 * 3_000
-    found = memory_need.state_bytes(bc(hidden=(3_000, 3_000)), origin.spec)
+    found = stores.state_bytes(bc(hidden=(3_000, 3_000)), origin.spec)
     assert 3 * 4 * weights < found < 3.2 * 4 * weights
 
 
@@ -118,13 +117,13 @@ def test_stores_that_every_rollout_replaces_are_counted_too(algorithm, monkeypat
 def test_stacked_members_take_their_stores_twice(monkeypatch):
     spec = functional(ENV).spec
     planned = planned_stores(tiny(), tiny().init(spec, jax.random.key(0), 1), spec)
-    each = sum(memory_need.store_bytes(*one) for one in planned.values())
+    each = sum(stores.store_bytes(*one) for one in planned.values())
     monkeypatch.setattr("tidelog.training.learn.check_memory", lambda *args: None)
     limited(monkeypatch, 3 * each)
-    memory_need.check_segments(planned, 2, stacked=False)
-    memory_need.check_segments(planned, 3, stacked=False)
+    stores.check_segments(planned, 2, stacked=False)
+    stores.check_segments(planned, 3, stacked=False)
     with pytest.raises(SpaceError, match=r"for each of 4 members, .* in total"):
-        memory_need.check_segments(planned, 4, stacked=False)
+        stores.check_segments(planned, 4, stacked=False)
     with pytest.raises(SpaceError, match=r"for each of 2 members, twice while the members are stacked"):
         learn(tiny(), ENV, 64, seeds=2, together=True, train=False)
 
@@ -148,7 +147,7 @@ def test_fine_tuning_that_does_not_fit_is_refused_before_the_run_folder(tmp_path
 def test_lists_that_do_not_fit_are_refused(monkeypatch):
     policy = listing("lists, mean")
     few = policy.recommend([["i1"]], 2)
-    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(_machine, "available_memory", lambda: 10_000)
     with pytest.raises(SpaceError, match=r"1,000 lists of 2 items: .*\. fix: recommend to fewer users"):
         policy.recommend([["i1"]] * 1_000, 2)
     assert policy.recommend([["i1"]], 2).items.tolist() == few.items.tolist()

@@ -83,10 +83,12 @@ def test_process_0_decides_for_all(monkeypatch):
 
 def test_an_error_of_process_0_is_raised_in_all():
     def fails(group):
-        group.on_first(lambda: (_ for _ in ()).throw(CheckpointError("the disk is full")))
+        group.on_first(lambda: (_ for _ in ()).throw(CheckpointError("the disk is full", "1 GB", "free it")))
 
     found, _ = in_ranks(fails, 3)
-    assert [(type(error), str(error)) for error in found] == [(CheckpointError, "the disk is full")] * 3
+    assert [(type(error), error.found, error.expected, error.fix) for error in found] == [
+        (CheckpointError, "the disk is full", "1 GB", "free it")
+    ] * 3
 
 
 def test_ranks_that_differ_are_refused():

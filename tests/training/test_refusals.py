@@ -20,15 +20,8 @@ from tidelog import testing
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
-from tidelog.training import collection as collected_log
-from tidelog.training import learn as finetuning
-from tidelog.training import lock, record, stores
-from tidelog.training import loop as learner
+from tidelog.training import collection, learn, lock, loop, record, splits, stores
 from tidelog.training import metrics as progress
-from tidelog.training import record as checkpoints
-from tidelog.training import record as provenance
-from tidelog.training import splits as time_split
-from tidelog.training import stores as memory_need
 from tidelog.training.learn import check_begins
 from tidelog.training.loop import store_of
 from tidelog.training.options import Options, as_seeds
@@ -103,7 +96,7 @@ REFUSED = {
     ),
     "an environment without a name": (
         CheckpointError,
-        lambda: finetuning.reopened_finetuning(
+        lambda: learn.reopened_finetuning(
             Path(), SimpleNamespace(
                 options=Options(**STEPS, **TUNED), data=SimpleNamespace(named=False), environment="Mine"
             ), [tl.IQL()], {}, None, None, {}, (), None, None,
@@ -119,7 +112,7 @@ REFUSED = {
     "a seed": (ConfigError, lambda: as_seeds([1, -1]), "seeds: -1 is outside the range: expected 0 to "),
     "one event": (
         LogError,
-        lambda: time_split._stored(interactions().select(np.arange(1)), None, Scaler()),
+        lambda: splits._stored(interactions().select(np.arange(1)), None, Scaler()),
         "the log has 1 event(s): expected at least 2. fix: use a longer log",
     ),
     "no folder of the best": (
@@ -153,15 +146,15 @@ class Device:
 def test_the_free_memory_of_an_accelerator_is_its_own(facts, free, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     monkeypatch.setattr(jax, "devices", lambda: [Device(facts)])
-    assert memory_need._free() == free
+    assert stores._free() == free
 
 
 def test_a_stored_log_is_fetched_where_it_is(monkeypatch):
-    monkeypatch.setattr(learner, "Stored", tuple)
+    monkeypatch.setattr(loop, "Stored", tuple)
     drawn = jnp.asarray([2, 0])
     for rows, expected in ((None, [2, 0]), (jnp.asarray([5, 6, 7]), [7, 5])):
         unit = SimpleNamespace(rows=lambda store, rows=rows: (3, rows))
-        found = learner._fetched(SimpleNamespace(unit=unit), ("store",), (drawn, None, None))
+        found = loop._fetched(SimpleNamespace(unit=unit), ("store",), (drawn, None, None))
         assert found[0] == ("store",)
         assert found[1].tolist() == expected
         assert found[2] is drawn
@@ -188,14 +181,14 @@ def test_the_last_decision_before_a_restart_is_truncated():
 
         own = Own(filled=jnp.int32(filled), columns=columns)
         one = Own(segments={"own": own})
-        return np.argwhere(finetuning._with_truncated_end(one).segments["own"].columns["truncated"]).tolist()
+        return np.argwhere(learn._with_truncated_end(one).segments["own"].columns["truncated"]).tolist()
 
     assert marked(2) == [[1, 2]]
     assert marked(0) == [[0, 2]]
 
 
 def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
-    log = collected_log.CollectedLog(tmp_path / "log", world("discrete").spec, 1)
+    log = collection.CollectedLog(tmp_path / "log", world("discrete").spec, 1)
     log._pieces.mkdir()
     (log._pieces / "0-0.npz").write_bytes(b"")
     world("discrete").save(tmp_path / "log")
@@ -206,8 +199,8 @@ def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_deleted(tmp_path, monkeypatch):
-    saved = checkpoints.Checkpoints(tmp_path, 1)
-    monkeypatch.setattr(checkpoints._files, "delete", failing)
+    saved = record.Checkpoints(tmp_path, 1)
+    monkeypatch.setattr(record._files, "delete", failing)
     with pytest.raises(CheckpointError, match=r"0000000007 cannot be written: Permission denied; what was there is"):
         saved.forget([7])
 
@@ -274,12 +267,10 @@ def test_a_chain_says_what_it_cannot_check(tmp_path, monkeypatch):
         return SimpleNamespace(fingerprint=fingerprint, environment=environment)
 
     def log_of(origin):
-        monkeypatch.setattr(
-            provenance.Record, "read", lambda path: SimpleNamespace(data=SimpleNamespace(origin=origin))
-        )
-        return provenance._log(tmp_path, link())
+        monkeypatch.setattr(record.Record, "read", lambda path: SimpleNamespace(data=SimpleNamespace(origin=origin)))
+        return record._log(tmp_path, link())
 
-    learnt = provenance._log(tmp_path, link(None, "CartPole-v1"))
+    learnt = record._log(tmp_path, link(None, "CartPole-v1"))
     assert learnt == ("log", "the run learnt in the environment CartPole-v1", True)
     assert log_of(None) == ("log", "was created in memory", True)
     name, sentence, holds = log_of({"source": str(tmp_path / "none.tidelog"), "columns": None})
@@ -292,8 +283,8 @@ def test_a_chain_says_what_it_cannot_check(tmp_path, monkeypatch):
 
 def test_a_verdict_without_its_file_is_no_link(tmp_path):
     numbers = {"difference": 0.1, "low": 0.0, "high": 0.2, "decision": "better"}
-    assert provenance._verdict_file(tmp_path, SimpleNamespace(verdict=None)) is None
-    assert provenance._verdict_file(tmp_path, SimpleNamespace(verdict=numbers)) is None
+    assert record._verdict_file(tmp_path, SimpleNamespace(verdict=None)) is None
+    assert record._verdict_file(tmp_path, SimpleNamespace(verdict=numbers)) is None
 
 
 # The conformance of an algorithm of one's own.
@@ -379,7 +370,7 @@ def test_lines_are_written_only_where_there_is_one(monkeypatch, capsys):
 
 
 def test_the_newest_file_of_the_same_verdict_is_the_link(tmp_path, monkeypatch):
-    folder = tmp_path / provenance.VERDICTS
+    folder = tmp_path / record.VERDICTS
     folder.mkdir()
     for time, name in enumerate(("first", "same", "older", "other")):
         (folder / f"{name}.json").write_bytes(name.encode())
@@ -391,9 +382,9 @@ def test_the_newest_file_of_the_same_verdict_is_the_link(tmp_path, monkeypatch):
         numbers = {"difference": 0.1, "low": low, "high": 0.2}
         return SimpleNamespace(decision="worse" if data == b"older" else "better", difference=numbers)
 
-    monkeypatch.setattr(provenance, "decode_file", content)
+    monkeypatch.setattr(record, "decode_file", content)
     verdict = {"difference": 0.1, "low": 0.0, "high": 0.2, "decision": "better"}
-    assert provenance._verdict_file(tmp_path, SimpleNamespace(verdict=verdict)) == folder / "same.json"
+    assert record._verdict_file(tmp_path, SimpleNamespace(verdict=verdict)) == folder / "same.json"
 
 
 @pytest.mark.parametrize(

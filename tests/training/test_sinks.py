@@ -13,7 +13,7 @@ from rich import console
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError
 from tidelog.sinks import read_rows
-from tidelog.training import metrics as progress
+from tidelog.training import metrics
 from tidelog.training import run as runs
 from tidelog.training.metrics import Progress, Screen
 
@@ -45,7 +45,7 @@ def test_quick_work_writes_no_line_where_there_is_no_terminal(capfd):
 
 
 def test_long_work_writes_lines_with_the_time_where_there_is_no_terminal(capfd, monkeypatch):
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(metrics, "QUIET_SECONDS", 0.05)
     with Screen("bc") as screen:
         screen.note("the log was converted")
         screen.show(Progress("training", 500, 1000, 250.0, 61.0, {"loss": 0.5}))
@@ -71,7 +71,7 @@ def test_a_line_that_stays_the_same_is_written_after_pauses_that_double(capfd, m
         return clock[0] > 75.0
 
     screen = Screen("export")
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: clock[0])
     screen._view._ended = SimpleNamespace(wait=wait)
     screen.tell("writing the ONNX file", 0.0)
     screen._view._write()
@@ -137,7 +137,7 @@ def test_the_expected_duration_in_words(seconds, words):
 
 
 def test_silence_can_be_asked_for(capfd, monkeypatch):
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(metrics, "QUIET_SECONDS", 0.01)
     with Screen("bc", show=False) as screen:
         screen.note("the log was converted")
         screen.tell("propensities", 0.4)
@@ -159,7 +159,7 @@ def test_a_notebook_shows_one_bar_without_widgets(monkeypatch, capsys):
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
-    monkeypatch.setattr(progress, "BAR_SECONDS", 0.0)
+    monkeypatch.setattr(metrics, "BAR_SECONDS", 0.0)
     with Screen("<bc>") as screen:
         screen.tell("policy", 0.1)
         screen.tell("values", 0.9)

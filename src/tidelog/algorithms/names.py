@@ -28,7 +28,7 @@ from tidelog.types import Spec
 GROUP = "tidelog.algorithms"  # entry points: modules of other packages that register algorithms
 
 C = TypeVar("C", bound=type[Any])
-NONE_TAKES = "no algorithm supports several choices at once. fix: join them into one column, one value per combination"
+JOIN = "join them into one column, one value per combination"
 
 
 def register(name: str) -> Callable[[C], C]:
@@ -170,7 +170,7 @@ def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
     online = learns_online(algorithm)
     known = [one for one in names() if kind in configured(one)[0].takes and learns_online(configured(one)[0]) == online]
     supported = " or ".join(k.__name__ for k in algorithm.takes)
-    raise SpecError(
-        f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions. "
-        + (f"fix: use an algorithm that supports them: {', '.join(known)}" if known else NONE_TAKES)
-    )
+    found = f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions"
+    if not known:
+        raise SpecError(f"{found}, and no algorithm supports several choices at once", fix=JOIN)
+    raise SpecError(found, fix=f"use an algorithm that supports them: {', '.join(known)}")

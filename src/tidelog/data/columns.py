@@ -65,12 +65,8 @@ class DeclaredPropensities:
         return asdict(self)
 
 
-class DeclarationError(ValueError):
-    """A declaration does not fit the actions or the rows: what was found, what was expected, and what to do."""
-
-    def __init__(self, found: str, expected: str, fix: str) -> None:
-        super().__init__(f"{found}: expected {expected}. fix: {fix}")
-        self.found, self.expected, self.fix = found, expected, fix
+class DeclarationError(ConfigError):
+    """A declaration does not fit the actions or the rows."""
 
 
 def declaration_of(value: Any) -> Declaration | None:

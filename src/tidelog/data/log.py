@@ -600,7 +600,7 @@ def declare(log: Log, value: Any) -> Log:
             stratum = strata_of([np.asarray(columns[name]) for name in by])
             check_strata(stratum, by)
     except DeclarationError as error:
-        raise ConfigError(f"propensities = {value!r}: {error}") from error
+        raise ConfigError(f"propensities = {value!r}: {error.found}", error.expected, error.fix) from error
     declared = DeclaredPropensities(chances, by)
     column = propensity_column(declared, np.asarray(log.action), stratum, space.n)
     return replace(log, propensity=column, declared=declared, stratum=stratum)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, assert_never
 
 import numpy as np
 import polars as pl
@@ -209,6 +209,7 @@ def _sorted(groups: Iterable[tuple[list[Path], list[str]]], source: str) -> File
 # Read a table: text, JSON, Parquet and Arrow files by their endings, and frames in memory.
 
 _NUMBER = 8  # bytes of memory of one cell
+Contents: TypeAlias = Literal["text", "lines", "document", "parquet", "arrow"]  # of a file of a table
 _ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
 
 
@@ -247,7 +248,7 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        contents = "text" if ending is None else SOURCES[ending]
+        contents: Contents = "text" if ending is None else SOURCES[ending]
         for setting, unfit, found in (
             ("header", contents != "text" and not form.header, "header = false for a file with names"),
             ("separator", contents != "text" and form.separator is not None, "a separator for a file that is no text"),
@@ -258,13 +259,15 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
                 raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
         if contents == "text":
             return read_separated(path, SEPARATORS.get(ending or "", ","), form)
-        if contents in OF_JSON:
+        if contents == "lines" or contents == "document":
             return read_objects(path, explode=form.explode, document=contents == "document")
         if contents == "parquet":
             return _selected(pl.scan_parquet(path, low_memory=True), path, columns)
-        with open_regular(path) as stream:
-            whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
-        return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
+        if contents == "arrow":
+            with open_regular(path) as stream:
+                whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+            return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
+        assert_never(contents)  # a new kind of contents has a branch above
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -301,9 +304,15 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) ->
     return ParsedTable.of(frame.select(used), str(path), present)
 
 
-_OF_TEXT = {".csv": "text", ".tsv": "text", ".jsonl": "lines", ".ndjson": "lines", ".dsjson": "lines"}
+_OF_TEXT: dict[str, Contents] = {
+    ".csv": "text",
+    ".tsv": "text",
+    ".jsonl": "lines",
+    ".ndjson": "lines",
+    ".dsjson": "lines",
+}
 OF_JSON = ("lines", "document")
-SOURCES: dict[str, str] = {  # the ending of a table, and what it holds
+SOURCES: dict[str, Contents] = {  # the ending of a table, and what it holds
     **_OF_TEXT,
     **{f"{ending}{packed}": kind for ending, kind in _OF_TEXT.items() for packed in PACKED},
     **dict.fromkeys(DOCUMENTS, "document"),

@@ -709,7 +709,7 @@ class EnvPool(VectorGymnasium):
         returned = super()._call(what, parts, *args, **kwargs)
         order = returned[-1].get("env_id")
         if order is not None and not np.array_equal(order, np.arange(self.count)):
-            raise self._batch().failure(None, f"{what} returned the copies {order}. fix: set batch_size to num_envs")
+            raise self._batch().failure(None, f"{what} returned the copies {order}", "set batch_size to num_envs")
         return returned
 
 

@@ -109,7 +109,7 @@ def functional(name: str) -> Functional:
     finite = (treatment, satiation, vault)
     makers = (CartPole, Pendulum, *(lambda world=world: Finite(world()) for world in finite), TMaze)
     if name not in _FUNCTIONAL:
-        raise ConfigError(_unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}"))
+        raise _unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}")
     return makers[_FUNCTIONAL.index(name)]()
 
 
@@ -152,9 +152,9 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
         raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
     except (error.Error, ImportError) as broken:
         if module is not None and source.partition(":")[2] not in gymnasium.registry:
-            raise ConfigError(_unknown(source, _of_module(module), "")) from broken
+            raise _unknown(source, _of_module(module), "") from broken
         if module is None and isinstance(source, str) and source not in gymnasium.registry:
-            raise ConfigError(_unknown(source, [*gymnasium.registry], f"gymnasium: {broken}")) from broken
+            raise _unknown(source, [*gymnasium.registry], f"gymnasium: {broken}") from broken
         raise ConfigError(f"gymnasium cannot make {source}: {broken}") from broken
 
 
@@ -165,7 +165,7 @@ def import_module(module: str, source: str) -> None:
     except Exception as error:  # whatever another author's module raises
         name = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{name}."):
-            raise ConfigError(_no_module(module, source)) from error
+            raise _no_module(module, source) from error
         if isinstance(error, SyntaxError):
             file, line, problem = error.filename, error.lineno, f"SyntaxError: {error.msg}"
         else:
@@ -179,14 +179,14 @@ def import_module(module: str, source: str) -> None:
         ) from error
 
 
-def _no_module(module: str, source: str) -> str:
-    """What is wrong with the name of a module that does not exist, with the nearest of the working folder."""
+def _no_module(module: str, source: str) -> ConfigError:
+    """The error for a module that does not exist, with the nearest of the working folder."""
     here = [path.stem for path in Path().glob("*.py")] + [path.parent.name for path in Path().glob("*/__init__.py")]
     close = difflib.get_close_matches(module, here, n=1)
     fix = "start in the folder of the module; in Python, put its folder on sys.path"
     if close:
         fix = f"did you mean '{close[0]}:{source.partition(':')[2]}'? This folder has the module '{close[0]}'"
-    return f"the environment {source!r} names the module '{module}', which does not exist here. fix: {fix}"
+    return ConfigError(f"the environment {source!r} names the module '{module}', which does not exist here", fix=fix)
 
 
 def _of_module(module: str) -> list[str]:
@@ -240,17 +240,13 @@ def _maker(source: Any, count: int) -> Callable[[], Any]:
     raise ConfigError(f"one {type(source).__name__} cannot be copied {count} times", fix="pass a factory function")
 
 
-def _unknown(name: str, registered: list[str], reason: str) -> str:
+def _unknown(name: str, registered: list[str], reason: str) -> ConfigError:
     known = sorted({*_BUILT_IN, *_FUNCTIONAL, *registered})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
     if name.isidentifier() and Path(f"{name}.py").exists():
-        return (
-            f"there is no environment {name!r}: {name}.py is a module in this folder. fix: name an environment that it "
-            f"registers ({name}:MyEnv-v0)"
-        )
+        found = f"there is no environment {name!r}: {name}.py is a module in this folder"
+        return ConfigError(found, fix=f"name an environment that it registers ({name}:MyEnv-v0)")
     own = "" if ":" in name else f", or name the module that registers an environment of your own (MODULE:{name})"
-    stop = "" if hint.endswith("?") and not reason else "."
-    return (
-        f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}{stop} fix: correct the name{own}"
-    )
+    found = f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}"
+    return ConfigError(found, fix=f"correct the name{own}")

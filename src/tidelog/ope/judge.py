@@ -2,7 +2,7 @@
 
 `judge` reads from top to bottom: the checks of its arguments; the evidence about each policy (`comparison`); the look
 at these episodes with the width of all intervals (`look`); then for each policy the decision (`decide`), its risk, and
-its sentences (`verdict_text`). docs/judging-appendix.md describes the parts in order.
+its sentences. docs/judging-appendix.md describes the parts in order.
 
 Several policies are judged together on the same episodes; one policy is the smallest case. The evidence of all policies
 is in memory at the same time.
@@ -25,7 +25,6 @@ from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
 from tidelog.errors import ConfigError, SpaceError
-from tidelog.ope import decide as verdict_text
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
@@ -36,14 +35,20 @@ from tidelog.ope.decide import (
     Case,
     Reason,
     Reuse,
+    VerdictFacts,
     caveats,
     closer_advice,
     decide,
     decide_if_randomised,
+    dominating,
+    estimand,
     has_no_support,
     leak_sentence,
     leaks_of,
     overlap_finding,
+    paragraph,
+    propensities_from,
+    reasons,
     reuse_of,
     support_findings,
     violated_preconditions,
@@ -689,9 +694,9 @@ def _verdict(
     lengths = np.diff(log.starts)
     concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in outcome.findings}
     by_products = concentrated and not ESTIMATORS[deciding].uses_occupancy
-    named = verdict_text.dominating(log.episode_ids, lengths, outcome.weights) if by_products else []
+    named = dominating(log.episode_ids, lengths, outcome.weights) if by_products else []
     read = settings.propensities
-    of_file = [verdict_text.propensities_from(read)] if isinstance(read, FilePropensities) else []
+    of_file = [propensities_from(read)] if isinstance(read, FilePropensities) else []
     leaks = leak_sentence(leaks_of(log))
     if leaks and not any(leaks in one.sentence for one in outcome.findings):
         of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
@@ -701,7 +706,7 @@ def _verdict(
     first = settings.first_steps
     part = [] if first is None else [f"of an episode, only the {first_decisions(first)} counted"]
     context = {**context, "conditions": [*part, *unknown, *looked.conditions, *loose]}
-    facts = verdict_text.VerdictFacts(
+    facts = VerdictFacts(
         episodes=len(log.episode_ids),
         steps=log.steps,
         level=level,
@@ -723,9 +728,9 @@ def _verdict(
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     return Verdict(
         decision=outcome.decision,
-        reasons=(*verdict_text.reasons(outcome.decision, outcome.findings, facts), *of_file, *looked.reasons),
-        paragraph=verdict_text.paragraph(outcome.decision, outcome.findings, facts),
-        estimand=verdict_text.estimand(
+        reasons=(*reasons(outcome.decision, outcome.findings, facts), *of_file, *looked.reasons),
+        paragraph=paragraph(outcome.decision, outcome.findings, facts),
+        estimand=estimand(
             lengths, cut, context["discount"], context["sample"], context["bandwidth"], settings.first_steps
         ),
         deciding=deciding,

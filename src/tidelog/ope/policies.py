@@ -32,7 +32,7 @@ from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 LeafArrays = Mapping[str, NDArray[Any]]
 Mask = NDArray[np.bool_] | None
 MOST_LISTED = 8  # names in an error
-FIT = "fix: fit it on log.features() and log.action"
+FIT = "fit it on log.features() and log.action"
 ONE_SIDED = "it is judged as a policy that takes allowed actions alone"
 
 
@@ -59,7 +59,7 @@ class EstimatorPolicy:
         self._estimator, self.spec, self.origin = estimator, spec, dict[str, Any]()
         self.kind = estimator_name(estimator)
         if not _is_fitted(estimator):
-            raise SpecError(f"{self.kind} is not fitted", f"a fitted estimator. {FIT}")
+            raise SpecError(f"{self.kind} is not fitted", "a fitted estimator", FIT)
         self._places = _places(getattr(estimator, "classes_", None), spec, self.kind)
         self._names = _names(estimator, spec, self.kind)
         self.can_sample = isinstance(spec.action, Discrete) and callable(getattr(estimator, "predict_proba", None))
@@ -128,17 +128,18 @@ class EstimatorPolicy:
             if numbers.shape != (rows, space.size) or numbers.dtype.kind not in "fiu":
                 raise SpecError(
                     f"{self.kind}.predict returned shape {answers.shape}",
-                    f"numbers [rows, actions] = {(rows, space.size)}. {FIT}",
+                    f"numbers [rows, actions] = {(rows, space.size)}",
+                    FIT,
                 )
             if not np.isfinite(numbers).all():
-                raise SpecError(f"{self.kind}.predict returned numbers that are not finite. {FIT}")
+                raise SpecError(f"{self.kind}.predict returned numbers that are not finite", fix=FIT)
             return np.asarray(numbers, np.float64)
         classes = np.asarray(self._estimator.classes_)
         order = np.argsort(classes)
         at = np.minimum(np.searchsorted(classes, answers, sorter=order), len(classes) - 1)
         known = answers.shape == (rows,) and bool((classes[order[at]] == answers).all())
         if not known:
-            raise SpecError(f"{self.kind}.predict returned values that are not in its classes_. {FIT}")
+            raise SpecError(f"{self.kind}.predict returned values that are not in its classes_", fix=FIT)
         return self._places[order[at]]
 
     def _best_allowed(self, leaves: LeafArrays, mask: NDArray[np.bool_]) -> NDArray[Any]:
@@ -202,7 +203,7 @@ class EstimatorPolicy:
 
                 return np.asarray(call(pd.DataFrame({name: frame[name].to_numpy() for name in self._names})))
         except Exception as error:  # of foreign code
-            raise SpecError(f"{self.kind}.{method} failed with {type(error).__name__}: {error}. {FIT}") from error
+            raise SpecError(f"{self.kind}.{method} failed with {type(error).__name__}: {error}", fix=FIT) from error
 
 
 def _forbidden(action: NDArray[Any], mask: Mask) -> NDArray[np.bool_]:
@@ -247,7 +248,7 @@ def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
             "fit a classifier on log.features() and log.action",
         )
     if isinstance(classes, list) or np.ndim(classes) != 1:
-        raise SpecError(f"{kind} has several outputs", f"one class for each action. {FIT}")
+        raise SpecError(f"{kind} has several outputs", "one class for each action", FIT)
     labels = np.asarray(classes).tolist()
     named, coded = _by_label(labels, space), _by_code(labels, space)
     if None not in named and None not in coded and named != coded:
@@ -263,7 +264,8 @@ def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
         expected = f"the labels {_listed(space.names)}, or codes" if space.names else "codes"
         raise SpecError(
             f"{kind} has the classes {_listed(unknown)}, which are no actions of this log",
-            f"{expected} from 0 to {space.n - 1}. {FIT}",
+            f"{expected} from 0 to {space.n - 1}",
+            FIT,
         )
     return np.asarray(found, np.int64)
 

@@ -355,18 +355,19 @@ def _rows_in_order(table: ParsedTable, log: Log) -> Values:
     found = rows_in_source(log)
     if found is not None and table.rows == found[1]:
         return found[0]
-    fix = f"fix: add the columns '{EPISODE}' and '{STEP}' of the log"
+    fix = f"add the columns '{EPISODE}' and '{STEP}' of the log"
     if found is None and not single:
         raise SpecError(
             f"{table.source}: there is no column '{EPISODE}', and the steps of a log that is in memory only may be in "
-            f"another order than the rows of the file. {fix}"
+            "another order than the rows of the file",
+            fix=fix,
         )
     if single:
-        fix = f"fix: add the column '{EPISODE}' of the log (where it has none: the numbers of its rows, from 0)"
+        fix = f"add the column '{EPISODE}' of the log (where it has none: the numbers of its rows, from 0)"
     expected = [f"{log.steps:,}, one for each step of the judged log"] * single
     if found is not None and log.origin is not None:
         expected.append(f"{found[1]:,}, one for each row of {source_text(log.origin)}")
-    raise SpecError(f"{table.source}: {table.rows:,} rows", f"{' or '.join(expected)}. {fix}")
+    raise SpecError(f"{table.source}: {table.rows:,} rows", " or ".join(expected), fix)
 
 
 def _matched_rows(table: ParsedTable, log: Log) -> Values:

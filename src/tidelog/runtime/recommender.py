@@ -516,7 +516,7 @@ class Vocabulary:
         for one in ids:
             place = self._place.get(str(one), 0)
             if not place and not skip:
-                raise SpecError(f"{where} has the unknown item {one!r}; {self._guess(str(one))}")
+                raise self._unknown(where, one)
             indices.append(place)
         return indices
 
@@ -541,12 +541,13 @@ class Vocabulary:
                 raise SpecError(f"{where} has the unknown event {word!r}: {nearest(str(word), self.kinds)}")
         return [self._kind[str(word)] for word in words]
 
-    def _guess(self, word: str) -> str:
-        """Return the fix for an unknown id: the nearest known one, or all ids of a small catalogue."""
-        guess = nearest(word, self._place) if len(self._place) <= MOST_GUESSES else ""
+    def _unknown(self, where: str, word: Any) -> SpecError:
+        """Return the error for an unknown id, with the nearest known one, or with all ids of a small catalogue."""
+        found = f"{where} has the unknown item {word!r}"
+        guess = nearest(str(word), self._place) if len(self._place) <= MOST_GUESSES else ""
         if len(self._place) < MOST_LISTED:
-            return guess
-        return f"{guess} fix: {SKIP}" if guess.startswith("did") else f"fix: {SKIP}"
+            return SpecError(f"{found}; {guess}")
+        return SpecError(f"{found}; {guess}" if guess.startswith("did") else found, fix=SKIP)
 
 
 class Profiles:

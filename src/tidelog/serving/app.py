@@ -357,9 +357,11 @@ def _refuse_names(sent: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     named = ", ".join(f"'{name:.40}'" for name in unknown[:MOST_NAMED])
     more = f" and {len(unknown) - MOST_NAMED:,} more" if len(unknown) > MOST_NAMED else ""
     meant = " or ".join(dict.fromkeys(f"'{names[0]}'" for names in close.values() if names))
-    fix = f"did you mean {meant}?" if meant else f"fix: leave {'it' if len(unknown) == 1 else 'them'} out"
     lacks = f"; not sent: {', '.join(absent[:MOST_NAMED])}" if absent else ""
-    raise SpecError(f"unknown feature{'s' if len(unknown) > 1 else ''} {named}{more}: {fix}{lacks}")
+    found = (
+        f"unknown feature{'s' if len(unknown) > 1 else ''} {named}{more}{f': did you mean {meant}?' if meant else ''}"
+    )
+    raise SpecError(found + lacks, fix="" if meant else f"leave {'it' if len(unknown) == 1 else 'them'} out")
 
 
 # Histories in, lists out.

@@ -173,14 +173,7 @@ def reopened_finetuning(
     options, tuning = record.options, _settings_of(record.options)
     log_out = None if options.log_out is None else Path(options.log_out)
     members = as_members(algorithms, options.seeds)
-    if env is None and not record.data.named:
-        raise CheckpointError(
-            f"the run's environment {record.environment} has no registered name",
-            fix="pass it again, as in resume(folder, env=env)",
-        )
-    if env is None:
-        record.check_imported(path, [str(record.environment)])
-    env = record.environment if env is None else env
+    env = _environment_again(env, record, path)
     assignment = assign_environments(env, 1, [member.seed for member in members], log_out is not None)
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
@@ -218,6 +211,19 @@ def reopened_finetuning(
     )
 
 
+def _environment_again(env: Any, record: Record, path: Path) -> Any:
+    """Return the environment of a run: the one that is passed, or the recorded name; CheckpointError without a name."""
+    if env is not None:
+        return env
+    if not record.data.named:
+        raise CheckpointError(
+            f"the run's environment {record.environment} has no registered name",
+            fix="pass it again, as in resume(folder, env=env)",
+        )
+    record.check_imported(path, [str(record.environment)])
+    return record.environment
+
+
 def with_restarted_schedules(state: Any, updates: int) -> Any:
     """Return the state with all schedules at their start, for `updates` more updates."""
     return state._replace(step=jnp.int32(0), updates=jnp.int32(updates))
@@ -225,19 +231,20 @@ def with_restarted_schedules(state: Any, updates: int) -> Any:
 
 def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
     """Raise SpecError, with the difference, unless an environment has the observations and actions of the log."""
-    fix = "fix: fine-tune in an environment with the spaces of the log"
+    fix = "fine-tune in an environment with the spaces of the log"
     if set(ours.observation) != set(theirs.observation):
         raise SpecError(
             f"{name} has the observations {sorted(theirs.observation)}",
-            f"those of the log, {sorted(ours.observation)}. {fix}",
+            f"those of the log, {sorted(ours.observation)}",
+            fix,
         )
     pairs = [(f"observation '{leaf}'", ours.observation[leaf], theirs.observation[leaf]) for leaf in ours.observation]
     for what, one, two in (*pairs, ("the action", ours.action, theirs.action)):
         if _comparable(one, two) != _comparable(two, one):
-            raise SpecError(f"{what} of the log is {one}, but that of {name} is {two}. {fix}")
+            raise SpecError(f"{what} of the log is {one}, but that of {name} is {two}", fix=fix)
     if ours.masked != theirs.masked:
         has = {True: "has action masks", False: "has no action masks"}
-        raise SpecError(f"the log {has[ours.masked]}, but {name} {has[theirs.masked]}. {fix}")
+        raise SpecError(f"the log {has[ours.masked]}, but {name} {has[theirs.masked]}", fix=fix)
 
 
 def _comparable(space: Any, other: Any) -> Any:
@@ -527,14 +534,7 @@ def reopened(
     options = options if together is None else replace(options, together=together)
     log_out = None if options.log_out is None else Path(options.log_out)
     members = as_members(algorithms, options.seeds)
-    if env is None and not record.data.named:
-        raise CheckpointError(
-            f"the run's environment {record.environment} has no registered name",
-            fix="pass it again, as in resume(folder, env=env)",
-        )
-    if env is None:
-        record.check_imported(path, [str(record.environment)])
-    source = record.environment if env is None else env
+    source = _environment_again(env, record, path)
     assignment = _assign_environments(source, members, log_out is not None)
     if assignment.spec != record.spec:
         raise CheckpointError(

@@ -47,7 +47,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(_held(folder, _owner(handle))) from None
+            raise _held(folder, _owner(handle)) from None
         except OSError as problem:
             warnings.warn(
                 f"{path} cannot be locked ({problem.strerror}): make sure that no other process works in this folder",
@@ -70,18 +70,16 @@ def check_unlocked(folder: Path) -> None:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(_held(folder, _owner(handle))) from None
+            raise _held(folder, _owner(handle)) from None
         except OSError:  # no locks here: `locked` warns
             return
         finally:
             os.close(handle)
 
 
-def _held(folder: Path, owner: str) -> str:
-    return (
-        f"{folder} is being trained by {owner}. fix: wait for it, or stop it (Ctrl-C or `kill` saves a checkpoint); "
-        "the lock ends with the process"
-    )
+def _held(folder: Path, owner: str) -> CheckpointError:
+    wait = "wait for it, or stop it (Ctrl-C or `kill` saves a checkpoint); the lock ends with the process"
+    return CheckpointError(f"{folder} is being trained by {owner}", fix=wait)
 
 
 def _owner(handle: int) -> str:

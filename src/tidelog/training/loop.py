@@ -111,7 +111,7 @@ def empty_tally(names: Iterable[str]) -> Tally:
 
 
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
-    """Return the metric names of each phase, found by tracing one step."""
+    """Trace one step of each phase, and return the names of its metrics."""
 
     def example_batch(draw: Sampler) -> Any:
         store = stores[draw.store]

@@ -327,7 +327,7 @@ class TrainingData:
     steps: Count = 0  # of the log
     episodes: Count = 0  # of the log
     environment: str | None = None
-    named: bool = False  # whether the environment was given by its name
+    named: bool = False  # whether the environment has a registered name
     start: Distillation | None = None
     finetuned: bool = False
     finetuned_from: str | None = None  # the folder of the run over the log, if it had one

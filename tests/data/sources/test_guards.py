@@ -15,14 +15,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tidelog.data import formats as arrays
-from tidelog.data import formats as json_objects
-from tidelog.data import formats as minari
-from tidelog.data import formats as separated_text
+from tidelog.data import formats
 from tidelog.data import read as files
-from tidelog.data import read as readers
-from tidelog.data import read as several
-from tidelog.data import read as tables
 from tidelog.data.formats import own_datasets
 from tidelog.data.storage import read_array, read_header
 from tidelog.errors import ConfigError, LogError
@@ -46,7 +40,7 @@ def table_bytes(form: str) -> bytes:
 def table_refusal(path: Path, content: bytes) -> Any:
     """The error of a log of these bytes."""
     path.write_bytes(content)
-    problem = readers.validate(path, {"observation": "a", "action": "a"}).errors[0]
+    problem = files.validate(path, {"observation": "a", "action": "a"}).errors[0]
     assert (problem.check, problem.fix) == ("unreadable file", "export or copy the file again")
     return problem
 
@@ -57,7 +51,7 @@ def test_a_damaged_table_is_refused_by_the_error_of_the_library(form: str, damag
     path = tmp_path / f"log.{'parquet' if form == 'parquet' else 'arrow'}"
     assert table_refusal(path, damage(table_bytes(form))).found
     with pytest.raises(LogError, match=re.escape(str(path))):
-        readers.read_log(path, {"observation": "a", "action": "a"})
+        files.read_log(path, {"observation": "a", "action": "a"})
 
 
 def test_a_column_with_other_rows_than_the_file_counts_is_refused(tmp_path: Path) -> None:
@@ -94,7 +88,7 @@ def test_arrays_that_numpy_does_not_write(tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "log.npz", "w", method) as archive:
             archive.writestr("a.npy", stream.getvalue())
             with pytest.raises(ValueError, match=words):
-                arrays._members(archive, archive_size)
+                formats._members(archive, archive_size)
 
 
 # Minari.
@@ -118,17 +112,17 @@ def test_data_sets_that_are_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
         (data_set(episodes=[short]), "cannot be read (episode 3: 2 observations for 2 steps in 'observation')"),
         (data_set(observation=SPACES.Discrete(2**31 + 1)), "Discrete(2147483649) in 'observation'"),
     ):
-        monkeypatch.setattr(minari, "_dataset", lambda source, found=found: found)
+        monkeypatch.setattr(formats, "_dataset", lambda source, found=found: found)
         with pytest.raises(LogError) as caught:
-            minari.raw_minari("made-v0")
+            formats.raw_minari("made-v0")
         assert words in caught.value.report.errors[0].found
 
 
 def test_pictures_of_minari_are_refused_by_their_size_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     member: Any = {(): [b"no picture"]}
-    monkeypatch.setattr(minari, "MOST_PIXELS", 10)
+    monkeypatch.setattr(formats, "MOST_PIXELS", 10)
     with pytest.raises(ValueError, match=r"pictures of shape \[32, 32, 3\]: expected at most 10 pixels"):
-        minari._check_pictures(member, SPACES.Box(0, 255, (32, 32, 3), np.uint8))
+        formats._check_pictures(member, SPACES.Box(0, 255, (32, 32, 3), np.uint8))
 
 
 # Folders and tables.
@@ -153,23 +147,23 @@ def test_several_files_without_a_mapping_are_refused(tmp_path: Path) -> None:
     for name in ("one.csv", "two.csv"):
         (tmp_path / name).write_text("a,b\n1,2\n")
     with pytest.raises(ConfigError, match="is a table without a mapping of its columns"):
-        readers.read_log([str(tmp_path / "one.csv"), str(tmp_path / "two.csv")])
+        files.read_log([str(tmp_path / "one.csv"), str(tmp_path / "two.csv")])
 
 
 def test_columns_of_several_files_have_the_widest_type() -> None:
-    assert several._widest([pl.Float32(), pl.Float64()], False) == pl.Float64()
-    assert several._widest([pl.Int8(), pl.Int32()], False) == pl.Int32()
-    assert several._widest([pl.Int8(), pl.Float64()], False) is None
+    assert files._widest([pl.Float32(), pl.Float64()], False) == pl.Float64()
+    assert files._widest([pl.Int8(), pl.Int32()], False) == pl.Int32()
+    assert files._widest([pl.Int8(), pl.Float64()], False) is None
 
 
 def test_objects_of_pandas_of_several_kinds_are_text() -> None:
-    found = tables._pandas_series("x", pd.Series(["a", 3, None, 2.5], dtype=object))
+    found = files._pandas_series("x", pd.Series(["a", 3, None, 2.5], dtype=object))
     assert found.to_list() == ["a", "3", None, "2.5"]
 
 
 def test_a_column_of_words_whose_next_column_holds_lists_is_read_as_words() -> None:
     frame = pl.DataFrame({"w": ["a", "b", "a"], "n": "[]", "a": [0, 1, 0], "e": 0})
-    read = readers.read_log(frame, {"observation": "w", "next_observation": "n", "action": "a"})
+    read = files.read_log(frame, {"observation": "w", "next_observation": "n", "action": "a"})
     assert read.spec.observation["categorical"].vocabularies == (("[]", "a", "b"),)
 
 
@@ -186,17 +180,17 @@ def refusal(read: Any) -> str:
 def test_text_that_cannot_be_parsed_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.csv"
     path.write_text("a" * 200_000 + ",b\n1,2\n")
-    assert "a header that cannot be read (field larger" in refusal(lambda: separated_text.read_separated(path, ","))
-    assert "UTF-8" in refusal(lambda: separated_text._refuse_ragged(path, b"a,b\n1,\xff\n", ","))
+    assert "a header that cannot be read (field larger" in refusal(lambda: formats.read_separated(path, ","))
+    assert "UTF-8" in refusal(lambda: formats._refuse_ragged(path, b"a,b\n1,\xff\n", ","))
     path.write_text("a,b\n1,2\n")
 
     def failing(*args: Any, **options: Any) -> Any:
         raise pl.exceptions.ComputeError("no idea\nand more")
 
-    monkeypatch.setattr(separated_text.pl, "read_csv", failing)
-    assert refusal(lambda: separated_text.read_separated(path, ",")) == "no idea"
+    monkeypatch.setattr(formats.pl, "read_csv", failing)
+    assert refusal(lambda: formats.read_separated(path, ",")) == "no idea"
     tower: list[Any] = []
     for _ in range(100_000):
         tower = [tower]
-    assert "lists in 'x' that are nested too deeply" in refusal(lambda: json_objects._series(path, "x", [tower, 1]))
-    assert math.isinf(json_objects._series(path, "x", [10**400, 1])[0])
+    assert "lists in 'x' that are nested too deeply" in refusal(lambda: formats._series(path, "x", [tower, 1]))
+    assert math.isinf(formats._series(path, "x", [10**400, 1])[0])

@@ -21,9 +21,8 @@ import polars as pl
 import pytest
 from PIL import Image as Picture
 
-from tidelog import _files as input_files
-from tidelog import _machine as memory
-from tidelog.data import formats as file_bytes
+from tidelog import _files, _machine
+from tidelog.data import formats
 from tidelog.data.log import Log
 from tidelog.data.parse import duplicates, unique
 from tidelog.data.read import open_log, read_log, validate
@@ -200,8 +199,8 @@ def test_encoded_pictures_of_minari_are_jpeg_of_their_space(tmp_path: Path) -> N
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 200,000 free bytes."""
-    monkeypatch.setattr(memory, "available_memory", lambda: 200_000)
-    monkeypatch.setattr(file_bytes, "available_memory", lambda: 200_000)
+    monkeypatch.setattr(_machine, "available_memory", lambda: 200_000)
+    monkeypatch.setattr(formats, "available_memory", lambda: 200_000)
 
 
 def test_hdf5_declares_no_more_than_the_memory_holds(tmp_path: Path, little_memory: None) -> None:
@@ -543,7 +542,7 @@ def test_a_header_of_many_names_takes_time_in_proportion(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".json", ".parquet"])
 def test_too_many_columns_are_refused(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_bytes, "MOST_COLUMNS", 50)
+    monkeypatch.setattr(formats, "MOST_COLUMNS", 50)
     path = tmp_path / f"log{ending}"
     wide = pl.DataFrame({f"c{place}": [1.0] for place in range(60)})
     if ending == ".csv":
@@ -561,7 +560,7 @@ def test_new_keys_on_every_line_take_memory_in_proportion(tmp_path: Path, monkey
     (tmp_path / "log.jsonl").write_text(
         "\n".join(json.dumps({"a": 0, f"k{place % 5_000}": 1}) for place in range(10_000))
     )
-    monkeypatch.setattr(memory, "available_memory", lambda: 50_000_000)
+    monkeypatch.setattr(_machine, "available_memory", lambda: 50_000_000)
     assert "about 1.2 GB of memory are needed" in refused(tmp_path / "log.jsonl", MAPPING)
 
 
@@ -571,29 +570,29 @@ def test_new_keys_on_every_line_take_memory_in_proportion(tmp_path: Path, monkey
 def test_the_least_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meminfo, groups, mount = tmp_path / "meminfo", tmp_path / "cgroup", tmp_path / "fs"
     meminfo.write_text("MemTotal: 16000 kB\nMemAvailable:    8000 kB\n")
-    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
-    monkeypatch.setattr(memory, "_GROUPS", groups)
-    monkeypatch.setattr(memory, "_MOUNT", mount)
-    assert memory.available_memory() == 8_192_000
+    monkeypatch.setattr(_machine, "_MEMINFO", meminfo)
+    monkeypatch.setattr(_machine, "_GROUPS", groups)
+    monkeypatch.setattr(_machine, "_MOUNT", mount)
+    assert _machine.available_memory() == 8_192_000
     groups.write_text("0::/one/two\n")
     for folder, most, used in (("one/two", "max", 10), ("one", "5000", 1000)):
         (mount / folder).mkdir(parents=True, exist_ok=True)
         (mount / folder / "memory.max").write_text(f"{most}\n")
         (mount / folder / "memory.current").write_text(f"{used}\n")
-    assert memory.available_memory() == 4_000
+    assert _machine.available_memory() == 4_000
     (mount / "one" / "memory.stat").write_text("anon 5\ninactive_file 300\n")
-    assert memory.available_memory() == 4_300
+    assert _machine.available_memory() == 4_300
     for file, value in (("memory.max", 3_000), ("memory.current", 500)):
         (mount / file).write_text(f"{value}\n")
-    assert memory.available_memory() == 2_500  # the limit of a container, which is the root that it sees
+    assert _machine.available_memory() == 2_500  # the limit of a container, which is the root that it sees
     (mount / "memory.max").unlink()
     groups.write_text("4:memory:/one\n3:cpu:/\n")
     (mount / "memory" / "one").mkdir(parents=True)
     (mount / "memory" / "one" / "memory.limit_in_bytes").write_text("900\n")
     (mount / "memory" / "one" / "memory.usage_in_bytes").write_text("100\n")
-    assert memory.available_memory() == 800
-    assert memory.shortage(800) is None
-    assert memory.shortage(2_000_000_000) == "about 2.0 GB of memory are needed, 0.0 MB are available"
+    assert _machine.available_memory() == 800
+    assert _machine.shortage(800) is None
+    assert _machine.shortage(2_000_000_000) == "about 2.0 GB of memory are needed, 0.0 MB are available"
 
 
 def test_the_limit_of_the_process_counts() -> None:
@@ -606,7 +605,7 @@ def test_the_limit_of_the_process_counts() -> None:
 
 
 def test_json_is_parsed_without_surprises() -> None:
-    assert input_files.parse_json('{"a": {"b": [1, {"c": 2}]}}') == {"a": {"b": [1, {"c": 2}]}}
+    assert _files.parse_json('{"a": {"b": [1, {"c": 2}]}}') == {"a": {"b": [1, {"c": 2}]}}
     for text, message in (('[{"a": 1, "a": 1}]', "repeated"), ("[" * 100_000, "nested"), ("{", "Expecting")):
         with pytest.raises(ValueError, match=message):
-            input_files.parse_json(text)
+            _files.parse_json(text)

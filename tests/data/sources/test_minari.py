@@ -10,7 +10,7 @@ import minari
 import numpy as np
 import pytest
 
-from tidelog.data import formats as minari_source
+from tidelog.data import formats
 from tidelog.data.read import read_log
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
@@ -168,9 +168,9 @@ def test_masks_without_a_last_row_are_masks_of_the_decisions_only() -> None:
     def episode(rows: int) -> Any:
         return SimpleNamespace(infos={"action_mask": np.eye(rows, 3, dtype=bool)})
 
-    found = minari_source._infos([episode(2), episode(3)], [2, 3])
+    found = formats._infos([episode(2), episode(3)], [2, 3])
     assert list(found) == ["action_mask"]
     np.testing.assert_array_equal(found["action_mask"], np.concatenate([np.eye(2, 3), np.eye(3)]))
-    whole = minari_source._infos([episode(3), episode(4)], [2, 3])
+    whole = formats._infos([episode(3), episode(4)], [2, 3])
     np.testing.assert_array_equal(whole["action_mask"], found["action_mask"])
     np.testing.assert_array_equal(whole["next_action_mask"], np.concatenate([np.eye(3)[1:], np.eye(4, 3)[1:]]))
