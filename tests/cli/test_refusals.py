@@ -210,6 +210,14 @@ def test_words_that_mean_nothing_are_refused(wrong, here, tidelog):
     assert contents(here) == before
 
 
+def test_known_endings_are_listed_once_and_a_near_one_is_named(here, tidelog):
+    for name, near in (("visits.weird", False), ("visits.parquett", True)):
+        (here / name).write_text("a,b\n1,2\n")
+        said = " ".join(tidelog("train", "bc", "--data", name, "--columns", "columns.toml").said.split())
+        assert said.count(".dsjson") == 1
+        assert ("did you mean '.parquet'?" in said) is near
+
+
 SETTINGS = {
     "no steps": (["--steps", "0"], "steps = 0: expected 1 to"),
     "no seeds": (["--seeds", "0"], "seeds = 0: expected 1 to 10,000"),

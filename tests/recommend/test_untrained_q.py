@@ -21,8 +21,8 @@ from tidelog.types import HistoryArrays
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
 UNUSED = (
-    "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out period, so its "
-    "weight is 0"
+    "Q adds nothing here; likelihood alone orders the lists: no gain over likelihood was shown on a held-out period, "
+    "so its weight is 0"
 )
 NOT_COMPARED = (
     "Q is not used: no period was held out, so lists with Q were not compared with likelihood, and its weight is 0; "

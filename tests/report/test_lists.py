@@ -83,7 +83,7 @@ def test_a_q_without_a_gain_is_said_to_add_nothing(shop, tmp_path):
     finish(begin(small(), log, tmp_path / "run", steps=6, every=6, held_out=0.3))
     said = said_of(tmp_path / "run")
     assert (
-        "run: Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out period"
+        "run: Q adds nothing here; likelihood alone orders the lists: no gain over likelihood was shown on a held-out"
         in said
     )
     assert "encoder alone" not in said  # the same lists

@@ -238,8 +238,9 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
             raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tidelog.open_log")
         if ending is None and form.separator is None:
             unknown = "".join(path.suffixes[-2:]) or path.name
-            known = f"{nearest(unknown, SOURCES)}; files of arrays need no mapping"
-            fix = f"for text, set separator in the mapping; {known}"
+            guess = nearest(unknown, SOURCES)
+            near = f"; {guess}" if guess.startswith("did") else ""
+            fix = f"for text, set separator in the mapping; files of arrays need no mapping{near}"
             raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
         if not os.path.exists(path):
             remote = re.match(r"([a-z0-9]{2,}):/", str(source))

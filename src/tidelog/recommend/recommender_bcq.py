@@ -898,8 +898,8 @@ class RecommenderBCQ:
             )
         elif self.q_weight is None and params.weight == 0:
             notes.append(
-                "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "
-                "period, so its weight is 0"
+                "Q adds nothing here; likelihood alone orders the lists: no gain over likelihood was shown on a "
+                "held-out period, so its weight is 0"
             )
         if params.next_item.users is not None:
             count = len(params.next_item.users.weight) - 1
