@@ -26,17 +26,16 @@ class State(NamedTuple):
     target_critic: Critic
 
 
-@tl.register("cql")
-@tl.hyperparameters
+@tl.algorithm("cql")
 class CQL:
     """Conservative Q-learning for discrete actions, on double Q-learning."""
 
-    alpha: float = tl.number(1.0, least=0.0, help="weight of the conservative term; 0 is double Q-learning")
-    epsilon: float = tl.number(0.1, least=0.0, most=1.0, help="sampling: probability of a uniform action")
-    discount: float = tl.number(0.99, least=0.0, most=1.0)
-    target_rate: float = tl.number(0.005, least=0.0, most=1.0, help="share of the gap that the target moves")
-    learning_rate: float = tl.number(3e-4, least=0.0)
-    batch_size: int = tl.static(256, least=1)
+    alpha: float = tl.field(1.0, least=0.0, help="weight of the conservative term; 0 is double Q-learning")
+    epsilon: float = tl.field(0.1, least=0.0, most=1.0, help="sampling: probability of a uniform action")
+    discount: float = tl.field(0.99, least=0.0, most=1.0)
+    target_rate: float = tl.field(0.005, least=0.0, most=1.0, help="share of the gap that the target moves")
+    learning_rate: float = tl.field(3e-4, least=0.0)
+    batch_size: int = tl.field(256, least=1)
     hidden: tuple[int, ...] = (256, 256)
 
     takes = (tl.Discrete,)

@@ -28,19 +28,18 @@ class State(NamedTuple):
     target_critic: Ensemble
 
 
-@tl.register("td3-bc")
-@tl.hyperparameters
+@tl.algorithm("td3-bc")
 class TD3BC:
     """TD3 with a behaviour-cloning term (arXiv:2106.06860); the defaults are the paper's."""
 
-    alpha: float = tl.number(2.5, least=0.0, help="weight of Q against imitation; 0 clones the log")
-    noise: float = tl.number(0.2, least=0.0, help="standard deviation of the noise on target actions")
-    noise_limit: float = tl.number(0.5, least=0.0, help="largest size of that noise")
-    policy_delay: int = tl.static(2, least=1, help="updates of the critics for one of the actor and the targets")
-    discount: float = tl.number(0.99, least=0.0, most=1.0)
-    target_rate: float = tl.number(0.005, least=0.0, most=1.0, help="share of the gap that targets move")
-    learning_rate: float = tl.number(3e-4, least=0.0)
-    batch_size: int = tl.static(256, least=1)
+    alpha: float = tl.field(2.5, least=0.0, help="weight of Q against imitation; 0 clones the log")
+    noise: float = tl.field(0.2, least=0.0, help="standard deviation of the noise on target actions")
+    noise_limit: float = tl.field(0.5, least=0.0, help="largest size of that noise")
+    policy_delay: int = tl.field(2, least=1, help="updates of the critics for one of the actor and the targets")
+    discount: float = tl.field(0.99, least=0.0, most=1.0)
+    target_rate: float = tl.field(0.005, least=0.0, most=1.0, help="share of the gap that targets move")
+    learning_rate: float = tl.field(3e-4, least=0.0)
+    batch_size: int = tl.field(256, least=1)
     hidden: tuple[int, ...] = (256, 256)
 
     takes = (tl.Continuous,)

@@ -56,7 +56,7 @@ NO_EXAMPLE = {
 SLOW = {  # seconds each: a training of many programs, an export, a verdict
     *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),
     *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "sweep")),
-    *("tidelog." + name for name in ("refit", "register", "rollout", "runtime.load")),
+    *("tidelog." + name for name in ("refit", "algorithm", "rollout", "runtime.load")),
     "tidelog.envs.functional.advance",
     "tidelog.recommend.evaluate.compare",
 }

@@ -49,7 +49,7 @@ def check_algorithm(algorithm: Any, *, log: Log | None = None, without_effect: I
     if not isinstance(algorithm, Algorithm) or learns_online(algorithm) or ranks(algorithm):
         raise ConfigError(
             f"check_algorithm: {type(algorithm).__name__} is no offline algorithm",
-            fix="register it with @tl.register('name'), above @tl.hyperparameters",
+            fix="decorate it with @tl.algorithm('name')",
         )
     logs = {"given": log} if log is not None else _logs(algorithm.takes)
     if not logs:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.hyperparameters import hyperparameters, number, static
+from tidelog.algorithms.hyperparameters import field, hyperparameters
 from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
@@ -43,10 +43,10 @@ def losses(h, page, batch, key):
 class Diary:
     """`wide` updates of two samplers, then `narrow` updates of one, in every round; `rest`: not in odd rounds."""
 
-    wide: int = static(3, least=0)
-    narrow: int = static(2, least=0)
-    rest: bool = static(False)
-    scale: float = number(1.0)
+    wide: int = field(3, least=0)
+    narrow: int = field(2, least=0)
+    rest: bool = field(False)
+    scale: float = field(1.0)
 
     takes = (Continuous, Discrete)
 

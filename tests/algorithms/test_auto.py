@@ -10,6 +10,7 @@ import tidelog as tl
 from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import fields
+from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.names import configured, shown_name
 from tidelog.auto import settings as auto
 from tidelog.auto.settings import DECISIONS, preset_of
@@ -153,7 +154,7 @@ def test_own_settings_win_and_wrong_ones_are_refused(log):
 
 
 def test_an_algorithm_of_ones_own_takes_part_by_its_declarations(log):
-    @tl.hyperparameters
+    @hyperparameters
     class Own:
         rate: float = fields.learning_rate(3e-4)
         gain: float = 2.0

@@ -9,11 +9,10 @@ import pytest
 
 from tidelog import BC, IQL, ConfigError
 from tidelog.algorithms.hyperparameters import (
+    field,
     from_config,
     hyperparameters,
-    number,
     same_program,
-    static,
     to_config,
 )
 from tidelog.algorithms.iql import PRESETS
@@ -38,7 +37,7 @@ def test_leaves_are_exactly_the_numbers_that_are_set(name):
 def test_a_number_of_the_schedule_is_no_leaf_and_has_a_range():
     @hyperparameters
     class Config:
-        share: float = number(0.5, least=0.0, most=1.0, leaf=False)
+        share: float = field(0.5, least=0.0, most=1.0, leaf=False)
         rate: float = 0.1
 
     assert jax.tree.leaves(Config(share=0.25)) == [0.1]
@@ -128,9 +127,9 @@ def test_actions_that_an_algorithm_does_not_take_are_refused():
 def test_a_class_of_ones_own_can_check_itself():
     @hyperparameters
     class Pair:
-        low: float = number(0.0)
-        high: float = number(1.0)
-        size: int = static(1, least=1)
+        low: float = field(0.0)
+        high: float = field(1.0)
+        size: int = field(1, least=1)
 
         def check(self):
             if self.low > self.high:
@@ -159,7 +158,13 @@ def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
 
     @hyperparameters
     class Named:
-        name: str = static("a")
+        name: str = field("a")
+
+    with pytest.raises(ConfigError, match=r"Size\.size: most and open_ends: expected a float\. fix: annotate it"):
+
+        @hyperparameters
+        class Size:
+            size: int = field(2, most=3)
 
     with pytest.raises(ConfigError, match=r"Named\.name = 3: expected text"):
         Named(name=3)

@@ -1,4 +1,4 @@
-"""An algorithm of one's own: what `tl.register` refuses and fills in, the two examples, and the command line."""
+"""An algorithm of one's own: what `tl.algorithm` refuses and fills in, the two examples, and the command line."""
 
 from importlib import metadata
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from examples.cql import CQL
 from examples.td3_bc import TD3BC
 from tests.algorithms.worlds import world
 from tidelog.algorithms import short_form
+from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.names import algorithm_class, algorithm_name, load_installed, load_plugin
 from tidelog.algorithms.sampling import Batch
 from tidelog.cli import main
@@ -72,11 +73,11 @@ def mean_action(**methods):
             delattr(MeanAction, name)
         else:
             setattr(MeanAction, name, method)
-    return tl.hyperparameters(MeanAction)
+    return MeanAction
 
 
 def test_the_short_form_learns_and_is_what_optax_does_by_hand(table):
-    cls = tl.register("mean-action")(mean_action())
+    cls = tl.algorithm("mean-action")(mean_action())
     log = world("continuous")
     algorithm, spec = cls(), log.spec
     state = algorithm.init(spec, jax.random.key(0))
@@ -157,7 +158,7 @@ def one_number(self, params, observation):
     ids=["no gradient", "no effect", "a loss a row", "a loss of no network", "one number a row"],
 )
 def test_the_checks_name_what_is_wrong(table, methods, told):
-    cls = tl.register("wrong-one")(mean_action(**methods))
+    cls = tl.algorithm("wrong-one")(mean_action(**methods))
     with pytest.raises(tl.testing.ConformanceError, match=told):
         tl.testing.check_algorithm(cls)
 
@@ -170,27 +171,27 @@ def test_the_checks_name_what_is_wrong(table, methods, told):
         ({"takes": ()}, r"takes = \(\): expected the supported kinds of action space"),
     ],
 )
-def test_register_names_the_method_that_is_missing(table, methods, told):
+def test_a_missing_method_is_named(table, methods, told):
     with pytest.raises(tl.ConfigError, match=told):
-        tl.register("mean-action")(mean_action(**methods))
+        tl.algorithm("mean-action")(mean_action(**methods))
     assert "mean-action" not in table
 
 
 def test_a_state_without_an_actor_needs_a_way_to_act(table):
-    cls = tl.register("mean-action")(mean_action(act=None))
+    cls = tl.algorithm("mean-action")(mean_action(act=None))
     with pytest.raises(tl.ConfigError, match=r"no act \(or distribution\), and its state has no network 'actor'"):
         tl.fit(cls(), world("continuous"), 1, progress=False)
 
 
-def test_register_refuses_names_and_classes(table):
+def test_names_and_classes_are_refused(table):
     with pytest.raises(tl.ConfigError, match="the name 'Mean Action' is invalid"):
-        tl.register("Mean Action")
+        tl.algorithm("Mean Action")
     with pytest.raises(tl.ConfigError, match=r"'iql' already belongs to tidelog.algorithms.iql.IQL"):
-        tl.register("iql")(mean_action())
+        tl.algorithm("iql")(mean_action())
     with pytest.raises(tl.ConfigError, match=r"'ppo' already belongs to tidelog.algorithms.ppg.PPG"):
-        tl.register("ppo")(mean_action())
-    with pytest.raises(tl.ConfigError, match=r"object has no hyper-parameters. fix: put @hyperparameters below"):
-        tl.register("mean-action")(object)
+        tl.algorithm("ppo")(mean_action())
+    with pytest.raises(tl.ConfigError, match=r"object has no init and no loss \(or phases\)"):
+        tl.algorithm("mean-action")(object)
     with pytest.raises(tl.ConfigError, match=r"no algorithm 'mean-actoin'.*--plugin MODULE"):
         algorithm_class("mean-actoin")
 
@@ -204,7 +205,7 @@ def test_a_state_of_other_things_is_refused(table):
 
     log = world("continuous")
     for init, told in ((plain, "init returned dict .*expected a NamedTuple"), (lost, "target_critic follows 'critic'")):
-        cls = tl.register("mean-action")(mean_action(init=init))
+        cls = tl.algorithm("mean-action")(mean_action(init=init))
         with pytest.raises(tl.ConfigError, match=told):
             cls().init(log.spec, jax.random.key(0))
         table.pop("mean-action")
@@ -220,7 +221,7 @@ def test_a_policy_without_a_distribution_has_no_probabilities(table):
     def loss(self, state, batch, key):
         return {"actor": jnp.sum(jnp.square(state.actor - 1.0))}, {}
 
-    cls = tl.register("mean-action")(mean_action(act=first, init=init, loss=loss, takes=(tl.Discrete,)))
+    cls = tl.algorithm("mean-action")(mean_action(act=first, init=init, loss=loss, takes=(tl.Discrete,)))
     log = world("discrete")
     policy = tl.fit(cls(), log, 1, train=False).policy()
     with pytest.raises(tl.SpecError, match=r"MeanAction has no probabilities of actions. fix: give it a method"):
@@ -229,14 +230,14 @@ def test_a_policy_without_a_distribution_has_no_probabilities(table):
 
 @pytest.mark.full
 def test_an_algorithm_in_the_short_form_is_fine_tuned(table):
-    cls = tl.register("mean-action")(mean_action())
+    cls = tl.algorithm("mean-action")(mean_action())
     log = tl.collect("Pendulum-v1", episodes=2, seed=0)
     run = tl.finetune(tl.fit(cls(), log, 4, progress=False), "Pendulum-v1", 20, progress=False)
     assert run.finished
 
 
 def test_an_algorithm_of_other_actions_needs_a_log(table):
-    cls = tl.register("mean-action")(mean_action(takes=(tl.MultiDiscrete,)))
+    cls = tl.algorithm("mean-action")(mean_action(takes=(tl.MultiDiscrete,)))
     with pytest.raises(tl.ConfigError, match=r"no random log has actions that MeanAction takes. fix: pass log="):
         tl.testing.check_algorithm(cls)
 
@@ -246,7 +247,7 @@ def test_a_policy_that_reads_no_mask_refuses_a_log_with_masks(table):
         return jnp.zeros(len(next(iter(observation.values()))), int)
 
     cls = mean_action(act=first, takes=(tl.Discrete,))
-    cls = tl.register("mean-action")(cls)
+    cls = tl.algorithm("mean-action")(cls)
     with pytest.raises(tl.SpecError, match=r"does not read masks.*give MeanAction.act an argument `mask`"):
         tl.fit(cls(), world("discrete"), 1)
 
@@ -259,9 +260,9 @@ def test_fields_of_other_types_are_refused():
         rate: float
 
     with pytest.raises(tl.ConfigError, match=r"Odd.table has the type dict, which has no text form"):
-        tl.hyperparameters(Odd)
+        hyperparameters(Odd)
     with pytest.raises(tl.ConfigError, match=r"Bare.rate has no default. fix: write rate: float = \.\.\."):
-        tl.hyperparameters(Bare)
+        hyperparameters(Bare)
 
 
 PLUGIN = """
@@ -272,10 +273,9 @@ from typing import NamedTuple
 class State(NamedTuple):
     actor: object
 
-@tl.register("constant-action")
-@tl.hyperparameters
+@tl.algorithm("constant-action")
 class Constant:
-    learning_rate: float = tl.number(0.1, least=0.0, help="of Adam")
+    learning_rate: float = tl.field(0.1, least=0.0, help="of Adam")
     takes = (tl.Continuous,)
     def init(self, spec, key):
         return State(jnp.zeros(spec.action.size))
@@ -305,7 +305,7 @@ def test_a_plugin_is_a_subcommand_that_resumes(tmp_path, monkeypatch, capsys, ta
 
 def test_installed_packages_bring_algorithms_and_are_named_where_they_fail(tmp_path, monkeypatch, table):
     (tmp_path / "installed_plugin.py").write_text(PLUGIN.replace("constant-action", "installed-action"))
-    (tmp_path / "unfit_plugin.py").write_text("import tidelog as tl\n@tl.register('unfit')\nclass Unfit: ...\n")
+    (tmp_path / "unfit_plugin.py").write_text("import tidelog as tl\n@tl.algorithm('unfit')\nclass Unfit: ...\n")
     (tmp_path / "failed_plugin.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -318,9 +318,9 @@ def test_installed_packages_bring_algorithms_and_are_named_where_they_fail(tmp_p
     assert "installed-action" in table
     with pytest.raises(tl.ConfigError, match="the package any: importing failed_plugin failed: ZeroDivisionError"):
         declared("failed_plugin")
-    with pytest.raises(tl.ConfigError, match=r"^register: Unfit"):  # the message of `register` itself
+    with pytest.raises(tl.ConfigError, match=r"^algorithm: Unfit"):  # its own message
         declared("unfit_plugin")
 
 
 def test_an_algorithm_without_a_registered_name_has_that_of_its_class():
-    assert algorithm_name(mean_action()()) == "MeanAction"
+    assert algorithm_name(hyperparameters(mean_action())()) == "MeanAction"

@@ -6,8 +6,7 @@ import re
 import pytest
 
 from tests.cli.conftest import Done
-from tidelog import number, static
-from tidelog.algorithms.hyperparameters import MAIN, groups_of, hyperparameters
+from tidelog.algorithms.hyperparameters import MAIN, field, groups_of, hyperparameters
 from tidelog.algorithms.names import ALGORITHMS, algorithm_class
 from tidelog.cli import COMMANDS
 from tidelog.cli.flags import parse, verb_flags
@@ -133,8 +132,8 @@ def test_groups_come_from_declarations():
     @hyperparameters
     class Own:
         plain: float = 1.0
-        value: float = number(2.0, help="h", group="odd")
-        odd: int = static(3, help="h", group=MAIN)
+        value: float = field(2.0, help="h", group="odd")
+        odd: int = field(3, help="h", group=MAIN)
 
     flags = verb_flags("fit", LogFlags, groups_of(Own), seeds=7)
     nested = [one.name for one in dataclasses.fields(flags) if one.name.endswith("_options")]

@@ -18,6 +18,7 @@ from tests.algorithms.worlds import world
 from tests.data.clicks import interactions
 from tidelog import testing
 from tidelog.algorithms.contract import StoreSpec
+from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
 from tidelog.training import collection, learn, lock, loop, record, splits, stores
@@ -71,7 +72,7 @@ REFUSED = {
     "no algorithm": (
         ConfigError,
         lambda: testing.check_algorithm(tl.PPG()),
-        "check_algorithm: PPG is no offline algorithm. fix: register it with @tl.register('name'), above",
+        "check_algorithm: PPG is no offline algorithm. fix: decorate it with @tl.algorithm('name')",
     ),
     "several stores": (
         TypeError,
@@ -313,9 +314,9 @@ def test_seeds_that_differ_side_by_side_are_named(monkeypatch):
 
 
 def test_settings_that_have_no_other_value_need_no_effect_and_functions_no_file():
-    @tl.hyperparameters
+    @hyperparameters
     class Narrow:
-        rate: float = tl.number(0.5, least=0.5, most=0.5)
+        rate: float = tl.field(0.5, least=0.5, most=0.5)
 
     assert testing._effect(None, Narrow(), None, "rate") is None
     assert testing._saved_settings(tl.BC(actor_network=lambda spec, key: None)) is None

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from tidelog.algorithms import fields
-from tidelog.algorithms.hyperparameters import MAIN, hyperparameters, own
+from tidelog.algorithms.hyperparameters import MAIN, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant
 from tidelog.algorithms.sampling import Batch
-from tidelog.algorithms.short_form import NetworkMaker, register
+from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.networks.actors import Actor, HeadFactory, gaussian
 from tidelog.networks.layers import fold_in
 from tidelog.networks.pictures import Layers, by_size
@@ -31,8 +31,7 @@ class BCState(NamedTuple):
     actor: Actor
 
 
-@register("bc")
-@hyperparameters
+@algorithm("bc")
 class BC:
     """Behaviour cloning: imitates the logged actions, reads no reward.
 

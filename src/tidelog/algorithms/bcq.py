@@ -38,10 +38,10 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms import fields
-from tidelog.algorithms.hyperparameters import MAIN, hyperparameters, number, own, static
+from tidelog.algorithms.hyperparameters import MAIN, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch
-from tidelog.algorithms.short_form import NetworkMaker, follow_targets, gradient_steps, register
+from tidelog.algorithms.short_form import NetworkMaker, algorithm, follow_targets, gradient_steps
 from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
@@ -165,8 +165,7 @@ def target_value(config: BCQ, state: Any, row: Transition, latents: jax.Array) -
     return row.reward + row.discount * best
 
 
-@register("bcq")
-@hyperparameters
+@algorithm("bcq")
 class BCQ:
     """Batch-constrained Q-learning: the best candidate near the logged actions by the critics (arXiv:1812.02900).
 
@@ -177,15 +176,15 @@ class BCQ:
         True
     """
 
-    phi: float = number(0.05, least=0.0, most=2.0, help="largest perturbation of an action, in half ranges", group=MAIN)
-    mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
-    kl_weight: float = number(0.5, least=0.0, help="weight of the KL divergence in the generator's loss")
-    kl_reduction: Reduction = static(mean_over_latents, choices=REDUCTIONS, help="mean or sum over latents")
-    latent: int | None = static(None, least=1, help="size of the latents; none: twice the size of actions")
-    latent_clip: float = number(0.5, least=0.0, help="limit of generated latents")
-    target_samples: int = static(10, least=1, help="candidates in targets")
-    samples: int = static(100, least=1, help="candidates when acting", group=MAIN)
-    policy_delay: int = static(1, least=1, help="critic updates per update of perturbation and targets")
+    phi: float = field(0.05, least=0.0, most=2.0, help="largest perturbation of an action, in half ranges", group=MAIN)
+    mix: float = field(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
+    kl_weight: float = field(0.5, least=0.0, help="weight of the KL divergence in the generator's loss")
+    kl_reduction: Reduction = field(mean_over_latents, choices=REDUCTIONS, help="mean or sum over latents")
+    latent: int | None = field(None, least=1, help="size of the latents; none: twice the size of actions")
+    latent_clip: float = field(0.5, least=0.0, help="limit of generated latents")
+    target_samples: int = field(10, least=1, help="candidates in targets")
+    samples: int = field(100, least=1, help="candidates when acting", group=MAIN)
+    policy_delay: int = field(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "targets move per update")
     critics: int = fields.critics(2)

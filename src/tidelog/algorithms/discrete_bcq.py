@@ -34,10 +34,10 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms import fields
-from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch
-from tidelog.algorithms.short_form import NetworkMaker, register
+from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
@@ -117,8 +117,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@register("discrete-bcq")
-@hyperparameters
+@algorithm("discrete-bcq")
 class DiscreteBCQ:
     """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708).
 
@@ -129,7 +128,7 @@ class DiscreteBCQ:
         True
     """
 
-    threshold: float = number(
+    threshold: float = field(
         0.3,
         least=0.0,
         most=1.0,
@@ -137,13 +136,13 @@ class DiscreteBCQ:
         group=MAIN,
         role="support threshold",
     )
-    logit_penalty: float = number(0.01, least=0.0, help="weight of the imitator's mean squared logit")
+    logit_penalty: float = field(0.01, least=0.0, help="weight of the imitator's mean squared logit")
     discount: float = fields.discount(0.99)
     target_rate: float | None = fields.target_rate(0.005, "the target critic moves per update; none with copy_period")
-    copy_period: int | None = static(
+    copy_period: int | None = field(
         None, least=1, help="updates between two copies into the target critic", group="value"
     )
-    double: bool = static(True, help="the critic chooses the target's action, not the target critic")
+    double: bool = field(True, help="the critic chooses the target's action, not the target critic")
     critic_loss: PointLoss = fields.critic_loss(huber)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(64)
@@ -153,7 +152,7 @@ class DiscreteBCQ:
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
     products: str = fields.products()
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
-    shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
+    shared: Sharing = field(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)

@@ -1,7 +1,7 @@
 """Hyper-parameters as pytrees: numbers are leaves, so a population shares one compilation; all else is static.
 
-A field of `number` is a leaf. A field of `static` belongs to the compiled program: a size, a switch, a function. A
-function with a name in `choices` can be written in a file or on a command line. Any other function can be passed in
+A field with the annotation `float` is a leaf. Any other belongs to the compiled program: a size, a switch, a function.
+A function with a name in `choices` can be written in a file or on a command line. Any other function can be passed in
 Python; a run that uses one needs the algorithm again to resume.
 
 A field's `group` is its part of the command's help (`groups_of`).
@@ -26,59 +26,41 @@ MAIN = "main"  # the group of the few settings that matter most
 ALGORITHM = "algorithm"  # the group of settings that are this algorithm's own
 
 
-def number(
-    default: float | None,
+def field(
+    default: Any,
     *,
-    least: float = -math.inf,
-    most: float = math.inf,
+    least: float | None = None,
+    most: float | None = None,
     open_ends: bool = False,
+    choices: Mapping[str, Any] | None = None,
     leaf: bool = True,
     help: str = "",
     group: str = ALGORITHM,
     role: str = "",
 ) -> Any:
-    """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree.
+    """Declare a hyper-parameter: with the annotation `float` a number of the pytree, else a value of the program.
 
-    With `leaf=False` it belongs to the compiled program or to the schedule: all members of a population share it.
-    `role` names the rule by which it follows a log (`auto/settings.py`).
-
-    Example:
-        >>> @tl.hyperparameters
-        ... class Settings:
-        ...     rate: float = tl.number(0.1, least=0.0, most=1.0, open_ends=True)
-        >>> Settings(rate=1.0)
-        Traceback (most recent call last):
-            ...
-        tidelog.errors.ConfigError: Settings.rate = 1.0: expected a finite number in (0, 1)
-    """
-    metadata = {"leaf": leaf, "range": (least, most, open_ends), "help": help, "group": group, "role": role}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def static(
-    default: Any,
-    *,
-    least: int | None = None,
-    choices: Mapping[str, Any] | None = None,
-    help: str = "",
-    group: str = ALGORITHM,
-    role: str = "",
-) -> Any:
-    """Declare a value of the compiled program; `choices` maps the names usable in files to their values.
-
-    `least` is the minimum of a whole number; 0 allows an empty list. `role` is that of `number`.
+    A number lies in `[least, most]`, strictly inside with `open_ends`; with `leaf=False` it belongs to the compiled
+    program, so that all members of a population share it. A whole number is at least `least`; of a tuple, `least=0`
+    allows none. `choices` maps names usable in files and on the command line to functions. `group` is a heading of the
+    command's help; `role` names the rule by which the value follows a log (`auto/settings.py`).
 
     Example:
-        >>> @tl.hyperparameters
-        ... class Settings:
-        ...     size: int = tl.static(64, least=1)
-        >>> Settings(size=0)
+        >>> @tl.algorithm("constant")
+        ... class Constant:
+        ...     rate: float = tl.field(0.1, least=0.0, most=1.0, open_ends=True)
+        ...     size: int = tl.field(64, least=1)
+        ...     takes = (tl.types.Discrete,)
+        ...
+        ...     def init(self, spec, key): ...
+        ...     def loss(self, state, batch, key): ...
+        >>> Constant(rate=1.0)
         Traceback (most recent call last):
             ...
-        tidelog.errors.ConfigError: Settings.size = 0: expected a whole number of at least 1
+        tidelog.errors.ConfigError: Constant.rate = 1.0: expected a finite number in (0, 1)
     """
-    metadata = {"leaf": False, "least": least, "choices": choices, "help": help, "group": group, "role": role}
-    return dataclasses.field(default=default, metadata=metadata)
+    declared = {"least": least, "most": most, "open_ends": open_ends, "choices": choices, "leaf": leaf}
+    return dataclasses.field(default=default, metadata={**declared, "help": help, "group": group, "role": role})
 
 
 def own(help: str) -> Any:
@@ -92,18 +74,8 @@ def own(help: str) -> Any:
 def hyperparameters(cls: type[T]) -> type[T]:
     """Make a frozen dataclass whose numbers are pytree leaves; it refuses unknown names and invalid values.
 
-    Every field needs an annotation and a default. A plain `float` default is a `number` without limits; a plain `int`,
-    `bool`, `str` or tuple default is `static`. Raises ConfigError for a field of another type or without a default.
-
-    Example:
-        >>> @tl.hyperparameters
-        ... class Settings:
-        ...     weight: float = tl.number(1.0, least=0.0, help="weight of the second loss")
-        ...     batch_size: int = 64
-        >>> Settings(wieght=2.0)
-        Traceback (most recent call last):
-            ...
-        tidelog.errors.ConfigError: Settings has no hyper-parameter 'wieght': did you mean 'weight'?
+    Every field needs an annotation and a default; a plain default is a `field` without limits. Raises ConfigError for
+    a field of a type that has no text form, or without a default.
     """
     _declare_fields(cls)
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
@@ -163,12 +135,20 @@ def _declare_fields(cls: type[Any]) -> None:
                 raise ConfigError(
                     f"{cls.__name__}.{name} has the type {_written(hint)}, which has no text form",
                     fix=(
-                        "use float, int, bool, str, a tuple of int or of float, or tl.static(default, "
+                        "use float, int, bool, str, a tuple of int or of float, or tl.field(default, "
                         "choices={name: value})"
                     ),
                 )
-            declared = number(default) if kind is float else static(default)
+            declared = field(default)
         metadata = {**declared.metadata, "type": kind, "optional": optional}
+        if "own" not in metadata and kind is float:
+            least, most = (metadata.pop(end) for end in ("least", "most"))
+            ends = -math.inf if least is None else least, math.inf if most is None else most
+            metadata["range"] = (*ends, metadata.pop("open_ends"))
+        elif "own" not in metadata:
+            if metadata.pop("most") is not None or metadata.pop("open_ends"):
+                raise ConfigError(f"{cls.__name__}.{name}: most and open_ends", "a float", "annotate it as float")
+            metadata["leaf"] = False
         setattr(cls, name, dataclasses.field(default=declared.default, metadata=metadata))
 
 

@@ -36,10 +36,10 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms import fields
-from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, cosine
 from tidelog.algorithms.sampling import Batch
-from tidelog.algorithms.short_form import NetworkMaker, register
+from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.data.statistics import RewardScaling
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import Components, PointLoss, ensemble_error, expectile_error, squared
@@ -74,8 +74,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@register("iql")
-@hyperparameters
+@algorithm("iql")
 class IQL:
     """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169).
 
@@ -86,14 +85,14 @@ class IQL:
         True
     """
 
-    expectile: float = number(
+    expectile: float = field(
         0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns", group=MAIN
     )
     temperature: float = fields.inverse_temperature(3.0)
-    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)", role="weight cap")
+    max_weight: float = field(100.0, least=0.0, help="cap on exp(temperature * advantage)", role="weight cap")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "target critics move per update")
-    target_update_period: int = static(
+    target_update_period: int = field(
         1, least=1, help="updates between two updates of the target critics", group="value"
     )
     critics: int = fields.critics(2)
@@ -118,7 +117,7 @@ class IQL:
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
-    reward_weights: tuple[float, ...] | None = static(None, help="weights of several rewards; default: ones")
+    reward_weights: tuple[float, ...] | None = field(None, help="weights of several rewards; default: ones")
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module, metadata
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 from tidelog.algorithms import (  # noqa: F401  # each registers its name
     bc,
@@ -27,15 +27,17 @@ from tidelog.types import Spec
 
 GROUP = "tidelog.algorithms"  # entry points: modules of other packages that register algorithms
 
-C = TypeVar("C", bound=type[Any])
+T = TypeVar("T")
 JOIN = "join them into one column, one value per combination"
 
 
-def register(name: str) -> Callable[[C], C]:
-    """Add an algorithm of your own under a name for files and the command line, above `@tl.hyperparameters`.
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def algorithm(name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class an algorithm of your own, under a name for files and the command line.
 
-    `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, and for a
-    class that lacks a method.
+    The class becomes a frozen dataclass of hyper-parameters (`tl.field`), which refuses unknown names and values out of
+    range. `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, for
+    a field of a type that has no text form or without a default, and for a class that lacks a method.
 
     Example:
         >>> from typing import NamedTuple
@@ -43,9 +45,8 @@ def register(name: str) -> Callable[[C], C]:
         >>> from tidelog.networks.layers import host_generator
         >>> class Networks(NamedTuple):
         ...     actor: Actor
-        >>> @tl.register("imitate")
-        ... @tl.hyperparameters
-        ... class Imitate:
+        >>> @tl.algorithm("imitate")
+        ...         ... class Imitate:
         ...     takes = (tl.Discrete,)
         ...
         ...     def init(self, spec, key):
@@ -58,7 +59,7 @@ def register(name: str) -> Callable[[C], C]:
         >>> tl.fit(Imitate(), log, steps=20).policy().spec.action.n
         6
     """
-    return short_form.register(name)
+    return short_form.algorithm(name)
 
 
 def as_algorithms(algorithm: Any) -> list[Any]:

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms import fields, ppg_common
 from tidelog.algorithms.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
-from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import (
     Schedule,
     Transformation,
@@ -58,7 +58,7 @@ from tidelog.algorithms.ppg_common import (
 )
 from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
-from tidelog.algorithms.short_form import register
+from tidelog.algorithms.short_form import algorithm
 from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
 from tidelog.losses.td import value_error, vtrace
 from tidelog.networks.layers import ACTIVATIONS, Activation
@@ -282,8 +282,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@register("off-policy-ppg")
-@hyperparameters
+@algorithm("off-policy-ppg")
 class OffPolicyPPG:
     """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store.
 
@@ -294,30 +293,30 @@ class OffPolicyPPG:
         6
     """
 
-    update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection", group=MAIN)
-    minibatch: int = static(64, least=1, help="segments per update from each store")
-    policy_capacity: int = static(1024, least=1, help="capacity of the policy's store, in segments")
-    value_capacity: int = static(1024, least=1, help="capacity of the value's store, in segments")
-    policy_max_use: int = static(10, least=1, help="largest number of draws of a segment of the policy's store")
-    value_max_use: int = static(100, least=1, help="largest number of draws of a segment of the value's store")
-    policy_max_staleness: int | None = static(None, least=1, help="largest age of the policy's segments, in updates")
-    value_max_staleness: int | None = static(None, least=1, help="largest age of the value's segments, in updates")
-    aux_every: int = static(32, least=1, help="collections between two auxiliary phases")
-    auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase")
-    beta_clone: float = number(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
-    clip: float | None = number(
+    update_per_collect: int = field(5, least=1, help="updates of policy and value after each collection", group=MAIN)
+    minibatch: int = field(64, least=1, help="segments per update from each store")
+    policy_capacity: int = field(1024, least=1, help="capacity of the policy's store, in segments")
+    value_capacity: int = field(1024, least=1, help="capacity of the value's store, in segments")
+    policy_max_use: int = field(10, least=1, help="largest number of draws of a segment of the policy's store")
+    value_max_use: int = field(100, least=1, help="largest number of draws of a segment of the value's store")
+    policy_max_staleness: int | None = field(None, least=1, help="largest age of the policy's segments, in updates")
+    value_max_staleness: int | None = field(None, least=1, help="largest age of the value's segments, in updates")
+    aux_every: int = field(32, least=1, help="collections between two auxiliary phases")
+    auxiliary_epochs: int = field(6, least=0, help="0: no auxiliary phase")
+    beta_clone: float = field(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
+    clip: float | None = field(
         0.2, least=0.0, open_ends=True, help="PPO clip range of the ratio to the proximal policy"
     )
-    proximal_decay: float = number(8 / 9, least=0.0, most=1.0, help="decay of the average of the proximal policy")
-    most_weight: float = number(100.0, least=0.0, open_ends=True, help="cap on the ratio to the behaviour policy")
-    rho_bar: float = number(
+    proximal_decay: float = field(8 / 9, least=0.0, most=1.0, help="decay of the average of the proximal policy")
+    most_weight: float = field(100.0, least=0.0, open_ends=True, help="cap on the ratio to the behaviour policy")
+    rho_bar: float = field(
         1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio that multiplies the TD error"
     )
-    c_bar: float = number(1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio in the trace")
-    entropy_bonus: float = number(0.01, least=0.0, help="weight of the policy's entropy")
-    value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
+    c_bar: float = field(1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio in the trace")
+    entropy_bonus: float = field(0.01, least=0.0, help="weight of the policy's entropy")
+    value_weight: float = field(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.99)
-    gae_lambda: float = number(
+    gae_lambda: float = field(
         0.95, least=0.0, most=1.0, help="decay of generalised advantage estimation", group="value"
     )
     learning_rate: float = fields.learning_rate(5e-4, "the policy phase", group=MAIN)
@@ -325,17 +324,17 @@ class OffPolicyPPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    environments: int = static(64, least=1, help="parallel environment copies", group=MAIN)
-    rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection (a segment)")
+    environments: int = field(64, least=1, help="parallel environment copies", group=MAIN)
+    rollout_steps: int = field(256, least=1, help="decisions of each copy in a collection (a segment)")
     auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
     reward_normalisation: bool = fields.reward_normalisation(True)
     reward_discount: float = fields.reward_discount(0.99)
     reward_clip: float = fields.reward_clip(10.0)
     value_normalisation: bool = fields.value_normalisation(False)
-    advantage_normalisation: bool = static(True, help="standardise the advantages")
+    advantage_normalisation: bool = field(True, help="standardise the advantages")
     architecture: Architecture = fields.architecture("dual")
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
-    activation: Activation = static(
+    activation: Activation = field(
         ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"
     )
     layer_norm: bool = fields.layer_norm(False)

@@ -47,7 +47,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms import fields, ppg_common
 from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, init_opt_state
 from tidelog.algorithms.ppg_common import (
     Rewards,
@@ -65,7 +65,7 @@ from tidelog.algorithms.ppg_common import (
 )
 from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
-from tidelog.algorithms.short_form import configure, register
+from tidelog.algorithms.short_form import algorithm, configure
 from tidelog.errors import ConfigError
 from tidelog.losses.policy import ratio_divergence, surrogate
 from tidelog.losses.td import advantages, value_error
@@ -287,8 +287,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@register("ppg")
-@hyperparameters
+@algorithm("ppg")
 class PPG:
     """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it.
 
@@ -299,21 +298,21 @@ class PPG:
         (1024, 'decisions')
     """
 
-    policy_iterations: int = static(32, least=1, help="rounds between two auxiliary phases")
-    policy_epochs: int = static(1, least=1, help="passes over a round's decisions that train the policy")
-    value_epochs: int = static(
+    policy_iterations: int = field(32, least=1, help="rounds between two auxiliary phases")
+    policy_epochs: int = field(1, least=1, help="passes over a round's decisions that train the policy")
+    value_epochs: int = field(
         1, least=1, help="equal to policy_epochs: one joint update; else separate epochs before them"
     )
-    auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase, which is PPO")
-    beta_clone: float = number(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
-    clip: float | None = number(0.2, least=0.0, open_ends=True, help="PPO clip range")
-    divergence_weight: float | None = number(
+    auxiliary_epochs: int = field(6, least=0, help="0: no auxiliary phase, which is PPO")
+    beta_clone: float = field(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
+    clip: float | None = field(0.2, least=0.0, open_ends=True, help="PPO clip range")
+    divergence_weight: float | None = field(
         None, least=0.0, help="weight of 0.5 (log ratio)**2, instead of the clip or with it"
     )
-    entropy_bonus: float = number(0.01, least=0.0, help="weight of the policy's entropy")
-    value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
+    entropy_bonus: float = field(0.01, least=0.0, help="weight of the policy's entropy")
+    value_weight: float = field(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.999)
-    gae_lambda: float = number(
+    gae_lambda: float = field(
         0.95, least=0.0, most=1.0, help="decay of generalised advantage estimation", group="value"
     )
     learning_rate: float = fields.learning_rate(5e-4, "the policy phase", group=MAIN)
@@ -321,20 +320,20 @@ class PPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    value_clip: float | None = number(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
-    environments: int = static(64, least=1, help="parallel environment copies", group=MAIN)
-    rollout_steps: int = static(256, least=1, help="decisions of each copy in a round", group=MAIN)
-    minibatches: int = static(8, least=1, help="updates per epoch of the policy phase")
-    pieces: int = static(1, least=1, help="parts of a copy's decisions for these minibatches")
+    value_clip: float | None = field(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
+    environments: int = field(64, least=1, help="parallel environment copies", group=MAIN)
+    rollout_steps: int = field(256, least=1, help="decisions of each copy in a round", group=MAIN)
+    minibatches: int = field(8, least=1, help="updates per epoch of the policy phase")
+    pieces: int = field(1, least=1, help="parts of a copy's decisions for these minibatches")
     auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
     reward_normalisation: bool = fields.reward_normalisation(True)
     reward_discount: float = fields.reward_discount(0.99)
     reward_clip: float = fields.reward_clip(10.0)
     value_normalisation: bool = fields.value_normalisation(False)
-    advantage_normalisation: bool = static(True, help="standardise the advantages")
+    advantage_normalisation: bool = field(True, help="standardise the advantages")
     architecture: Architecture = fields.architecture("dual")
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
-    activation: Activation = static(
+    activation: Activation = field(
         ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"
     )
     layer_norm: bool = fields.layer_norm(False)

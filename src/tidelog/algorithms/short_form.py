@@ -25,13 +25,12 @@ The hyper-parameters in `DEFAULTS` are read where the class has them; for the ne
 from __future__ import annotations
 
 import copy
-import dataclasses
 import inspect
 import re
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, dataclass_transform
 
 import equinox as eqx
 import jax
@@ -39,6 +38,7 @@ import jax.numpy as jnp
 import optax
 
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec, check_components, one_reward
+from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.optimisation import (
     clipped,
     constant,
@@ -86,22 +86,31 @@ TRAINING_KEY, OWN_KEYS = 3, 4  # children of a run's key: of the updates, and of
 Loss = str | tuple[str, ...]  # the field or fields that a loss trains
 
 
-def complete(name: str, cls: type[Any]) -> type[Any]:
-    """Give a class the methods of the contract that it does not have; ConfigError where one of them has no default."""
-    has = {method for method in ("init", "loss", "update", "phases", "act", "distribution") if hasattr(cls, method)}
+def check_class(cls: type[Any]) -> None:
+    """Raise ConfigError where a class lacks a method of the contract that has no default."""
+    has = _methods(cls)
     takes = getattr(cls, "takes", ())
     lacks = ["init"] * ("init" not in has)
     lacks += ["loss (or phases)"] * (not has & {"loss", "phases"})
     lacks += [name for name in ("stores", "policy_params") if "phases" in has and not hasattr(cls, name)]
     lacks += ["act (or distribution)"] * ("phases" in has and not has & {"act", "distribution"})
     if lacks:
-        raise ConfigError(f"register: {cls.__name__} has no {' and no '.join(lacks)}", fix="write these methods")
+        raise ConfigError(f"algorithm: {cls.__name__} has no {' and no '.join(lacks)}", fix="write these methods")
     if not isinstance(takes, tuple) or not takes or not all(isinstance(one, type) for one in takes):
         raise ConfigError(
-            f"register: {cls.__name__}.takes = {takes!r}",
+            f"algorithm: {cls.__name__}.takes = {takes!r}",
             "the supported kinds of action space",
-            "takes = (tl.Continuous,)",
+            "takes = (tl.types.Continuous,)",
         )
+
+
+def _methods(cls: type[Any]) -> set[str]:
+    return {method for method in ("init", "loss", "update", "phases", "act", "distribution") if hasattr(cls, method)}
+
+
+def complete(name: str, cls: type[Any]) -> type[Any]:
+    """Give a class the methods of the contract that it does not have."""
+    has = _methods(cls)
     if "phases" not in has:
         _complete_learning(name, cls, by_actor=not has & {"act", "distribution"})
     _complete_acting(cls)
@@ -455,35 +464,35 @@ def _set(cls: type[Any], **methods: Callable[..., Any]) -> None:
 
 # The table of algorithm names, and the decorator that adds an algorithm to it.
 
-C = TypeVar("C", bound=type[Any])
+T = TypeVar("T")
 
 ALGORITHMS: dict[str, type[Any]] = {}
 CONFIGURATIONS: dict[str, tuple[type[Any], dict[str, Any]]] = {}  # other names: a class and fixed settings
 
 
-def register(name: str) -> Callable[[C], C]:
-    """Add a class of hyper-parameters to the algorithms, under a name for files and the command line.
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def algorithm(name: str) -> Callable[[type[T]], type[T]]:
+    """Make a class an algorithm with hyper-parameters, under a name for files and the command line.
 
-    Methods that the class does not have are filled in (`short_form.py`). The decorator stands above
-    `@hyperparameters`. Raises ConfigError for an invalid or taken name, and for a class that lacks a method.
+    Methods that the class does not have are filled in. Raises ConfigError for an invalid or taken name, and for a class
+    that lacks a method.
     """
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(
-            f"register: the name '{name}' is invalid", fix="use lower-case words joined by -, such as td3-bc"
+            f"algorithm: the name '{name}' is invalid", fix="use lower-case words joined by -, such as td3-bc"
         )
 
-    def add(cls: C) -> C:
-        fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-        if not dataclasses.is_dataclass(cls) or any("leaf" not in field.metadata for field in fields):
-            raise ConfigError(f"register: {cls.__name__} has no hyper-parameters", fix="put @hyperparameters below it")
+    def add(cls: type[T]) -> type[T]:
         other = CONFIGURATIONS[name][0] if name in CONFIGURATIONS else ALGORITHMS.get(name)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
-                f"register: the name '{name}' already belongs to {other.__module__}.{other.__qualname__}",
+                f"algorithm: the name '{name}' already belongs to {other.__module__}.{other.__qualname__}",
                 fix="choose another",
             )
-        ALGORITHMS[name] = complete(name, cls)
-        return cls
+        check_class(cls)
+        config = hyperparameters(cls)
+        ALGORITHMS[name] = complete(name, config)
+        return config
 
     return add
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.hyperparameters import hyperparameters, number, static
+from tidelog.algorithms.hyperparameters import field, hyperparameters
 from tidelog.algorithms.optimisation import (
     OPTIMISERS,
     SCHEDULES,
@@ -155,17 +155,17 @@ def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> FQEState:
 class FQE:
     """Fitted Q evaluation of policies whose actions are stored in the log; it trains no policy."""
 
-    discount: float = number(1.0, least=0.0, most=1.0)
-    centre: float = number(0.0, help="constant added to all values")
-    policies: int = static(1, least=1, help="number of policies evaluated together, one head each")
-    batch_size: int = static(256, least=1)
-    learning_rate: float = number(1e-3, least=0.0)
-    schedule: Schedule = static(cosine, choices=SCHEDULES, help="learning rate schedule over the run's progress")
-    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="optimiser")
-    target_rate: float = number(0.01, least=0.0, most=1.0, help="Polyak rate of the target critic")
-    hidden: tuple[int, ...] = static((128, 128), help="widths of hidden layers")
-    embedding: int = static(16, least=1, help="width of a categorical column's embedding")
-    layer_norm: bool = static(False)
+    discount: float = field(1.0, least=0.0, most=1.0)
+    centre: float = field(0.0, help="constant added to all values")
+    policies: int = field(1, least=1, help="number of policies evaluated together, one head each")
+    batch_size: int = field(256, least=1)
+    learning_rate: float = field(1e-3, least=0.0)
+    schedule: Schedule = field(cosine, choices=SCHEDULES, help="learning rate schedule over the run's progress")
+    optimiser: Transformation = field(OPTIMISERS["adam"], choices=OPTIMISERS, help="optimiser")
+    target_rate: float = field(0.01, least=0.0, most=1.0, help="Polyak rate of the target critic")
+    hidden: tuple[int, ...] = field((128, 128), help="widths of hidden layers")
+    embedding: int = field(16, least=1, help="width of a categorical column's embedding")
+    layer_norm: bool = field(False)
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 

@@ -41,7 +41,7 @@ import numpy as np
 
 from tidelog.algorithms import fields
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.hyperparameters import MAIN, hyperparameters, number, own, static
+from tidelog.algorithms.hyperparameters import MAIN, field, own
 from tidelog.algorithms.optimisation import (
     Schedule,
     Transformation,
@@ -53,7 +53,7 @@ from tidelog.algorithms.optimisation import (
     tree_where,
 )
 from tidelog.algorithms.sampling import Batch, Sampler
-from tidelog.algorithms.short_form import register
+from tidelog.algorithms.short_form import algorithm
 from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
@@ -620,8 +620,7 @@ def losses(config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.A
     return results
 
 
-@register("recommender-bcq")
-@hyperparameters
+@algorithm("recommender-bcq")
 class RecommenderBCQ:
     """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value.
 
@@ -634,64 +633,64 @@ class RecommenderBCQ:
         (1, 2)
     """
 
-    generator: Propose = static(most_likely, choices=GENERATORS, help="candidate generator for Q", group=MAIN)
-    threshold: float = number(
+    generator: Propose = field(most_likely, choices=GENERATORS, help="candidate generator for Q", group=MAIN)
+    threshold: float = field(
         0.3, least=0.0, most=1.0, help="likelihood: smallest probability relative to the most likely item"
     )
-    candidates: int = static(20, least=1, help="likelihood: number of most likely items in targets")
-    phi: float = number(0.05, least=0.0, help="vae: largest perturbation of a vector of length 1")
-    kl_weight: float = number(0.5, least=0.0, help="vae: weight of the KL divergence in the generator's loss")
-    latent: int | None = static(None, least=1, help="vae: size of the latents; none: twice the vectors' size")
-    latent_clip: float = number(0.5, least=0.0, help="vae: limit of generated latents")
-    target_samples: int = static(10, least=1, help="vae: candidates in targets")
-    samples: int = static(20, least=1, help="vae: candidates when ranking")
-    mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
-    policy_delay: int = static(1, least=1, help="critic updates per update of perturbation and targets")
+    candidates: int = field(20, least=1, help="likelihood: number of most likely items in targets")
+    phi: float = field(0.05, least=0.0, help="vae: largest perturbation of a vector of length 1")
+    kl_weight: float = field(0.5, least=0.0, help="vae: weight of the KL divergence in the generator's loss")
+    latent: int | None = field(None, least=1, help="vae: size of the latents; none: twice the vectors' size")
+    latent_clip: float = field(0.5, least=0.0, help="vae: limit of generated latents")
+    target_samples: int = field(10, least=1, help="vae: candidates in targets")
+    samples: int = field(20, least=1, help="vae: candidates when ranking")
+    mix: float = field(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
+    policy_delay: int = field(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.001, "targets move per update")
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
-    q_weight: float | None = number(
+    q_weight: float | None = field(
         None, least=0.0, help="weight of Q in the score; none: 0 unless the held-out period shows a gain"
     )
-    exclude_seen: bool = static(False, help="targets exclude items of the history")
-    negative_weight: float | None = number(
+    exclude_seen: bool = field(False, help="targets exclude items of the history")
+    negative_weight: float | None = field(
         None, least=0.0, help="weight of negative items: shown but not selected, or sampled; none: off"
     )
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
-    encoder: MakeBody = static(
+    encoder: MakeBody = field(
         recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)", group=MAIN
     )
-    size: int = static(64, least=1, help="size of item vectors and states", group=MAIN)
-    history: int = static(50, least=1, help="events that the history encoder reads")
-    memory: int = static(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
-    successors: int | None = static(
+    size: int = field(64, least=1, help="size of item vectors and states", group=MAIN)
+    history: int = field(50, least=1, help="events that the history encoder reads")
+    memory: int = field(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
+    successors: int | None = field(
         None, least=0, help="counted successors of the last item in the likelihood; none: 20 above `full_softmax` items"
     )
-    targets: int = static(10, least=1, help="training targets of a window; at most `history`")
-    profile: bool = static(True, help="use user features in the history encoder, where the log has them")
-    time_gaps: bool = static(False, help="the history encoder reads the times between events, and until now")
-    user_embedding: bool = static(False, help="a vector for each user of the log; users without events share one")
-    user_dropout: float = number(
+    targets: int = field(10, least=1, help="training targets of a window; at most `history`")
+    profile: bool = field(True, help="use user features in the history encoder, where the log has them")
+    time_gaps: bool = field(False, help="the history encoder reads the times between events, and until now")
+    user_embedding: bool = field(False, help="a vector for each user of the log; users without events share one")
+    user_dropout: float = field(
         0.5, least=0.0, most=1.0, help="user embedding: share of the training windows read as an unknown user's"
     )
-    layers: int = static(2, least=1, help="attention: blocks")
-    heads: int = static(1, least=1, help="attention: heads of a block")
+    layers: int = field(2, least=1, help="attention: blocks")
+    heads: int = field(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
-    content: bool = static(False, help="a tower over item features; it can rank new items")
+    content: bool = field(False, help="a tower over item features; it can rank new items")
     tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers", group="network")
-    begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
-    item_loss: ItemLoss = static(softmax, choices=ITEM_LOSSES, help="loss of table and reader: softmax or gbce")
-    full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
-    sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
-    gbce_negatives: int = static(256, least=1, help="gbce: uniformly sampled items of a batch")
-    gbce_calibration: float = number(
+    begin: InitialVectors = field(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
+    item_loss: ItemLoss = field(softmax, choices=ITEM_LOSSES, help="loss of table and reader: softmax or gbce")
+    full_softmax: int = field(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
+    sampled_items: int = field(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
+    gbce_negatives: int = field(256, least=1, help="gbce: uniformly sampled items of a batch")
+    gbce_calibration: float = field(
         0.75, least=0.0, most=1.0, help="gbce: 1: sigmoids of scores are probabilities; 0: plain binary cross-entropy"
     )
-    pretrain_share: float = number(
+    pretrain_share: float = field(
         0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and reader alone, first"
     )
-    joint: bool = static(True, help="the main phase also trains table and reader")
+    joint: bool = field(True, help="the main phase also trains table and reader")
     batch_size: int = fields.batch_size(128)
     learning_rate: float = fields.learning_rate(1e-3, "table and reader")
     critic_learning_rate: float = fields.learning_rate(1e-3, "the critics")
