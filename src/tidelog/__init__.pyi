@@ -67,3 +67,4 @@ from tidelog.types import Discrete as Discrete
 from tidelog.types import MultiDiscrete as MultiDiscrete
 
 __version__: str
+__all__: list[str]
