@@ -43,6 +43,7 @@ class TD3BC:
     hidden: tuple[int, ...] = (256, 256)
 
     takes = (tl.Continuous,)
+    delayed = ("actor", "targets")
 
     def init(self, spec: Any, key: jax.Array) -> State:
         """Return new networks; the targets start as copies."""
@@ -69,13 +70,6 @@ class TD3BC:
             "actor": batch.mean(imitation - weight * policy_q),
         }
         return losses, {"q_mean": batch.average(q[0]), "imitation_error": batch.average(imitation)}
-
-    def update(self, state: Any, batch: Any, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-        """Do a step of the critics, and of actor and targets where one is due."""
-        state, metrics = tl.gradient_steps(self, state, batch, key, ["critic"])
-        later, more = tl.gradient_steps(self, state, batch, key, ["actor"])
-        due = (state.step + 1) % self.policy_delay == 0
-        return tl.tree_where(due, state, tl.follow_targets(self, later)), metrics | more
 
     def act(self, params: Any, observation: Any) -> jax.Array:
         """Return the actor's actions [B, A]."""

@@ -10,11 +10,8 @@ from tidelog.algorithms.hyperparameters import field as field
 from tidelog.algorithms.iql import IQL as IQL
 from tidelog.algorithms.names import algorithm as algorithm
 from tidelog.algorithms.off_policy_ppg import OffPolicyPPG as OffPolicyPPG
-from tidelog.algorithms.optimisation import tree_where as tree_where
 from tidelog.algorithms.ppg import PPG as PPG
 from tidelog.algorithms.ppg import PPO as PPO
-from tidelog.algorithms.short_form import follow_targets as follow_targets
-from tidelog.algorithms.short_form import gradient_steps as gradient_steps
 from tidelog.auto.settings import suggest as suggest
 from tidelog.data.columns import Columns as Columns
 from tidelog.data.log import Log as Log

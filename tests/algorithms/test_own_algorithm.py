@@ -209,6 +209,27 @@ def test_a_state_of_other_things_is_refused(table):
         with pytest.raises(tl.ConfigError, match=told):
             cls().init(log.spec, jax.random.key(0))
         table.pop("mean-action")
+    cls = tl.algorithm("mean-action")(mean_action(delayed=("actr",)))
+    with pytest.raises(tl.ConfigError, match=r"MeanAction.delayed names 'actr': did you mean 'actor'"):
+        cls().init(log.spec, jax.random.key(0))
+
+
+def test_what_is_delayed_moves_in_every_so_manyth_update(table):
+    def init(self, spec, key):
+        return NamedTuple("Both", [("actor", jax.Array), ("target_actor", jax.Array)])(jnp.zeros(2), jnp.zeros(2))
+
+    def loss(self, state, batch, key):
+        return {"actor": jnp.sum(jnp.square(state.actor - 1.0))}, {}
+
+    log, moved = world("continuous"), {}
+    for delayed in ((), ("actor", "targets"), ("targets",)):
+        cls = tl.algorithm("mean-action")(mean_action(init=init, loss=loss, delayed=delayed, policy_delay=3))
+        states = [tl.fit(cls(), log, steps, progress=False).learners()[0].state for steps in (2, 3)]
+        moved[delayed] = [[bool(jnp.any(part != 0)) for part in state[:2]] for state in states]
+        table.pop("mean-action")
+    assert moved[()] == [[True, True], [True, True]]
+    assert moved["actor", "targets"] == [[False, False], [True, True]]
+    assert moved["targets",] == [[True, False], [True, True]]
 
 
 def test_a_policy_without_a_distribution_has_no_probabilities(table):

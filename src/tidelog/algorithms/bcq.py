@@ -41,7 +41,7 @@ from tidelog.algorithms import fields
 from tidelog.algorithms.hyperparameters import MAIN, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch
-from tidelog.algorithms.short_form import NetworkMaker, algorithm, follow_targets, gradient_steps
+from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
@@ -220,6 +220,7 @@ class BCQ:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous,)
+    delayed: ClassVar[tuple[str, ...]] = ("perturbation", "targets")
 
     def check(self) -> None:
         """Raise ConfigError where two fields contradict each other."""
@@ -278,13 +279,6 @@ class BCQ:
             },
         }
         return losses, metrics
-
-    def update(self, state: Any, batch: Batch, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-        """Do a step of generator and critics, and of perturbation and targets where one is due."""
-        due = (state.step + 1) % self.policy_delay == 0
-        state, metrics = gradient_steps(self, state, batch, key, ["generator", "critic"])
-        state, more = gradient_steps(self, state, batch, key, ["perturbation"], due)
-        return follow_targets(self, state, due), metrics | more
 
     def policy_params(self, state: Any) -> BCQParams:
         """Return generator, perturbation, the first critic and the fixed latents."""

@@ -114,14 +114,7 @@ def polyak_update(target: Network, network: Network, rate: jax.Array | float) ->
 
 
 def tree_where(due: jax.Array, before: Network, after: Network) -> Network:
-    """Return `after` where an update is due, else `before`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> before, after = {"weight": jnp.zeros(2)}, {"weight": jnp.ones(2)}
-        >>> tl.tree_where(jnp.array(True), before, after)
-        {'weight': Array([1., 1.], dtype=float32)}
-    """
+    """Return `after` where an update is due, else `before`."""
     chosen: Network = jax.tree.map(lambda a, b: jnp.where(due, a, b) if eqx.is_array(a) else b, after, before)
     return chosen
 

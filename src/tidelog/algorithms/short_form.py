@@ -12,11 +12,12 @@ A class without `phases` writes
   `distribution(params, observation)`, or both. `mask` and `carry` are passed to who asks for them.
 
 The state then also has `opt_states` (by field), `step`, `updates` (planned, for schedules) and `key`. One update is
-`gradient_steps`, one step for each loss in turn, then `follow_targets`; a class with its own
-`update(state, batch, key)` calls these as it needs. `loss_names` are other names of losses among the metrics than
-`NAME_loss`. `columns` are the columns of the log that the loss reads beyond
-observations and actions; without rewards samples are decisions, with rewards n-step transitions. Held-out losses are
-those of `loss` without dropout, and its metrics whose names end in `_loss`.
+`gradient_steps`, one step for each loss in turn, then `follow_targets`; the losses in `delayed`, and with "targets" the
+target networks, move in every `policy_delay`-th update only. A class with its own `update(state, batch, key)` calls
+these functions as it needs. `loss_names` are other names of losses among the metrics than `NAME_loss`. `columns` are
+the columns of the log that the loss reads beyond observations and actions; without rewards samples are decisions, with
+rewards n-step transitions. Held-out losses are those of `loss` without dropout, and its metrics whose names end in
+`_loss`.
 
 The hyper-parameters in `DEFAULTS` are read where the class has them; for the network of a loss also
 `NAME_learning_rate` and `NAME_schedule`. A class with `reward_weights` learns from several rewards.
@@ -49,7 +50,7 @@ from tidelog.algorithms.optimisation import (
     tree_where,
 )
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered
-from tidelog.errors import ConfigError, SpecError
+from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.networks import recipe
 from tidelog.networks.actors import choose, sampled, start
 from tidelog.networks.critics import smallest_values
@@ -59,6 +60,7 @@ from tidelog.networks.pictures import by_size
 from tidelog.types import Act, Observation, Spec
 
 TARGET = "target_"
+TARGETS = "targets"  # in `delayed`: all target networks
 DEFAULTS = {
     "batch_size": 256,
     "discount": 0.99,
@@ -70,6 +72,7 @@ DEFAULTS = {
     "target_rate": 0.005,
     "target_update_period": None,  # updates between two updates of the targets
     "copy_period": None,  # updates between two copies into the targets, in place of their updates
+    "policy_delay": 1,  # updates for one of the losses, or targets, that the class names in `delayed`
     "recurrent_size": None,
     "window": 16,
     "burn_in": 0,
@@ -152,17 +155,12 @@ class NetworkMaker:
 
 
 def gradient_steps(
-    config: Any,
-    state: Any,
-    batch: Batch,
-    key: jax.Array,
-    names: Sequence[Loss] | None = None,
-    due: jax.Array | None = None,
+    config: Any, state: Any, batch: Batch, key: jax.Array, names: Sequence[Loss] | None = None
 ) -> tuple[Any, dict[str, jax.Array]]:
     """Do one gradient step for each named loss in turn (all by default); return the state and the metrics.
 
     The gradient of a loss is with respect to the field of its name alone; everything else is constant in it. The second
-    loss is computed with the networks that the first one has already changed. Where `due` is false, nothing changes.
+    loss is computed with the networks that the first one has already changed.
     """
     metrics: dict[str, jax.Array] = {}
     for name in named_losses(config, state, batch, key)[0] if names is None else names:
@@ -172,7 +170,7 @@ def gradient_steps(
             networks, fields, name, config, state, batch, key
         )
         gradients = clipped(gradients, setting(config, "gradient_clip"))
-        rate, opt_states = _learning_rate(config, name, state), dict(state.opt_states)
+        rate, opt_states, due = _learning_rate(config, name, state), dict(state.opt_states), _due(config, state, name)
         for field, network, gradient in zip(fields, networks, gradients, strict=True):
             before = network, opt_states[field]
             moved = descend(setting(config, "optimiser"), network, gradient, opt_states[field], rate, None)
@@ -183,8 +181,16 @@ def gradient_steps(
     return state, metrics
 
 
-def follow_targets(config: Any, state: Any, due: jax.Array | None = None) -> Any:
-    """Move every target network by `target_rate` of its gap to its network, where that is due (default: always).
+def _due(config: Any, state: Any, name: Loss) -> jax.Array | None:
+    """Whether a loss, or the targets, moves in this update; None: always."""
+    if name not in getattr(config, "delayed", ()):
+        return None
+    due: jax.Array = (state.step + 1) % setting(config, "policy_delay") == 0
+    return due
+
+
+def follow_targets(config: Any, state: Any) -> Any:
+    """Move every target network by `target_rate` of its gap to its network.
 
     With `target_update_period` they move every so many updates, with `copy_period` they are copied.
     """
@@ -193,6 +199,7 @@ def follow_targets(config: Any, state: Any, due: jax.Array | None = None) -> Any
         rate = jnp.where((state.step + 1) % copies == 0, 1.0, 0.0)
     elif period is not None:
         rate = jnp.where((state.step + 1) % period == 0, rate, 0.0)
+    due = _due(config, state, TARGETS)
     rate = rate if due is None else jnp.where(due, rate, 0.0)
     targets = {field: getattr(state, field) for field in state._fields if field.startswith(TARGET)}
     moved = {
@@ -336,6 +343,9 @@ def _with_optimisers(config: Any, networks: Any, key: jax.Array, updates: int) -
     lost = [name for name in fields if name.startswith(TARGET) and name.removeprefix(TARGET) not in fields]
     if lost:
         raise ConfigError(f"{owner}.init: {lost[0]} follows '{lost[0].removeprefix(TARGET)}', which the state lacks")
+    unknown = [name for name in getattr(config, "delayed", ()) if name not in (*fields, TARGETS)]
+    if unknown:
+        raise ConfigError(f"{owner}.delayed names '{unknown[0]}': {nearest(unknown[0], (*fields, TARGETS))}")
     networks = copied(networks)
     optimiser = setting(config, "optimiser")
     opt_states = {name: init_opt_state(optimiser, getattr(networks, name)) for name in _online(type(networks))}
