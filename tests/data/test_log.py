@@ -201,3 +201,17 @@ def test_statistics() -> None:
     clinic = read_log(visits(), mapping()).statistics()
     assert sum(clinic.categories["ward"].values()) == sum(LENGTHS)
     assert clinic.propensities is not None
+
+
+@pytest.mark.parametrize(
+    ("arrays", "found", "fix"),
+    [
+        ({"rewrad": [1.0]}, "unknown array 'rewrad'", "did you mean 'reward'?"),
+        ({"observation": [[1.0]], "action": [0]}, "no array 'reward'", "pass reward=None for a log without rewards"),
+        ({"action": [0], "reward": None}, "no array 'observation'", "pass observation="),
+    ],
+)
+def test_names_of_arrays_are_known_and_complete(arrays: Any, found: str, fix: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Log.from_arrays(**arrays)
+    assert (error.value.found, error.value.fix) == (found, fix)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -152,61 +152,83 @@ class _ArrayFindings:
         return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
 
 
-def from_arrays(
-    source: str = "arrays",
-    *,
-    observation: Any,
-    action: Any,
-    reward: Any,
-    next_observation: Any = None,
-    followed: Any = None,
-    action_mask: Any = None,
-    next_action_mask: Any = None,
-    actions: Any = None,
-    bounds: Any = None,
-    atoms: Any = (),
-    categorical: bool = True,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
-    terminations: str = "stop",
-    reward_unit: str | None = None,
-    extra: Mapping[str, Any] | None = None,
-    **single: Any,
-) -> RawLog:
-    """Parse the arrays; a misfit is a finding, not an exception."""
-    if next_action_mask is not None and action_mask is None:
+class LogArrays(TypedDict, total=False):
+    """The arrays of a log, of N rows each, and what is declared about them."""
+
+    observation: Required[Any]  # [N], [N, O], [N, height, width, channels] uint8, or a mapping from leaf names to these
+    action: Required[Any]  # [N] integers or text, [N, D] integers, or [N, A] floats
+    reward: Required[Any]  # [N] or [N, K]; None: a log without rewards
+    terminated: Any  # [N] bool: the environment ended the episode there; True: it ended every episode
+    truncated: Any  # [N] bool: the episode was cut off there
+    episode: Any  # [N] integers or text; None: every row is an episode of one step
+    step: Any  # [N]: the order of the rows of an episode; None: that of the rows
+    time: Any  # [N] numbers or dates
+    next_observation: Any  # as `observation`: what followed each row
+    followed: Any  # [N] bool: rows whose `next_observation` is known; None: all
+    propensity: Any  # [N], or a declaration of how actions were drawn
+    action_mask: Any  # [N, actions] bool: the allowed actions
+    next_action_mask: Any  # [N, actions] bool: those after the row
+    weight: Any  # [N] floats from 0
+    cluster: Any  # [N] integers or text: groups of dependent episodes
+    actions: int | Sequence[int] | None  # number of discrete actions, or of those of each dimension
+    bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
+    atoms: float | Sequence[float]  # continuous actions with a probability of their own
+    categorical: bool  # whether whole numbers of observations are codes; default True
+    sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
+    terminations: str  # "stop", or "ignore" to count them as truncations
+    reward_unit: str | None  # the unit of rewards, such as "EUR"
+    extra: Mapping[str, Any] | None  # further columns [N]
+
+
+def from_arrays(source: str = "arrays", **arrays: Unpack[LogArrays]) -> RawLog:
+    """Parse the arrays; a misfit is a finding, not an exception. ConfigError for unknown and missing names."""
+    for name in arrays:
+        if name not in LogArrays.__annotations__:
+            near = nearest(name, LogArrays.__annotations__)
+            raise ConfigError(f"unknown array '{name}'", "the arrays of Log.from_arrays", near)
+    for name in ("observation", "action", "reward"):
+        if name not in arrays:
+            fix = "pass reward=None for a log without rewards" if name == "reward" else f"pass {name}="
+            raise ConfigError(f"no array '{name}'", "observation, action and reward", fix)
+    get: Any = arrays.get
+    if get("next_action_mask") is not None and get("action_mask") is None:
         raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
-    arrays = _ArrayFindings(action)
-    always = single.get("terminated") is True
-    fields = single | {"terminated": None} if always else single
-    declared, strata = _declared(arrays, fields.get("propensity"))
-    fields = fields if declared is None else fields | {"propensity": None}
-    columns: dict[str, Any] = {name: arrays.column(name, fields.get(name)) for name in SINGLE}
-    rewards = arrays.column("reward", reward, 2)
-    observed = _features(arrays, "observation", observation, categorical, sizes)
+    observation, action = arrays["observation"], arrays["action"]
+    checked = _ArrayFindings(action)
+    always = get("terminated") is True
+    declared, strata = _declared(checked, get("propensity"))
+    unread = {"terminated"} if always else set[str]()
+    unread |= set() if declared is None else {"propensity"}
+    single: dict[str, Any] = {name: None if name in unread else checked.column(name, get(name)) for name in SINGLE}
+    rewards = checked.column("reward", arrays["reward"], 2)
+    categorical, sizes = get("categorical", True), get("sizes")
+    observed = _features(checked, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):
         if value is None or (isinstance(value, Mapping) and not value):
-            arrays.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
+            checked.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
+    following = _following(checked, observed, get("next_observation"), categorical, sizes)
+    extra = (checked.column(name, value, 1, _ANY) for name, value in (get("extra") or {}).items())
     return RawLog(
         source=source,
-        rows=arrays.rows,
-        numbers=np.arange(1, arrays.rows + 1),
+        rows=checked.rows,
+        numbers=np.arange(1, checked.rows + 1),
         has_lines=False,
         observation=observed,
-        next_observation=_where(arrays, followed, _following(arrays, observed, next_observation, categorical, sizes)),
-        action=_action(arrays, action, actions, bounds),
+        next_observation=_where(checked, get("followed"), following),
+        action=_action(checked, action, get("actions"), get("bounds")),
         reward=None if rewards is None else (rewards,),
-        action_mask=arrays.column("action_mask", action_mask, 2),
-        next_action_mask=arrays.column("next_action_mask", next_action_mask, 2),
-        extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
-        terminations=terminations,
-        reward_unit=declared_unit(reward_unit),
-        atoms=declared_atoms(atoms),
+        action_mask=checked.column("action_mask", get("action_mask"), 2),
+        next_action_mask=checked.column("next_action_mask", get("next_action_mask"), 2),
+        extra=tuple(filter(None, extra)),
+        terminations=get("terminations", "stop"),
+        reward_unit=declared_unit(get("reward_unit")),
+        atoms=declared_atoms(get("atoms", ())),
         declared=declared,
         strata=strata,
         always_terminated=always,
         from_table=False,
-        found=(*arrays.found, *(() if rewards is None else rounded_rewards(rewards))),
-        **columns,
+        found=(*checked.found, *(() if rewards is None else rounded_rewards(rewards))),
+        **single,
     )
 
 
