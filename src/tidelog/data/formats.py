@@ -343,16 +343,16 @@ _COMMA_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$"
 _LOCAL_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?$"  # also without a fraction
 
 
-def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> ParsedTable:
+def read_separated(path: Path, form: TextForm = USUAL_FORM) -> ParsedTable:
     """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8.
 
-    The `usual` separator of the file's ending gives way to that of the form.
-
-    Rows are counted from 1. Blank lines are skipped, with a note.
+    The separator is that of the form, or else that of the file's ending. Rows are counted from 1. Blank lines are
+    skipped, with a note.
     """
     data = read_bytes(path, _TEXT)
     found: list[tuple[str, Finding]] = []
-    separator, has_header = form.separator or usual, form.header
+    separator = form.separator or SEPARATORS.get(ending_of(path, SEPARATORS) or "", ",")
+    has_header = form.header
     try:
         header = next(_records(data, separator))[1]
         other = _other_separator(data) if len(header) == 1 and form.separator is None else None
