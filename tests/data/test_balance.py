@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidelog.data.checks import BEFORE, TOTALS, Observed, balance_of
 from tidelog.data.columns import known_probabilities
+from tidelog.data.dependence import BEFORE, TOTALS, Observed, balance_of
 
 
 def columns(generator: Any, rows: int) -> list[Observed]:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
-from tidelog.data.checks import cluster_candidates, intraclass_correlation, kind_of, permutation_moments
+from tidelog.data.dependence import cluster_candidates, intraclass_correlation, kind_of, permutation_moments
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.read import open_log, read_log, validate

@@ -11,7 +11,7 @@ import pytest
 
 import tidelog as tl
 from tests.shared import shared
-from tidelog.data.checks import DecisionRewards, leak_of
+from tidelog.data.dependence import DecisionRewards, leak_of
 from tidelog.data.inspect import describe_table
 from tidelog.data.read import read_log
 
@@ -210,7 +210,7 @@ def test_a_state_that_earns_a_reward_is_not_named_in_episodes(share: float) -> N
 def test_a_log_that_is_too_large_for_all_its_rows_gives_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     table = mailings(rows=30_000)
     small = named(read_log(table, MAILINGS))
-    monkeypatch.setattr("tidelog.data.checks.SCREEN", 1_000)
+    monkeypatch.setattr("tidelog.data.dependence.SCREEN", 1_000)
     assert named(read_log(table, MAILINGS)) == small
     assert list(small) == ["visit", "spend"]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
 from tidelog.data.log import Log
 from tidelog.data.read import read_log
-from tidelog.errors import LogError
+from tidelog.errors import ConfigError, LogError
 from tidelog.types import Codes, Continuous, Discrete, MultiDiscrete, Vector
 
 

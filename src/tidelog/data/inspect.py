@@ -17,18 +17,14 @@ import polars as pl
 from tidelog.data import parse
 from tidelog.data.checks import (
     BALANCED,
-    LEAST_REPEATS,
-    LEAST_VALUES,
     MOST_BALANCED,
     action_count,
     action_name,
-    is_after,
-    kind_of,
-    name_words,
     outcome_among_observations,
     raw_balance,
 )
 from tidelog.data.columns import SHARES, Columns, Declaration, TextForm
+from tidelog.data.dependence import LEAST_REPEATS, LEAST_VALUES, is_after, kind_of, name_words
 from tidelog.data.export import toml_text
 from tidelog.data.formats import has_decimal_commas, unusual_separator
 from tidelog.data.log import Log

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._text import facts_table, in_unit, three_digits
-from tidelog.data.checks import Balance, Observed, action_count, as_number, balance_of, fit_of
+from tidelog.data.checks import action_count
 from tidelog.data.columns import (
     DeclarationError,
     DeclaredPropensities,
@@ -23,6 +23,7 @@ from tidelog.data.columns import (
     propensity_column,
     strata_of,
 )
+from tidelog.data.dependence import Balance, Observed, as_number, balance_of, fit_of
 from tidelog.data.export import feature_table
 from tidelog.data.parse import LogArrays, from_arrays
 from tidelog.data.raw import (

@@ -23,7 +23,6 @@ import polars as pl
 from tidelog._files import open_regular
 from tidelog._machine import shortage
 from tidelog._text import count_of
-from tidelog.data.checks import unused_names
 from tidelog.data.columns import (
     LEAVES,
     SHARES,
@@ -37,6 +36,7 @@ from tidelog.data.columns import (
     declared_unit,
     names,
 )
+from tidelog.data.dependence import kind_of
 from tidelog.data.raw import (
     LASTS,
     STARTS,
@@ -1416,8 +1416,8 @@ def _unused(table: ParsedTable, columns: Columns) -> tuple[Column, ...]:
     if columns.cluster is not None:
         return ()
     used = {name for several in columns.used().values() for name in several}
-    several_series = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
-    return tuple(_codes(one) for one in several_series if not one.dtype.is_nested())
+    named = [name for name in sorted(table.names - used) if "\x00" not in name and kind_of(name) is not None]
+    return tuple(_codes(one) for one in map(table.series, named) if not one.dtype.is_nested())
 
 
 def _codes(series: pl.Series) -> Column:

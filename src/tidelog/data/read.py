@@ -18,8 +18,8 @@ import polars as pl
 from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, open_regular, write_files
 from tidelog._machine import shortage
 from tidelog._text import count_of
-from tidelog.data.checks import kind_of
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm, UnknownKeyError
+from tidelog.data.dependence import kind_of
 from tidelog.data.export import save_npz, to_minari, to_parquet
 from tidelog.data.formats import (
     DOCUMENTS,
