@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from tidelog.data.columns import known_probabilities, share_counts
@@ -218,8 +219,6 @@ def constant(values: Values, episode: Values, firsts: Values) -> bool:
 def codes_of(values: Values) -> Values:
     """Integers [E] from 0 for identifiers; -1 for NaN, and for all if some number is not whole."""
     if values.dtype.kind == "U":
-        import polars as pl
-
         return (pl.Series(values.tolist(), dtype=pl.String).hash().to_numpy() >> np.uint64(2)).astype(np.int64)
     if values.dtype.kind == "M":
         values = values.astype("datetime64[D]").astype(np.int64)
@@ -268,12 +267,8 @@ def _repeats(codes: Values) -> int:
     known = codes[codes >= 0] if len(codes) and codes.min() < 0 else codes
     if not len(known):
         return 0
-    if known.max() <= 4 * len(known):
-        values = int(np.count_nonzero(np.bincount(known)))
-    else:
-        import polars as pl
-
-        values = pl.Series(known).n_unique()
+    dense = known.max() <= 4 * len(known)
+    values = int(np.count_nonzero(np.bincount(known))) if dense else pl.Series(known).n_unique()
     return values if values >= LEAST_VALUES and len(known) >= LEAST_REPEATS * values else 0
 
 
@@ -348,7 +343,7 @@ def _ranks(values: Values) -> Values:
 # Letters: `N` rows, `U` units: rows of one-step logs, else episodes.
 
 LEAST_UNITS = 10
-_HASHED_AT_ONCE = 1 << 20  # rows hashed at once
+_COMPARED_AT_ONCE = 1 << 16  # rows
 _UNITS = 50_000  # approximate number of units compared
 _PREFIX, _DISTINCT = 2_000, 200  # first rows examined, and how many distinct rows the chosen columns must give
 _IMPROBABLE = 1e-3
@@ -367,11 +362,10 @@ class Copies(NamedTuple):
 
 def find_copies(raw: RawLog) -> Copies | None:
     """Find exact copies of rows (one-step logs) or episodes; None if there are none, or chance explains them."""
-    units = len(raw.order.ids)
-    if units < LEAST_UNITS:
+    units, columns = len(raw.order.ids), _columns(raw)
+    if units < LEAST_UNITS or not columns:
         return None
-    columns = _columns(raw)
-    few = _distinctive(raw, columns)
+    few = _distinctive(columns)
     hashes = _unit_hashes(raw, few)
     thin = max(1, units // _UNITS) if len(few) < len(columns) else 1
     chosen = np.flatnonzero(hashes % np.uint64(thin) == 0) if thin > 1 else np.arange(units)
@@ -401,80 +395,44 @@ def _columns(raw: RawLog) -> list[Values]:
     return [values for values in arrays if values.size]
 
 
-def _distinctive(raw: RawLog, columns: list[Values]) -> list[Values]:
+def _distinctive(columns: list[Values]) -> list[Values]:
     """The fewest columns, most distinctive first, that give 200 distinct rows among the first 2,000; else all."""
-    heads = [_hash_rows([values[:_PREFIX]], np.arange(len(values[:_PREFIX]))) for values in columns]
-    order = sorted(range(len(columns)), key=lambda place: -len(np.unique(heads[place])))
+    heads = [_row_hashes([values[:_PREFIX]]) for values in columns]
+    order = sorted(range(len(columns)), key=lambda index: -len(np.unique(heads[index])))
     chosen: list[int] = []
-    total: Values = np.zeros(len(heads[0]) if heads else 0, np.uint64)
-    for place in order:
-        chosen.append(place)
-        total = total + heads[place] * _odd_number(place)
-        if len(np.unique(total)) >= _DISTINCT:
+    for index in order:
+        chosen.append(index)
+        if len(np.unique(_row_hashes([heads[one] for one in chosen]))) >= _DISTINCT:
             break
-    return [columns[place] for place in chosen]
-
-
-def _odd_number(place: int) -> np.uint64:
-    """An odd number for a column index, the same in every process (SplitMix64, Steele, Lea and Flood 2014)."""
-    value = (place + 2) * 0x9E3779B97F4A7C15 % 2**64
-    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
-    return np.uint64((value ^ (value >> 31)) | 1)
+    return [columns[index] for index in chosen]
 
 
 def _unit_hashes(raw: RawLog, columns: list[Values], units: Values | None = None) -> Values:
     """[U] hashes over the columns, of all units or of these; equal for equal units."""
     order = raw.order
     if len(order.ids) == raw.rows:
-        rows = order.rows if units is None else order.rows[units]
-        return _hash_rows(columns, rows, whole=units is None and not order.moved)
+        if units is None:
+            return _row_hashes(columns, order.rows if order.moved else None)
+        return _row_hashes(columns, order.rows[units])
     starts = np.append(np.flatnonzero(np.append(True, order.last[:-1])), raw.rows)
-    lengths = np.diff(starts)
-    if units is None:
-        places, sizes = np.arange(raw.rows), lengths
-    else:
-        sizes = lengths[units]
+    sizes = np.diff(starts)
+    places = np.arange(raw.rows)
+    if units is not None:
+        sizes = sizes[units]
         places = np.arange(int(sizes.sum())) + np.repeat(starts[units] - (np.cumsum(sizes) - sizes), sizes)
-    hashes = _hash_rows(columns, order.rows[places], whole=units is None and not order.moved)
-    hashes += order.step[places].astype(np.uint64) * _odd_number(-1)
-    return np.add.reduceat(_mixed(hashes), np.cumsum(sizes) - sizes)
+    rows = _row_hashes(columns, order.rows[places])
+    return np.add.reduceat(_row_hashes([rows, order.step[places]]), np.cumsum(sizes) - sizes)
 
 
-def _hash_rows(columns: list[Values], rows: Values, whole: bool = False) -> Values:
-    """[n] hashes of rows of columns; `whole`: the rows are all rows in order."""
-    total = np.zeros(len(rows), np.uint64)
-    for start in range(0, len(rows), _HASHED_AT_ONCE):
-        part = slice(start, start + _HASHED_AT_ONCE)
-        place = 0
-        for values in columns:
-            block = values[part] if whole else values[rows[part]]
-            wide = block.reshape(len(block), -1)
-            step = max(1, wide.shape[1] // _PIXELS) if block.ndim == 4 else 1
-            for column in range(0, wide.shape[1], step):
-                bits = _bits(wide[:, column])
-                bits ^= bits >> np.uint64(15)
-                bits *= _odd_number(place)
-                total[part] += bits
-                place += 1
-    return _mixed(total)
-
-
-def _bits(values: Values) -> Values:
-    """Numbers as new 64-bit integers; equal numbers of one type give equal integers."""
-    if values.dtype.kind == "f" and values.dtype.itemsize == 4:
-        return np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
-    if values.dtype.kind == "f":
-        return np.array(values, np.float64).view(np.uint64)
-    return (values.view(np.int64) if values.dtype.kind == "M" else values).astype(np.int64).view(np.uint64)
-
-
-def _mixed(values: Values) -> Values:
-    """Mix the upper and the lower half of the bits of each number, in place."""
-    values ^= values >> np.uint64(32)
-    values *= np.uint64(0xD6E8FEB86659FD93)
-    values ^= values >> np.uint64(32)
-    return values
+def _row_hashes(columns: Sequence[Values], rows: Values | None = None) -> Values:
+    """[n] uint64: hashes of all rows of columns [N, ...], or of these rows; of a picture some pixels count."""
+    flat: list[Values] = []
+    for values in columns:
+        wide = values.reshape(len(values), -1)
+        wide = wide[:, :: max(1, wide.shape[1] // _PIXELS)] if values.ndim == 4 else wide
+        wide = wide.astype(np.float32) if wide.dtype == np.float16 else wide
+        flat += [column if rows is None else column[rows] for column in wide.T]
+    return pl.DataFrame([pl.Series(str(place), column) for place, column in enumerate(flat)]).hash_rows().to_numpy()
 
 
 def _groups(raw: RawLog, columns: list[Values], few: list[Values], hashes: Values, chosen: Values) -> _Groups | None:
@@ -490,7 +448,7 @@ def _groups(raw: RawLog, columns: list[Values], few: list[Values], hashes: Value
     if raw.cluster is not None:
         firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
         codes = np.unique(raw.order.sort(raw.cluster.values)[firsts], return_inverse=True)[1].reshape(-1)[candidates]
-        own = np.unique(whole + _mixed(codes.astype(np.uint64) + np.uint64(1)), return_index=True)[1]
+        own = np.unique(_row_hashes([whole, codes]), return_index=True)[1]
         candidates, whole = candidates[np.sort(own)], whole[np.sort(own)]
     _, first, inverse, counts = np.unique(whole, return_index=True, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
@@ -563,8 +521,8 @@ def _verified(raw: RawLog, columns: list[Values], groups: _Groups) -> Copies | N
     rows, others = (order.rows[np.repeat(starts[units], lengths) + inside] for units in (later, first))
     equal = np.ones(len(rows), bool)
     for values in columns:
-        for start in range(0, len(rows), _HASHED_AT_ONCE // 16):
-            part = slice(start, start + _HASHED_AT_ONCE // 16)
+        for start in range(0, len(rows), _COMPARED_AT_ONCE):
+            part = slice(start, start + _COMPARED_AT_ONCE)
             differs = values[rows[part]] != values[others[part]]
             equal[part] &= ~differs.reshape(len(differs), -1).any(axis=1)
     if not len(rows):
