@@ -234,7 +234,8 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("tidelog.testing")
     if name in _HOME:
-        return getattr(import_without_gc(_HOME[name]), name)
+        value = globals()[name] = getattr(import_without_gc(_HOME[name]), name)
+        return value
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
 
 
