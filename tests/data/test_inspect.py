@@ -105,12 +105,12 @@ def test_lists_of_items_and_of_events_are_to_be_written_one_a_row(tmp_path: Path
     frame = pl.DataFrame({"user": ["a", "b"], "time": ["2026-01-02", "2026-01-03"], "item": [[7, 8], [8]]})
     frame.write_parquet(tmp_path / "a.parquet")
     said = " ".join(describe_table(tmp_path / "a.parquet").text().split())
-    assert 'each at the time of its row (a basket of items), as explode("item") of Polars does' in said
+    assert 'each at the time of its row (a basket of items): split text into lists, explode("item") in Polars' in said
     events = [{"aid": 7, "ts": 1.7e12, "type": "clicks"}, {"aid": 8, "ts": 1.7e12 + 9_000, "type": "orders"}]
     lines = [json.dumps({"session": number, "events": events[number % 2 :]}) for number in range(4)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     said = " ".join(describe_table(tmp_path / "a.jsonl").text().split())
-    assert 'one item per row, as explode("events"), then unnest("events") of Polars does' in said
+    assert 'one item per row: split text into lists, explode("events"), then unnest("events") in Polars' in said
     frame.explode("item").write_csv(tmp_path / "one.csv")
     assert describe_table(tmp_path / "one.csv").interaction_roles() == {"user": "user", "item": "item", "time": "time"}
 

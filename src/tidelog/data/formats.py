@@ -1475,8 +1475,10 @@ def raw_robomimic(path: Path) -> RawLog:
         fix = "write the observations with robomimic's dataset_states_to_obs.py"
         raise unreadable(path, found, _EXPECTED_DEMONSTRATIONS, fix, "missing column")
     lengths = np.asarray([len(one["actions"]) for one in demonstrations])
-    parts = [one | _both_sides_of_steps(one, leaves, later, len(one["actions"])) for one in demonstrations]
-    joined = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    for one in demonstrations:
+        if not later and len(one[leaves[0]]) > len(one["actions"]):  # T + 1 observations: both sides of the steps
+            one |= {f"next_{name}": one[name][1:] for name in leaves} | {name: one[name][:-1] for name in leaves}
+    joined = {name: np.concatenate([one[name] for one in demonstrations]) for name in first}
     last = np.zeros(int(lengths.sum()), bool)
     last[np.cumsum(lengths) - 1] = True
     done = joined["dones"].reshape(-1) != 0 if "dones" in joined else np.zeros(len(last), bool)
@@ -1516,13 +1518,6 @@ def raw_robomimic(path: Path) -> RawLog:
 def _below(kind: str, members: dict[str, Any]) -> list[str]:
     """The members that are observations of a kind: the array of that name, or those below it."""
     return [name for name in members if name.partition("/")[0] == kind]
-
-
-def _both_sides_of_steps(one: dict[str, Any], leaves: list[str], later: list[str], steps: int) -> dict[str, Any]:
-    """Observations of the T steps, and the next ones where T + 1 are stored."""
-    if later or len(one[leaves[0]]) == steps:
-        return {}
-    return {name: one[name][:-1] for name in leaves} | {f"next_{name}": one[name][1:] for name in leaves}
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

@@ -1180,9 +1180,7 @@ class Description:
                 when = "" if self.explode else ", each at the time of its row (a basket of items)"
                 column = json.dumps(self.explode or self.interactions["item"], ensure_ascii=False)
                 inner = f", then unnest({column})" if self.explode else ""
-                text = (
-                    f"next: write one item per row{when}, as explode({column}){inner} of Polars does, and inspect:"
-                )
+                text = f"next: write one item per row{when}: split text into lists, explode({column}){inner} in Polars:"
                 return _hint(text, "tidelog data inspect --data one_item_per_row.csv")
             lines += _hint(
                 "lists of items need a time for every event, and one item per row; with your column of times for TIME:",

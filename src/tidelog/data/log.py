@@ -24,7 +24,7 @@ from tidelog.data.columns import (
     strata_of,
 )
 from tidelog.data.dependence import Balance, Observed, as_number, balance_of, fit_of
-from tidelog.data.export import feature_table
+from tidelog.data.export import feature_table, save_npz, to_arrays, to_minari, to_parquet
 from tidelog.data.parse import LogArrays, from_arrays
 from tidelog.data.raw import (
     CHECKS,
@@ -156,26 +156,18 @@ class Log(LogColumns):
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""
-        from tidelog.data.export import to_parquet
-
         return to_parquet(self, path, overwrite)
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
         """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
-        from tidelog.data.export import to_minari
-
         to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
         """The arguments of `Log.from_arrays` that give the same columns."""
-        from tidelog.data.export import to_arrays
-
         return to_arrays(self)
 
     def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays of `to_arrays` to a file that `read_log` reads."""
-        from tidelog.data.export import save_npz
-
         save_npz(self, path, overwrite)
 
 

@@ -424,8 +424,6 @@ class Report:
     @classmethod
     def from_json(cls, data: Any) -> Report:
         """Rebuild a report from `to_json`; LogError for a field of another type."""
-        from tidelog.schema import typed
-
         return typed(data, cls, "a saved report is invalid", LogError, "validate the log again")
 
 
