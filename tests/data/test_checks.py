@@ -18,7 +18,7 @@ import pytest
 from tests.data.clicks import interactions
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
 from tidelog.data import checks as checks
-from tidelog.data import export, inspect, parse, storage
+from tidelog.data import dependence, export, inspect, parse, storage
 from tidelog.data import log as logs
 from tidelog.data import read as quarantine
 from tidelog.data.columns import Columns
@@ -462,13 +462,13 @@ def test_features_without_names_are_numbered_and_a_picture_is_one() -> None:
 
 
 def test_clusters_of_equal_returns_and_of_words() -> None:
-    assert checks.intraclass_correlation(np.asarray([0, 0, 1, 1]), np.ones(4)) == (0.0, 1.0)
-    assert checks.intraclass_correlation(np.zeros(4, int), np.arange(4.0)) == (0.0, 1.0)
-    words = checks.codes_of(np.asarray(["b", "a", "b"]))
+    assert dependence.intraclass_correlation(np.asarray([0, 0, 1, 1]), np.ones(4)) == (0.0, 1.0)
+    assert dependence.intraclass_correlation(np.zeros(4, int), np.arange(4.0)) == (0.0, 1.0)
+    words = dependence.codes_of(np.asarray(["b", "a", "b"]))
     assert words[0] == words[2] != words[1]
-    days = checks.codes_of(np.asarray(["2026-01-02T23:00", "2026-01-03", "2026-01-03T04"], "datetime64[s]"))
+    days = dependence.codes_of(np.asarray(["2026-01-02T23:00", "2026-01-03", "2026-01-03T04"], "datetime64[s]"))
     assert (days - days[0]).tolist() == [0, 1, 1]
-    candidate = checks.ClusterCandidate("store", 12, float("nan"), float("nan"), True, "name it")
+    candidate = dependence.ClusterCandidate("store", 12, float("nan"), float("nan"), True, "name it")
     assert candidate.found == "12 different values over the episodes"
 
 
@@ -502,11 +502,20 @@ def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     assert len(inspect.Description._interaction_commands(described, "clicks.csv", {})) == 1
 
 
+def test_a_mistyped_code_is_no_number_of_actions_to_test_propensities_with() -> None:
+    """Else one cell would take memory for a billion actions, and a minute."""
+    action = RawAction("discrete", (Column("action", np.asarray([0, 1, 10**9])),))
+    assert checks._action_codes(raw(action=action)) is None
+    fine = checks._action_codes(raw(action=RawAction("discrete", (Column("action", np.asarray([0, 1, 2])),))))
+    assert fine is not None
+    assert fine.tolist() == [0, 1, 2]
+
+
 def test_copies_of_another_length_are_no_copies() -> None:
     order: Any = SimpleNamespace(last=np.asarray([False, True, True]), rows=np.arange(3), ids=np.arange(2))
     made: Any = SimpleNamespace(order=order, rows=3)
     groups: Any = SimpleNamespace(later=np.asarray([1]), first=np.asarray([0]), times=np.asarray([2]))
-    assert checks._verified(made, [np.zeros(3)], groups) is None
+    assert dependence._verified(made, [np.zeros(3)], groups) is None
 
 
 def test_an_older_file_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,7 +536,7 @@ def test_without_rewards_a_column_is_a_cluster_by_its_name_alone() -> None:
         reward=None,
         extra={"user_id": visits_of},
     )
-    (found,) = checks.cluster_candidates(log)
+    (found,) = dependence.cluster_candidates(log)
     assert (found.name, found.values, found.named) == ("user_id", 40, True)
     assert np.isnan(found.correlation)
     assert found.found == "40 different values over the episodes"

@@ -364,22 +364,6 @@ def test_a_damaged_folder_is_caught_or_harmless(place: int, byte: int, cut: bool
         assert memory_map or again.fingerprint() == log.fingerprint()
 
 
-VALUES = st.one_of(st.none(), st.floats(width=64), st.integers(-(2**63), 2**63 - 1), st.text(max_size=5), st.booleans())
-
-
-@pytest.mark.full
-@given(st.sampled_from(with_next(visits()).columns), st.lists(VALUES, min_size=1, max_size=3), st.booleans())
-def test_any_value_in_any_cell_is_a_report(name: str, values: list[Any], everywhere: bool) -> None:
-    frame = with_next(visits())
-    cells = frame[name].cast(pl.String).to_list()
-    texts = [None if value is None else str(value) for value in values]
-    for row in range(len(cells) if everywhere else len(texts)):
-        cells[row] = texts[row % len(texts)]
-    report = validate(frame.with_columns(pl.Series(name, cells, pl.String)), mapping(next_observation=NEXT))
-    if report.ok:
-        read_log(frame.with_columns(pl.Series(name, cells, pl.String)), mapping(next_observation=NEXT))
-
-
 ARRAY = st.sampled_from(
     [
         None, 3, "text", [], [[1], [1, 2]], np.zeros(5), np.zeros((6, 0)), np.full(6, np.nan), np.full(6, np.inf), {},

@@ -632,9 +632,9 @@ def raw_balance(raw: RawLog, declaration: Declaration) -> Balance | None:
 
 
 def _action_codes(raw: RawLog) -> NDArray[np.int64] | None:
-    """[N]: the discrete actions, None if one of them is out of range."""
+    """[N]: the discrete actions, None if one of them is out of range, or so large that it is taken for an error."""
     values = clip_finite(raw.action.values[:, 0]) if raw.action is not None else np.zeros(0)
-    inside = len(values) and values.min() >= 0 and values.max() < min(action_count(raw), 2**31)
+    inside = len(values) and values.min() >= 0 and values.max() < min(action_count(raw), most_codes(values), 2**31)
     return values.astype(np.int64) if inside else None
 
 
