@@ -27,19 +27,15 @@ from tidelog.data.dependence import (
     TOTALS,
     Balance,
     DecisionRewards,
-    Labels,
     Observed,
     as_number,
     balance_of,
     candidates,
-    codes_of,
-    constant,
     day_labels,
     find_copies,
     fit_of,
-    fix_of,
     is_after,
-    kind_of,
+    labels_of,
     leak_of,
 )
 from tidelog.data.raw import Column, Finding, RawLog, Values, check, side_by_side
@@ -732,14 +728,12 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
     used |= {column.name for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
     labels = []
     for column in (*raw.unused, *raw.extra):
-        kind = kind_of(column.name, is_text=column.vocabulary is not None)
-        if kind is None or column.name in used or column.values.ndim != 1 or column.values.dtype.kind not in "iufM":
+        if column.name in used or column.values.ndim != 1 or column.values.dtype.kind not in "iufM":
             continue
-        values = raw.order.sort(column.values)
-        if constant(values, raw.order.episode, firsts):
-            codes, usable = codes_of(values[firsts]), raw.order.sort(column.usable)[firsts]
-            codes = codes if usable.all() else np.where(usable, codes, -1)
-            labels.append(Labels(column.name, kind, codes, fix_of(column.name)))
+        values, is_text = raw.order.sort(column.values), column.vocabulary is not None
+        for label in labels_of(column.name, values, is_text, raw.order.episode, firsts):
+            usable = raw.order.sort(column.usable)[firsts]
+            labels.append(label if usable.all() else label._replace(codes=np.where(usable, label.codes, -1)))
     if raw.time is not None and raw.time.usable.all():
         labels += day_labels(raw.time.name, raw.time.values[raw.order.rows[firsts]])
     returns = None  # [E, K] sums of the rewards of each episode; unusable rewards count as 0

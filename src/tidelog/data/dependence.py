@@ -97,9 +97,8 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
     used |= {*log.spec.observation, "action", *getattr(log.spec.action, "names", ())}
     columns = []
     for name, values in log.extra.items():
-        kind = kind_of(name, is_text=values.dtype.kind == "U")
-        if kind is not None and name not in used and constant(values, log.episode, firsts):
-            columns.append(Labels(name, kind, codes_of(values[firsts]), fix_of(name)))
+        if name not in used:
+            columns += labels_of(name, values, values.dtype.kind == "U", log.episode, firsts)
     if log.time is not None:
         columns += day_labels("time", np.asarray(log.time[firsts]))
     returns = None  # [E, K] float64: undiscounted sums of the rewards of each episode
@@ -206,14 +205,13 @@ def name_words(name: str) -> list[str]:
     return [word for word in re.split(r"[^a-z0-9]+", split.lower()) if word]
 
 
-def fix_of(name: str) -> str:
-    """How to use the column as clusters."""
-    return f'add cluster = "{name}" to the mapping if its episodes are dependent; for arrays, pass cluster='
-
-
-def constant(values: Values, episode: Values, firsts: Values) -> bool:
-    """Whether a column [N] in episode order has one value in each episode."""
-    return len(firsts) == len(values) or bool((values == values[firsts][episode]).all())
+def labels_of(name: str, values: Values, is_text: bool, episode: Values, firsts: Values) -> list[Labels]:
+    """The labels of a column [N] in episode order that may be clusters by its name and is constant in each episode."""
+    kind = kind_of(name, is_text)
+    if kind is None or not (len(firsts) == len(values) or (values == values[firsts][episode]).all()):
+        return []
+    fix = f'add cluster = "{name}" to the mapping if its episodes are dependent; for arrays, pass cluster='
+    return [Labels(name, kind, codes_of(values[firsts]), fix)]
 
 
 def codes_of(values: Values) -> Values:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -887,17 +887,9 @@ def _ogbench_layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Value
 # import the module that a stored environment names.
 
 _BROKEN_MINARI = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
-    ImportError,
-)
+    OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, ArithmeticError,
+    MemoryError, ImportError,
+)  # fmt: skip
 _DATA_SET = "a Minari data set"
 _LARGEST_METADATA = 1 << 26  # bytes
 _LARGEST_CODE = 2**31 - 1
@@ -946,20 +938,12 @@ def raw_minari(source: Any) -> RawLog:
     return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
 
 
-class _Leaf:
-    """The layout of one leaf: `sizes` and `start` of codes (None for numbers),
-    or the shape of an image.
-    """
+class _Leaf(NamedTuple):
+    """The layout of one leaf: `sizes` and `start` of codes (None for numbers), or the shape of an image."""
 
-    def __init__(
-        self,
-        sizes: tuple[int, ...] | None = None,
-        start: Values | int = 0,
-        image: tuple[int, ...] | None = None,
-    ) -> None:
-        self.sizes = sizes
-        self.start = start
-        self.image = image
+    sizes: tuple[int, ...] | None = None
+    start: Values | int = 0
+    image: tuple[int, ...] | None = None
 
     def column(self, values: Values) -> Values:
         if values.dtype.kind == "c":

@@ -472,6 +472,8 @@ def _by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) 
 def _declare_one(one: Field, proposal: Proposal) -> None:
     """Note the logged range of the action; whole numbers with many gaps are amounts, not choices."""
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
+    mask = proposal.mapping.get("action_mask")  # its columns count the actions; one column of lists does not
+    flags = mask if mask is None else len(mask) if isinstance(mask, list) else 0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
     if one.kind in ("word", "list") or one.words:
@@ -481,7 +483,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         (proposal.mapping if amounts else {})["bounds"] = limits
         proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
-    elif low == 1 < high and _number_of_flags(proposal) in (None, high):
+    elif low == 1 < high and flags in (None, high):
         if high <= _FEW_WORDS:  # else they are inferred
             proposal.mapping["vocabularies"] = {one.name: [str(code) for code in range(1, int(high) + 1)]}
         proposal.notes.append(
@@ -494,12 +496,6 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
             f"'{one.name}' is read as one of {int(high) + 1} actions, codes from 0; logged are {int(low)} to "
             f"{int(high)}: change `actions` if wrong"
         )
-
-
-def _number_of_flags(proposal: Proposal) -> int | None:
-    """The number of columns of the action mask; None without one, 0 for one column of lists."""
-    mask = proposal.mapping.get("action_mask")
-    return mask if mask is None else len(mask) if isinstance(mask, list) else 0
 
 
 def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:

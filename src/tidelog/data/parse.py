@@ -83,21 +83,38 @@ def widened(bounds: Bounds | None, width: int) -> Bounds | None:
 
 # Parse arrays into a `RawLog`: the common part of `Log.from_arrays`, npz files and Minari data sets.
 
+
+class LogArrays(TypedDict, total=False):
+    """The arrays of a log, of N rows each, and what is declared about them."""
+
+    observation: Required[Any]  # [N], [N, O], [N, height, width, channels] uint8, or a mapping from leaf names to these
+    action: Required[Any]  # [N] integers or text, [N, D] integers, or [N, A] floats
+    reward: Required[Any]  # [N] or [N, K]; None: a log without rewards
+    terminated: Any  # [N] bool: the environment ended the episode there; True: it ended every episode
+    truncated: Any  # [N] bool: the episode was cut off there
+    episode: Any  # [N] integers or text; None: every row is an episode of one step
+    step: Any  # [N]: the order of the rows of an episode; None: that of the rows
+    time: Any  # [N] numbers or dates
+    propensity: Any  # [N], or a declaration of how actions were drawn
+    weight: Any  # [N] floats from 0
+    cluster: Any  # [N] integers or text: groups of dependent episodes
+    next_observation: Any  # as `observation`: what followed each row
+    followed: Any  # [N] bool: rows whose `next_observation` is known; None: all
+    action_mask: Any  # [N, actions] bool: the allowed actions
+    next_action_mask: Any  # [N, actions] bool: those after the row
+    actions: int | Sequence[int] | None  # number of discrete actions, or of those of each dimension
+    bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
+    atoms: float | Sequence[float]  # continuous actions with a probability of their own
+    reward_unit: str | None  # the unit of rewards, such as "EUR"
+    categorical: bool  # whether whole numbers of observations are codes; default True
+    sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
+    terminations: str  # "stop", or "ignore" to count them as truncations
+    extra: Mapping[str, Any] | None  # further columns [N]
+
+
 SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")
-ROLES = (
-    "observation",
-    "action",
-    "reward",
-    *SINGLE,
-    "next_observation",
-    "followed",
-    "action_mask",
-    "next_action_mask",
-    "actions",
-    "bounds",
-    "atoms",
-    "reward_unit",
-)
+_OTHER = ("categorical", "sizes", "terminations", "extra")
+ROLES = tuple(name for name in LogArrays.__annotations__ if name not in _OTHER)  # of the arrays of an npz file
 _CHANNELS = (1, 3, 4)
 _TIMES = "iufM"
 _ANY = "biufMU"
@@ -150,34 +167,6 @@ class _ArrayFindings:
         if array.dtype.kind == "b":
             return Column(name, array.astype(np.float32))
         return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
-
-
-class LogArrays(TypedDict, total=False):
-    """The arrays of a log, of N rows each, and what is declared about them."""
-
-    observation: Required[Any]  # [N], [N, O], [N, height, width, channels] uint8, or a mapping from leaf names to these
-    action: Required[Any]  # [N] integers or text, [N, D] integers, or [N, A] floats
-    reward: Required[Any]  # [N] or [N, K]; None: a log without rewards
-    terminated: Any  # [N] bool: the environment ended the episode there; True: it ended every episode
-    truncated: Any  # [N] bool: the episode was cut off there
-    episode: Any  # [N] integers or text; None: every row is an episode of one step
-    step: Any  # [N]: the order of the rows of an episode; None: that of the rows
-    time: Any  # [N] numbers or dates
-    next_observation: Any  # as `observation`: what followed each row
-    followed: Any  # [N] bool: rows whose `next_observation` is known; None: all
-    propensity: Any  # [N], or a declaration of how actions were drawn
-    action_mask: Any  # [N, actions] bool: the allowed actions
-    next_action_mask: Any  # [N, actions] bool: those after the row
-    weight: Any  # [N] floats from 0
-    cluster: Any  # [N] integers or text: groups of dependent episodes
-    actions: int | Sequence[int] | None  # number of discrete actions, or of those of each dimension
-    bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
-    atoms: float | Sequence[float]  # continuous actions with a probability of their own
-    categorical: bool  # whether whole numbers of observations are codes; default True
-    sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
-    terminations: str  # "stop", or "ignore" to count them as truncations
-    reward_unit: str | None  # the unit of rewards, such as "EUR"
-    extra: Mapping[str, Any] | None  # further columns [N]
 
 
 def from_arrays(source: str = "arrays", **arrays: Unpack[LogArrays]) -> RawLog:
