@@ -389,7 +389,7 @@ def number(series: pl.Series) -> Column:
         wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
         values = (series.cast(pl.Float64) if wide else series).fill_null(0).to_numpy()
         return Column(series.name, values, missing=missing)
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     numbers = _truth(text) if _is_true_false(text, absent) else text.cast(pl.Float64, strict=False)
     return _column(series.name, numbers, absent, text)
@@ -399,11 +399,11 @@ def as_lists(series: pl.Series) -> pl.Series:
     """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return series
-    first = _text(series.head(_SAMPLE))
+    first = stripped(series.head(_SAMPLE))
     first = first.filter(~_absent(first))
     if len(first) and first[0][:1] not in ("[", "("):
         return series
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     present = text.filter(~absent)
     if not len(present) or not present.str.contains(r"^[\[(].*[\])]$").all():
@@ -420,7 +420,7 @@ def is_empty(series: pl.Series) -> pl.Series:
     if isinstance(series.dtype, pl.List):
         return series.is_null() | (series.list.len() == 0).fill_null(False)
     if isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
-        text = _text(series)
+        text = stripped(series)
         return text.is_null() | (text == "").fill_null(False) if is_categorical(series) else _absent(text)
     return series.is_null() | (series.is_nan() if series.dtype.is_float() else False)
 
@@ -429,9 +429,9 @@ def is_categorical(series: pl.Series) -> bool:
     """Whether no value of a text column parses as a number (or as true and false)."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return False
-    if _text(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
+    if stripped(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
         return False  # as in most columns of numbers, which need not be read twice
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     if absent.all() or _is_true_false(text, absent):
         return False
@@ -443,7 +443,7 @@ def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Col
 
     Empty text is missing; a value outside a declared vocabulary is unreadable.
     """
-    texts = [_text(series) for series in many]
+    texts = [stripped(series) for series in many]
     if words is None:
         vocabulary = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
         words = tuple(vocabulary.filter(vocabulary != ""))
@@ -501,7 +501,7 @@ def flag(series: pl.Series) -> Column:
     if series.dtype == pl.Boolean or series.dtype.is_integer() or series.dtype.is_float():
         missing = _positions(series.is_null())
         return Column(series.name, series.fill_null(0).to_numpy(), missing=missing)
-    text = _text(series)
+    text = stripped(series)
     return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
 
 
@@ -511,7 +511,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     With a `date_format` (of `strptime`), every text has that format.
     """
     if date_format is not None and not series.dtype.is_temporal():
-        text = _text(series)
+        text = stripped(series)
         moments = text.str.strptime(pl.Datetime("us"), date_format, strict=False)
         absent = _absent(text)
         unreadable = _positions(moments.is_null() & ~absent)
@@ -520,7 +520,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
         return Column(series.name, values, None, _positions(absent), unreadable, texts=shown, expects=expects)
     if series.dtype.is_numeric():
         return number(series)
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.filter(~absent).is_not_null().any():
@@ -530,7 +530,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
 
 def date_formats(series: pl.Series) -> list[str]:
     """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
-    cells = _text(series)
+    cells = stripped(series)
     cells = cells.filter(~_absent(cells)).unique()
     if not len(cells) or not cells.str.contains(_DATE).all():
         return []
@@ -562,7 +562,7 @@ def mask(many: list[pl.Series]) -> Column:
         return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
     series = many[0]
     if not isinstance(series.dtype, pl.List | pl.Array):
-        text = _text(series)
+        text = stripped(series)
         tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
@@ -583,7 +583,7 @@ def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
             lists = lists.cast(pl.List(pl.Int64))
         lists = lists.cast(pl.List(pl.String))
     else:
-        text = _text(series)
+        text = stripped(series)
         tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
         if tokens.is_in([*_TRUE, *_FALSE]).all():
             return None
@@ -740,7 +740,7 @@ def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
     )
 
 
-def _text(series: pl.Series) -> pl.Series:
+def stripped(series: pl.Series) -> pl.Series:
     """The column as stripped text; 2.0 becomes 2, which makes all sources agree."""
     if series.dtype.is_float():
         series = series.fill_nan(None)
@@ -1127,8 +1127,8 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         for one, selected in zip(listed, selections, strict=True)
     ]
     rewards, rounded = _rewards(table, columns)
-    episode, cluster = (_one(table, name, identity) for name in (columns.episode, columns.cluster))
-    time = _one(table, columns.time, partial(moment, date_format=columns.date_format))
+    episode, cluster = (column_of(table, name, identity) for name in (columns.episode, columns.cluster))
+    time = column_of(table, columns.time, partial(moment, date_format=columns.date_format))
     if columns.episode_gap is not None and episode is not None and time is not None:
         cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
         episode = _split_at_gaps(episode, time, columns.episode_gap)
@@ -1146,14 +1146,14 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         action=action,
         reward=None if columns.reward is None else tuple(rewards),
         episode=episode,
-        step=_one(table, columns.step, number),
+        step=column_of(table, columns.step, number),
         time=time,
-        terminated=_one(table, None if columns.terminated is True else columns.terminated, flag),
-        truncated=_one(table, columns.truncated, flag),
-        propensity=_one(table, columns.recorded, narrow),
+        terminated=column_of(table, None if columns.terminated is True else columns.terminated, flag),
+        truncated=column_of(table, columns.truncated, flag),
+        propensity=column_of(table, columns.recorded, narrow),
         declared=columns.declared,
         strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
-        weight=_one(table, columns.weight, narrow),
+        weight=column_of(table, columns.weight, narrow),
         cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
@@ -1380,7 +1380,8 @@ def _present(table: ParsedTable, selected: str | Sequence[str] | bool | None) ->
     return [table.series(name) for name in names(selected) if table.has(name)]
 
 
-def _one(table: ParsedTable, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+def column_of(table: ParsedTable, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+    """The column of that name, read by a function; None if the table does not have it."""
     series = _present(table, name)
     return read(_single(series[0])) if series else None
 
