@@ -20,6 +20,7 @@ from benchmarks.calibration import coverage_over_seeds
 from benchmarks.keep import kept
 from tests.shared import shared
 from tidelog.cli import demo
+from tidelog.data.parse import LogArrays
 from tidelog.runtime import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +40,9 @@ def exists(name: str) -> bool:
         return True
     if dataclasses.is_dataclass(found):
         return argument in {field.name for field in dataclasses.fields(found)}
-    return argument in inspect.signature(found).parameters
+    parameters = inspect.signature(found).parameters
+    packed = "Unpack[LogArrays]" in {one.annotation for one in parameters.values()}  # the arrays by their names
+    return argument in (LogArrays.__annotations__ if packed else parameters)
 
 
 def test_every_name_in_coming_from_exists() -> None:
@@ -49,6 +52,7 @@ def test_every_name_in_coming_from_exists() -> None:
     assert len(names) > 20
     assert [name for name in names if not exists(name)] == []
     assert not exists("tl.IQL(temprature)")
+    assert not exists("tl.Log.from_arrays(rewrad)")
     assert not exists("tl.fitt")
 
 

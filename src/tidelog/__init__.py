@@ -25,7 +25,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
     if _HOME[name] == "tidelog":  # a module
         return importlib.import_module(f"tidelog.{name}")
-    return getattr(import_without_gc(_HOME[name]), name)
+    value = globals()[name] = getattr(import_without_gc(_HOME[name]), name)  # later uses do not come here
+    return value
 
 
 def __dir__() -> list[str]:

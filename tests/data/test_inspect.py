@@ -2,8 +2,6 @@
 
 import json
 import re
-import runpy
-import shlex
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -103,40 +101,18 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
         assert said in text
 
 
-@pytest.mark.parametrize(
-    ("name", "cells"),
-    [("a.csv", ["7 8", "8"]), ("it's.csv", ["[7, 8]", "[8]"]), ("a.parquet", [[7, 8], [8]]), ("a.jsonl", [[7, 8], [8]]),
-     ("text.parquet", ["7|8", "8"]), ("b.csv", ["7;8", "8"])],
-)  # fmt: skip
-def test_lists_of_items_are_split_by_the_command_that_inspect_prints(
-    name: str, cells: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    frame = pl.DataFrame({"user": ["a", "b"], "time": ["2026-01-02", "2026-01-03"], "item": cells})
-    writers = {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson}
-    writers[Path(name).suffix](name)
-    printed = describe_table(name).text().split("\n")
-    (command,) = (line for line in printed if line.startswith("  python -c "))
-    Path("split.py").write_text(shlex.split(command)[2])
-    runpy.run_path("split.py")
-    assert printed[-1] == "  tidelog data inspect --data one_item_per_row.csv"
-    described = describe_table("one_item_per_row.csv")
-    assert described.rows == 3
-    assert described.interaction_roles() == {"user": "user", "item": "item", "time": "time"}
-
-
-def test_events_in_lists_of_sessions_are_written_one_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_lists_of_items_and_of_events_are_to_be_written_one_a_row(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"user": ["a", "b"], "time": ["2026-01-02", "2026-01-03"], "item": [[7, 8], [8]]})
+    frame.write_parquet(tmp_path / "a.parquet")
+    said = " ".join(describe_table(tmp_path / "a.parquet").text().split())
+    assert 'each at the time of its row (a basket of items): split text into lists, explode("item") in Polars' in said
     events = [{"aid": 7, "ts": 1.7e12, "type": "clicks"}, {"aid": 8, "ts": 1.7e12 + 9_000, "type": "orders"}]
     lines = [json.dumps({"session": number, "events": events[number % 2 :]}) for number in range(4)]
-    Path("a.jsonl").write_text("\n".join(lines))
-    printed = describe_table("a.jsonl").text().split("\n")
-    (command,) = (line for line in printed if line.startswith("  python -c "))
-    Path("split.py").write_text(shlex.split(command)[2])
-    runpy.run_path("split.py")
-    described = describe_table("one_item_per_row.csv")
-    assert described.rows == 6
-    assert described.interaction_roles() == {"user": "session", "item": "aid", "time": "ts", "event": "type"}
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    said = " ".join(describe_table(tmp_path / "a.jsonl").text().split())
+    assert 'one item per row: split text into lists, explode("events"), then unnest("events") in Polars' in said
+    frame.explode("item").write_csv(tmp_path / "one.csv")
+    assert describe_table(tmp_path / "one.csv").interaction_roles() == {"user": "user", "item": "item", "time": "time"}
 
 
 @pytest.mark.parametrize(

@@ -236,26 +236,11 @@ Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 _LARGEST = 3.4028234663852886e38  # the largest 32-bit float
 RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
-_SETTINGS = (
-    "actions",
-    "bounds",
-    "atoms",
-    "vocabularies",
-    "missing",
-    "other",
-    "terminations",
-    "reward_unit",
-    "header",
-    "separator",
-    "decimal",
-    "explode",
-    "na_values",
-    "date_format",
-    "reward_values",
-    "reward_weights",
-    "reward_clip",
+_SETTINGS = (  # name no columns
+    "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
+    "separator", "decimal", "explode", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
     "episode_gap",
-)  # name no columns
+)  # fmt: skip
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
 _LARGEST_CODE = 2**31 - 1

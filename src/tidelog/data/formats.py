@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -343,16 +343,16 @@ _COMMA_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$"
 _LOCAL_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?$"  # also without a fraction
 
 
-def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> ParsedTable:
+def read_separated(path: Path, form: TextForm = USUAL_FORM) -> ParsedTable:
     """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8.
 
-    The `usual` separator of the file's ending gives way to that of the form.
-
-    Rows are counted from 1. Blank lines are skipped, with a note.
+    The separator is that of the form, or else that of the file's ending. Rows are counted from 1. Blank lines are
+    skipped, with a note.
     """
     data = read_bytes(path, _TEXT)
     found: list[tuple[str, Finding]] = []
-    separator, has_header = form.separator or usual, form.header
+    separator = form.separator or SEPARATORS.get(ending_of(path, SEPARATORS) or "", ",")
+    has_header = form.header
     try:
         header = next(_records(data, separator))[1]
         other = _other_separator(data) if len(header) == 1 and form.separator is None else None
@@ -887,17 +887,9 @@ def _ogbench_layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Value
 # import the module that a stored environment names.
 
 _BROKEN_MINARI = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
-    ImportError,
-)
+    OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, ArithmeticError,
+    MemoryError, ImportError,
+)  # fmt: skip
 _DATA_SET = "a Minari data set"
 _LARGEST_METADATA = 1 << 26  # bytes
 _LARGEST_CODE = 2**31 - 1
@@ -946,20 +938,12 @@ def raw_minari(source: Any) -> RawLog:
     return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
 
 
-class _Leaf:
-    """The layout of one leaf: `sizes` and `start` of codes (None for numbers),
-    or the shape of an image.
-    """
+class _Leaf(NamedTuple):
+    """The layout of one leaf: `sizes` and `start` of codes (None for numbers), or the shape of an image."""
 
-    def __init__(
-        self,
-        sizes: tuple[int, ...] | None = None,
-        start: Values | int = 0,
-        image: tuple[int, ...] | None = None,
-    ) -> None:
-        self.sizes = sizes
-        self.start = start
-        self.image = image
+    sizes: tuple[int, ...] | None = None
+    start: Values | int = 0
+    image: tuple[int, ...] | None = None
 
     def column(self, values: Values) -> Values:
         if values.dtype.kind == "c":
@@ -1475,8 +1459,10 @@ def raw_robomimic(path: Path) -> RawLog:
         fix = "write the observations with robomimic's dataset_states_to_obs.py"
         raise unreadable(path, found, _EXPECTED_DEMONSTRATIONS, fix, "missing column")
     lengths = np.asarray([len(one["actions"]) for one in demonstrations])
-    parts = [one | _both_sides_of_steps(one, leaves, later, len(one["actions"])) for one in demonstrations]
-    joined = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+    for one in demonstrations:
+        if not later and len(one[leaves[0]]) > len(one["actions"]):  # T + 1 observations: both sides of the steps
+            one |= {f"next_{name}": one[name][1:] for name in leaves} | {name: one[name][:-1] for name in leaves}
+    joined = {name: np.concatenate([one[name] for one in demonstrations]) for name in first}
     last = np.zeros(int(lengths.sum()), bool)
     last[np.cumsum(lengths) - 1] = True
     done = joined["dones"].reshape(-1) != 0 if "dones" in joined else np.zeros(len(last), bool)
@@ -1516,13 +1502,6 @@ def raw_robomimic(path: Path) -> RawLog:
 def _below(kind: str, members: dict[str, Any]) -> list[str]:
     """The members that are observations of a kind: the array of that name, or those below it."""
     return [name for name in members if name.partition("/")[0] == kind]
-
-
-def _both_sides_of_steps(one: dict[str, Any], leaves: list[str], later: list[str], steps: int) -> dict[str, Any]:
-    """Observations of the T steps, and the next ones where T + 1 are stored."""
-    if later or len(one[leaves[0]]) == steps:
-        return {}
-    return {name: one[name][:-1] for name in leaves} | {f"next_{name}": one[name][1:] for name in leaves}
 
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:

@@ -17,18 +17,14 @@ import polars as pl
 from tidelog.data import parse
 from tidelog.data.checks import (
     BALANCED,
-    LEAST_REPEATS,
-    LEAST_VALUES,
     MOST_BALANCED,
     action_count,
     action_name,
-    is_after,
-    kind_of,
-    name_words,
     outcome_among_observations,
     raw_balance,
 )
 from tidelog.data.columns import SHARES, Columns, Declaration, TextForm
+from tidelog.data.dependence import LEAST_REPEATS, LEAST_VALUES, is_after, kind_of, name_words
 from tidelog.data.export import toml_text
 from tidelog.data.formats import has_decimal_commas, unusual_separator
 from tidelog.data.log import Log
@@ -476,6 +472,8 @@ def _by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) 
 def _declare_one(one: Field, proposal: Proposal) -> None:
     """Note the logged range of the action; whole numbers with many gaps are amounts, not choices."""
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
+    mask = proposal.mapping.get("action_mask")  # its columns count the actions; one column of lists does not
+    flags = mask if mask is None else len(mask) if isinstance(mask, list) else 0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
     if one.kind in ("word", "list") or one.words:
@@ -485,7 +483,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         (proposal.mapping if amounts else {})["bounds"] = limits
         proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
-    elif low == 1 < high and _number_of_flags(proposal) in (None, high):
+    elif low == 1 < high and flags in (None, high):
         if high <= _FEW_WORDS:  # else they are inferred
             proposal.mapping["vocabularies"] = {one.name: [str(code) for code in range(1, int(high) + 1)]}
         proposal.notes.append(
@@ -498,12 +496,6 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
             f"'{one.name}' is read as one of {int(high) + 1} actions, codes from 0; logged are {int(low)} to "
             f"{int(high)}: change `actions` if wrong"
         )
-
-
-def _number_of_flags(proposal: Proposal) -> int | None:
-    """The number of columns of the action mask; None without one, 0 for one column of lists."""
-    mask = proposal.mapping.get("action_mask")
-    return mask if mask is None else len(mask) if isinstance(mask, list) else 0
 
 
 def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
@@ -1179,13 +1171,13 @@ class Description:
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
-            split = self._splitting()
-            if split is not None and "time" in self.interactions:
+            lists = any(one.name == self.interactions["item"] and one.kind == "list" for one in self.fields)
+            if (lists or self.explode) and "time" in self.interactions:
                 when = "" if self.explode else ", each at the time of its row (a basket of items)"
-                return [
-                    *_hint(f"next: write one item per row{when}:", split),
-                    f"  tidelog data inspect --data {ONE_ITEM}",
-                ]
+                column = json.dumps(self.explode or self.interactions["item"], ensure_ascii=False)
+                inner = f", then unnest({column})" if self.explode else ""
+                text = f"next: write one item per row{when}: split text into lists, explode({column}){inner} in Polars:"
+                return _hint(text, "tidelog data inspect --data one_item_per_row.csv")
             lines += _hint(
                 "lists of items need a time for every event, and one item per row; with your column of times for TIME:",
                 f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
@@ -1213,25 +1205,6 @@ class Description:
                 lines += textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False)
         return lines
 
-    def _splitting(self) -> str | None:
-        """A command that writes a row for each item of a list; None for other files, and for no lists."""
-        item = next((one for one in self.fields if one.name == self.interactions["item"] and one.kind == "list"), None)
-        path = self.named[0] if len(self.named) == 1 else ""
-        reader = next((call for ending, call in _READERS.items() if path.lower().endswith(ending)), None)
-        if reader is not None and self.explode:
-            key = json.dumps(self.explode)
-            call = f"pl.{reader.format(json.dumps(path))}.explode({key}).unnest({key})"
-            return _python(f"{call}.write_csv({json.dumps(ONE_ITEM)})")
-        if item is None or reader is None or not item.examples:
-            return None
-        split = ""
-        if "read_csv" in reader or not item.examples[0].startswith("["):  # text, not a list of the file's own
-            sign = next((one for one in "|;," if any(one in example for example in item.examples)), " ")
-            split = f'.str.strip_chars("[]() ").str.split("{sign}").list.eval(pl.element().str.strip_chars())'
-        call, name = reader.format(json.dumps(path)), json.dumps(item.name)
-        each = f'pl.{call}.with_columns(pl.col({name}){split}).explode({name}).write_csv("{ONE_ITEM}")'
-        return _python(each)
-
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
         """Commands for interactions: training, or a copy without the rows of errors."""
         flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
@@ -1252,17 +1225,6 @@ class Description:
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
-ONE_ITEM = "one_item_per_row.csv"
-_TEXT_CALL = "read_csv({}, infer_schema=False)"
-_READERS = {
-    **dict.fromkeys((".csv", ".csv.gz", ".csv.zst"), _TEXT_CALL),
-    ".parquet": "read_parquet({})",
-    **dict.fromkeys((".jsonl", ".ndjson", ".dsjson"), "read_ndjson({})"),
-}  # of Polars, by the ending of a file
-
-
-def _python(call: str) -> str:
-    return f"python -c {shlex.quote(f'import polars as pl; {call}')}"
 
 
 def _wrapped(notes: Sequence[str]) -> list[str]:

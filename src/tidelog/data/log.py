@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._text import facts_table, in_unit, three_digits
-from tidelog.data.checks import Balance, Observed, action_count, as_number, balance_of, fit_of
+from tidelog.data.checks import action_count
 from tidelog.data.columns import (
     DeclarationError,
     DeclaredPropensities,
@@ -23,8 +23,9 @@ from tidelog.data.columns import (
     propensity_column,
     strata_of,
 )
-from tidelog.data.export import feature_table
-from tidelog.data.parse import from_arrays
+from tidelog.data.dependence import Balance, Observed, as_number, balance_of, fit_of
+from tidelog.data.export import feature_table, save_npz, to_arrays, to_minari, to_parquet
+from tidelog.data.parse import LogArrays, from_arrays
 from tidelog.data.raw import (
     CHECKS,
     OPTIONAL,
@@ -88,54 +89,25 @@ class Log(LogColumns):
         return cls(**assemble(raw, report))
 
     @classmethod
-    def from_arrays(
-        cls,
-        *,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        terminated: Any = None,
-        truncated: Any = None,
-        episode: Any = None,
-        next_observation: Any = None,
-        followed: Any = None,
-        propensity: Any = None,
-        action_mask: Any = None,
-        next_action_mask: Any = None,
-        actions: int | Sequence[int] | None = None,
-        bounds: Sequence[Any] | None = None,
-        atoms: float | Sequence[float] = (),
-        weight: Any = None,
-        step: Any = None,
-        time: Any = None,
-        cluster: Any = None,
-        categorical: bool = True,
-        terminations: str = "stop",
-        reward_unit: str | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Log:
+    def from_arrays(cls, **arrays: Unpack[LogArrays]) -> Log:
         """Validate arrays of N rows and build a log from them; LogError (with its report) if there is any error.
 
-        `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`),
-        `[N, height, width, channels]` uint8 (an Image), or a mapping from leaf names to such arrays, in which inner
-        mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
-        `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated at its end.
+        Needed are `observation` (`[N]` or `[N, O]`: floats are a Vector, integers or text are Codes unless
+        `categorical=False`; `[N, height, width, channels]` uint8 is an Image; a mapping from leaf names to such arrays
+        may hold mappings, which become leaves "outer/inner"), `action` (`[N]` integers, `[N, D]` integers or `[N, A]`
+        floats) and `reward` (`[N]`, `[N, K]` or None). `episode=None`: every row is an episode of one step.
+        `terminated=True`: every episode terminated at its end; else `terminated` and `truncated` are `[N]` flags.
         `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
         every row of an episode. `propensity` is `[N]`, or declared: a probability of every action, a mapping from each
         action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`. `atoms`: values of
         continuous actions that the logger took with a probability of their own; a recorded propensity is that there.
-        `followed` [N] bool: rows with a known `next_observation`; None: all rows. `reward_unit`: the unit of rewards,
-        such as "EUR", which verdicts and reports show.
+        `followed` [N] bool: rows with a known `next_observation`; None: all rows. `actions` counts discrete actions,
+        `bounds` are (low, high) of continuous ones. `reward_unit`: the unit of rewards, such as "EUR", which verdicts
+        and reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
+        `terminations="ignore"`, and `extra`, further columns by name. ConfigError names the nearest known name of a
+        misspelt one.
         """
-        return cls.from_raw(
-            from_arrays(
-                observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
-                episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
-                action_mask=action_mask, next_action_mask=next_action_mask, actions=actions, bounds=bounds, atoms=atoms,
-                weight=weight, step=step, time=time, cluster=cluster, categorical=categorical,
-                terminations=terminations, reward_unit=reward_unit, extra=extra,
-            )
-        )  # fmt: skip
+        return cls.from_raw(from_arrays(**arrays))
 
     def facts(self) -> dict[str, str]:
         """Return a summary by name: steps, ends, observation, action, mean reward, propensities and warnings."""
@@ -184,26 +156,18 @@ class Log(LogColumns):
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""
-        from tidelog.data.export import to_parquet
-
         return to_parquet(self, path, overwrite)
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
         """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
-        from tidelog.data.export import to_minari
-
         to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
         """The arguments of `Log.from_arrays` that give the same columns."""
-        from tidelog.data.export import to_arrays
-
         return to_arrays(self)
 
     def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays of `to_arrays` to a file that `read_log` reads."""
-        from tidelog.data.export import save_npz
-
         save_npz(self, path, overwrite)
 
 

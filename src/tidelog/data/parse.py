@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -23,7 +23,6 @@ import polars as pl
 from tidelog._files import open_regular
 from tidelog._machine import shortage
 from tidelog._text import count_of
-from tidelog.data.checks import unused_names
 from tidelog.data.columns import (
     LEAVES,
     SHARES,
@@ -37,6 +36,7 @@ from tidelog.data.columns import (
     declared_unit,
     names,
 )
+from tidelog.data.dependence import kind_of
 from tidelog.data.raw import (
     LASTS,
     STARTS,
@@ -83,21 +83,38 @@ def widened(bounds: Bounds | None, width: int) -> Bounds | None:
 
 # Parse arrays into a `RawLog`: the common part of `Log.from_arrays`, npz files and Minari data sets.
 
+
+class LogArrays(TypedDict, total=False):
+    """The arrays of a log, of N rows each, and what is declared about them."""
+
+    observation: Required[Any]  # [N], [N, O], [N, height, width, channels] uint8, or a mapping from leaf names to these
+    action: Required[Any]  # [N] integers or text, [N, D] integers, or [N, A] floats
+    reward: Required[Any]  # [N] or [N, K]; None: a log without rewards
+    terminated: Any  # [N] bool: the environment ended the episode there; True: it ended every episode
+    truncated: Any  # [N] bool: the episode was cut off there
+    episode: Any  # [N] integers or text; None: every row is an episode of one step
+    step: Any  # [N]: the order of the rows of an episode; None: that of the rows
+    time: Any  # [N] numbers or dates
+    propensity: Any  # [N], or a declaration of how actions were drawn
+    weight: Any  # [N] floats from 0
+    cluster: Any  # [N] integers or text: groups of dependent episodes
+    next_observation: Any  # as `observation`: what followed each row
+    followed: Any  # [N] bool: rows whose `next_observation` is known; None: all
+    action_mask: Any  # [N, actions] bool: the allowed actions
+    next_action_mask: Any  # [N, actions] bool: those after the row
+    actions: int | Sequence[int] | None  # number of discrete actions, or of those of each dimension
+    bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
+    atoms: float | Sequence[float]  # continuous actions with a probability of their own
+    reward_unit: str | None  # the unit of rewards, such as "EUR"
+    categorical: bool  # whether whole numbers of observations are codes; default True
+    sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
+    terminations: str  # "stop", or "ignore" to count them as truncations
+    extra: Mapping[str, Any] | None  # further columns [N]
+
+
 SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")
-ROLES = (
-    "observation",
-    "action",
-    "reward",
-    *SINGLE,
-    "next_observation",
-    "followed",
-    "action_mask",
-    "next_action_mask",
-    "actions",
-    "bounds",
-    "atoms",
-    "reward_unit",
-)
+_OTHER = ("categorical", "sizes", "terminations", "extra")
+ROLES = tuple(name for name in LogArrays.__annotations__ if name not in _OTHER)  # of the arrays of an npz file
 _CHANNELS = (1, 3, 4)
 _TIMES = "iufM"
 _ANY = "biufMU"
@@ -152,61 +169,55 @@ class _ArrayFindings:
         return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
 
 
-def from_arrays(
-    source: str = "arrays",
-    *,
-    observation: Any,
-    action: Any,
-    reward: Any,
-    next_observation: Any = None,
-    followed: Any = None,
-    action_mask: Any = None,
-    next_action_mask: Any = None,
-    actions: Any = None,
-    bounds: Any = None,
-    atoms: Any = (),
-    categorical: bool = True,
-    sizes: Mapping[str, tuple[int, ...]] | None = None,
-    terminations: str = "stop",
-    reward_unit: str | None = None,
-    extra: Mapping[str, Any] | None = None,
-    **single: Any,
-) -> RawLog:
-    """Parse the arrays; a misfit is a finding, not an exception."""
-    if next_action_mask is not None and action_mask is None:
+def from_arrays(source: str = "arrays", **arrays: Unpack[LogArrays]) -> RawLog:
+    """Parse the arrays; a misfit is a finding, not an exception. ConfigError for unknown and missing names."""
+    for name in arrays:
+        if name not in LogArrays.__annotations__:
+            near = nearest(name, LogArrays.__annotations__)
+            raise ConfigError(f"unknown array '{name}'", "the arrays of Log.from_arrays", near)
+    for name in ("observation", "action", "reward"):
+        if name not in arrays:
+            fix = "pass reward=None for a log without rewards" if name == "reward" else f"pass {name}="
+            raise ConfigError(f"no array '{name}'", "observation, action and reward", fix)
+    get: Any = arrays.get
+    if get("next_action_mask") is not None and get("action_mask") is None:
         raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
-    arrays = _ArrayFindings(action)
-    always = single.get("terminated") is True
-    fields = single | {"terminated": None} if always else single
-    declared, strata = _declared(arrays, fields.get("propensity"))
-    fields = fields if declared is None else fields | {"propensity": None}
-    columns: dict[str, Any] = {name: arrays.column(name, fields.get(name)) for name in SINGLE}
-    rewards = arrays.column("reward", reward, 2)
-    observed = _features(arrays, "observation", observation, categorical, sizes)
+    observation, action = arrays["observation"], arrays["action"]
+    checked = _ArrayFindings(action)
+    always = get("terminated") is True
+    declared, strata = _declared(checked, get("propensity"))
+    unread = {"terminated"} if always else set[str]()
+    unread |= set() if declared is None else {"propensity"}
+    single: dict[str, Any] = {name: None if name in unread else checked.column(name, get(name)) for name in SINGLE}
+    rewards = checked.column("reward", arrays["reward"], 2)
+    categorical, sizes = get("categorical", True), get("sizes")
+    observed = _features(checked, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):
         if value is None or (isinstance(value, Mapping) and not value):
-            arrays.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
+            checked.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
+    following = _following(checked, observed, get("next_observation"), categorical, sizes)
+    extra = (checked.column(name, value, 1, _ANY) for name, value in (get("extra") or {}).items())
     return RawLog(
         source=source,
-        rows=arrays.rows,
-        numbers=np.arange(1, arrays.rows + 1),
+        rows=checked.rows,
+        numbers=np.arange(1, checked.rows + 1),
         has_lines=False,
         observation=observed,
-        next_observation=_where(arrays, followed, _following(arrays, observed, next_observation, categorical, sizes)),
-        action=_action(arrays, action, actions, bounds),
+        next_observation=_where(checked, get("followed"), following),
+        action=_action(checked, action, get("actions"), get("bounds")),
         reward=None if rewards is None else (rewards,),
-        action_mask=arrays.column("action_mask", action_mask, 2),
-        next_action_mask=arrays.column("next_action_mask", next_action_mask, 2),
-        extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
-        terminations=terminations,
-        reward_unit=declared_unit(reward_unit),
-        atoms=declared_atoms(atoms),
+        action_mask=checked.column("action_mask", get("action_mask"), 2),
+        next_action_mask=checked.column("next_action_mask", get("next_action_mask"), 2),
+        extra=tuple(filter(None, extra)),
+        terminations=get("terminations", "stop"),
+        reward_unit=declared_unit(get("reward_unit")),
+        atoms=declared_atoms(get("atoms", ())),
         declared=declared,
         strata=strata,
         always_terminated=always,
         from_table=False,
-        found=(*arrays.found, *(() if rewards is None else rounded_rewards(rewards))),
-        **columns,
+        found=(*checked.found, *(() if rewards is None else rounded_rewards(rewards))),
+        **single,
     )
 
 
@@ -378,7 +389,7 @@ def number(series: pl.Series) -> Column:
         wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
         values = (series.cast(pl.Float64) if wide else series).fill_null(0).to_numpy()
         return Column(series.name, values, missing=missing)
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     numbers = _truth(text) if _is_true_false(text, absent) else text.cast(pl.Float64, strict=False)
     return _column(series.name, numbers, absent, text)
@@ -388,11 +399,11 @@ def as_lists(series: pl.Series) -> pl.Series:
     """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return series
-    first = _text(series.head(_SAMPLE))
+    first = stripped(series.head(_SAMPLE))
     first = first.filter(~_absent(first))
     if len(first) and first[0][:1] not in ("[", "("):
         return series
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     present = text.filter(~absent)
     if not len(present) or not present.str.contains(r"^[\[(].*[\])]$").all():
@@ -409,7 +420,7 @@ def is_empty(series: pl.Series) -> pl.Series:
     if isinstance(series.dtype, pl.List):
         return series.is_null() | (series.list.len() == 0).fill_null(False)
     if isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
-        text = _text(series)
+        text = stripped(series)
         return text.is_null() | (text == "").fill_null(False) if is_categorical(series) else _absent(text)
     return series.is_null() | (series.is_nan() if series.dtype.is_float() else False)
 
@@ -418,9 +429,9 @@ def is_categorical(series: pl.Series) -> bool:
     """Whether no value of a text column parses as a number (or as true and false)."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return False
-    if _text(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
+    if stripped(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
         return False  # as in most columns of numbers, which need not be read twice
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     if absent.all() or _is_true_false(text, absent):
         return False
@@ -432,7 +443,7 @@ def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Col
 
     Empty text is missing; a value outside a declared vocabulary is unreadable.
     """
-    texts = [_text(series) for series in many]
+    texts = [stripped(series) for series in many]
     if words is None:
         vocabulary = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
         words = tuple(vocabulary.filter(vocabulary != ""))
@@ -490,7 +501,7 @@ def flag(series: pl.Series) -> Column:
     if series.dtype == pl.Boolean or series.dtype.is_integer() or series.dtype.is_float():
         missing = _positions(series.is_null())
         return Column(series.name, series.fill_null(0).to_numpy(), missing=missing)
-    text = _text(series)
+    text = stripped(series)
     return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
 
 
@@ -500,7 +511,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     With a `date_format` (of `strptime`), every text has that format.
     """
     if date_format is not None and not series.dtype.is_temporal():
-        text = _text(series)
+        text = stripped(series)
         moments = text.str.strptime(pl.Datetime("us"), date_format, strict=False)
         absent = _absent(text)
         unreadable = _positions(moments.is_null() & ~absent)
@@ -509,7 +520,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
         return Column(series.name, values, None, _positions(absent), unreadable, texts=shown, expects=expects)
     if series.dtype.is_numeric():
         return number(series)
-    text = _text(series)
+    text = stripped(series)
     absent = _absent(text)
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.filter(~absent).is_not_null().any():
@@ -519,7 +530,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
 
 def date_formats(series: pl.Series) -> list[str]:
     """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
-    cells = _text(series)
+    cells = stripped(series)
     cells = cells.filter(~_absent(cells)).unique()
     if not len(cells) or not cells.str.contains(_DATE).all():
         return []
@@ -551,7 +562,7 @@ def mask(many: list[pl.Series]) -> Column:
         return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
     series = many[0]
     if not isinstance(series.dtype, pl.List | pl.Array):
-        text = _text(series)
+        text = stripped(series)
         tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
@@ -572,7 +583,7 @@ def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
             lists = lists.cast(pl.List(pl.Int64))
         lists = lists.cast(pl.List(pl.String))
     else:
-        text = _text(series)
+        text = stripped(series)
         tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
         if tokens.is_in([*_TRUE, *_FALSE]).all():
             return None
@@ -729,7 +740,7 @@ def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
     )
 
 
-def _text(series: pl.Series) -> pl.Series:
+def stripped(series: pl.Series) -> pl.Series:
     """The column as stripped text; 2.0 becomes 2, which makes all sources agree."""
     if series.dtype.is_float():
         series = series.fill_nan(None)
@@ -1116,8 +1127,8 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         for one, selected in zip(listed, selections, strict=True)
     ]
     rewards, rounded = _rewards(table, columns)
-    episode, cluster = (_one(table, name, identity) for name in (columns.episode, columns.cluster))
-    time = _one(table, columns.time, partial(moment, date_format=columns.date_format))
+    episode, cluster = (column_of(table, name, identity) for name in (columns.episode, columns.cluster))
+    time = column_of(table, columns.time, partial(moment, date_format=columns.date_format))
     if columns.episode_gap is not None and episode is not None and time is not None:
         cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
         episode = _split_at_gaps(episode, time, columns.episode_gap)
@@ -1135,14 +1146,14 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         action=action,
         reward=None if columns.reward is None else tuple(rewards),
         episode=episode,
-        step=_one(table, columns.step, number),
+        step=column_of(table, columns.step, number),
         time=time,
-        terminated=_one(table, None if columns.terminated is True else columns.terminated, flag),
-        truncated=_one(table, columns.truncated, flag),
-        propensity=_one(table, columns.recorded, narrow),
+        terminated=column_of(table, None if columns.terminated is True else columns.terminated, flag),
+        truncated=column_of(table, columns.truncated, flag),
+        propensity=column_of(table, columns.recorded, narrow),
         declared=columns.declared,
         strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
-        weight=_one(table, columns.weight, narrow),
+        weight=column_of(table, columns.weight, narrow),
         cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
@@ -1369,7 +1380,8 @@ def _present(table: ParsedTable, selected: str | Sequence[str] | bool | None) ->
     return [table.series(name) for name in names(selected) if table.has(name)]
 
 
-def _one(table: ParsedTable, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+def column_of(table: ParsedTable, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+    """The column of that name, read by a function; None if the table does not have it."""
     series = _present(table, name)
     return read(_single(series[0])) if series else None
 
@@ -1394,8 +1406,8 @@ def _unused(table: ParsedTable, columns: Columns) -> tuple[Column, ...]:
     if columns.cluster is not None:
         return ()
     used = {name for several in columns.used().values() for name in several}
-    several_series = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
-    return tuple(_codes(one) for one in several_series if not one.dtype.is_nested())
+    named = [name for name in sorted(table.names - used) if "\x00" not in name and kind_of(name) is not None]
+    return tuple(_codes(one) for one in map(table.series, named) if not one.dtype.is_nested())
 
 
 def _codes(series: pl.Series) -> Column:

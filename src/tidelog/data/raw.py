@@ -424,8 +424,6 @@ class Report:
     @classmethod
     def from_json(cls, data: Any) -> Report:
         """Rebuild a report from `to_json`; LogError for a field of another type."""
-        from tidelog.schema import typed
-
         return typed(data, cls, "a saved report is invalid", LogError, "validate the log again")
 
 
@@ -470,6 +468,8 @@ class Numbered(Protocol):
     def has_lines(self) -> bool: ...
     @property
     def files(self) -> FileRows | None: ...
+    @property
+    def found(self) -> tuple[tuple[str, Finding], ...]: ...
 
 
 @dataclass(frozen=True)
@@ -505,12 +505,15 @@ def examine(raw: RawLog) -> Report:
     return report_of(raw, findings(raw))
 
 
-def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
-    """The findings of the reader and of every check, each with all its rows."""
-    results = [(CHECKS[name], finding) for name, finding in raw.found]
+def findings(
+    raw: Numbered, checks: Mapping[str, Check] = CHECKS, empty: str = "empty log"
+) -> list[tuple[Check, Finding]]:
+    """The findings of the reader and of every check, each with all its rows; `empty` is the check for rows."""
+    known = {**CHECKS, **checks}
+    results = [(known[name], finding) for name, finding in raw.found]
     explained = any(one.level == "error" for one, _ in results)  # such as lines without a closing quote
-    for one in CHECKS.values():
-        if one.run is not None and (raw.rows or (one.name == "empty log" and not explained)):
+    for one in checks.values():
+        if one.run is not None and (raw.rows or (one.name == empty and not explained)):
             results += [(one, finding) for finding in one.run(raw)]
     return results
 

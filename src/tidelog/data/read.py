@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, assert_never
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -18,8 +18,8 @@ import polars as pl
 from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, open_regular, write_files
 from tidelog._machine import shortage
 from tidelog._text import count_of
-from tidelog.data.checks import kind_of
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm, UnknownKeyError
+from tidelog.data.dependence import kind_of
 from tidelog.data.export import save_npz, to_minari, to_parquet
 from tidelog.data.formats import (
     DOCUMENTS,
@@ -209,7 +209,6 @@ def _sorted(groups: Iterable[tuple[list[Path], list[str]]], source: str) -> File
 # Read a table: text, JSON, Parquet and Arrow files by their endings, and frames in memory.
 
 _NUMBER = 8  # bytes of memory of one cell
-Contents: TypeAlias = Literal["text", "lines", "document", "parquet", "arrow"]  # of a file of a table
 _ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
 
 
@@ -249,26 +248,11 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        contents: Contents = "text" if ending is None else SOURCES[ending]
-        for setting, unfit, found in (
-            ("header", contents != "text" and not form.header, "header = false for a file with names"),
-            ("separator", contents != "text" and form.separator is not None, "a separator for a file that is no text"),
-            ("decimal", contents != "text" and form.decimal != ".", "a decimal comma for a file that is no text"),
-            ("explode", contents not in OF_JSON and form.explode is not None, "explode for a file that is not JSON"),
-        ):
-            if unfit:
+        table = _TEXT if ending is None else SOURCES[ending]
+        for setting, found in _UNFIT.items():
+            if setting not in table.settings and getattr(form, setting) != getattr(USUAL_FORM, setting):
                 raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
-        if contents == "text":
-            return read_separated(path, SEPARATORS.get(ending or "", ","), form)
-        if contents == "lines" or contents == "document":
-            return read_objects(path, explode=form.explode, document=contents == "document")
-        if contents == "parquet":
-            return _selected(pl.scan_parquet(path, low_memory=True), path, columns)
-        if contents == "arrow":
-            with open_regular(path) as stream:
-                whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
-            return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
-        assert_never(contents)  # a new kind of contents has a branch above
+        return table.read(path, columns, form)
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -305,20 +289,41 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) ->
     return ParsedTable.of(frame.select(used), str(path), present)
 
 
-_OF_TEXT: dict[str, Contents] = {
-    ".csv": "text",
-    ".tsv": "text",
-    ".jsonl": "lines",
-    ".ndjson": "lines",
-    ".dsjson": "lines",
+def _arrow(path: Path, columns: Sequence[str] | None) -> ParsedTable:
+    with open_regular(path) as stream:
+        whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+    return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
+
+
+class TableFormat(NamedTuple):
+    """How a file of a table is read, and by which settings of the mapping; a new format is one more, in `SOURCES`."""
+
+    read: Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least, or all
+    settings: tuple[str, ...] = ()
+
+
+_UNFIT = {
+    "header": "header = false for a file with names",
+    "separator": "a separator for a file that is no text",
+    "decimal": "a decimal comma for a file that is no text",
+    "explode": "explode for a file that is not JSON",
 }
-OF_JSON = ("lines", "document")
-SOURCES: dict[str, Contents] = {  # the ending of a table, and what it holds
-    **_OF_TEXT,
-    **{f"{ending}{packed}": kind for ending, kind in _OF_TEXT.items() for packed in PACKED},
-    **dict.fromkeys(DOCUMENTS, "document"),
-    ".parquet": "parquet",
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
+_TEXT = TableFormat(lambda path, columns, form: read_separated(path, form), ("header", "separator", "decimal"))
+_LINES = TableFormat(lambda path, columns, form: read_objects(path, explode=form.explode), ("explode",))
+_DOCUMENT = TableFormat(
+    lambda path, columns, form: read_objects(path, explode=form.explode, document=True), ("explode",)
+)
+_PARQUET = TableFormat(lambda path, columns, form: _selected(pl.scan_parquet(path, low_memory=True), path, columns))
+_ARROW = TableFormat(lambda path, columns, form: _arrow(path, columns))
+_LINES_ENDINGS = (".jsonl", ".ndjson", ".dsjson")
+_OF_TEXT = (".csv", ".tsv", *_LINES_ENDINGS)
+SOURCES: dict[str, TableFormat] = {  # by the ending of a table
+    **dict.fromkeys((".csv", ".tsv"), _TEXT),
+    **dict.fromkeys(_LINES_ENDINGS, _LINES),
+    **{f"{ending}{packed}": _LINES if ending in _LINES_ENDINGS else _TEXT for ending in _OF_TEXT for packed in PACKED},
+    **dict.fromkeys(DOCUMENTS, _DOCUMENT),
+    ".parquet": _PARQUET,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
 }
 TEXT_ENDINGS = tuple(SEPARATORS)
 ENDINGS_TEXT = (
@@ -329,7 +334,7 @@ ENDINGS_TEXT = (
 
 # Read a table from one source or from several files: one table, whose rows keep their file and their number in it.
 
-LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if kind in OF_JSON)
+LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if "explode" in kind.settings)
 
 
 def is_table_file(path: str | Path) -> bool:

@@ -392,15 +392,20 @@ class ColumnEntry(msgspec.Struct, forbid_unknown_fields=True):
     shape: list[int]
 
 
-class LogManifest(msgspec.Struct):
-    """The fields of a log's manifest, besides those of every folder."""
+class Described(msgspec.Struct, kw_only=True):
+    """What the manifests of a log and of a log in shards say about it."""
 
-    columns: list[ColumnEntry]
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
     atoms: list[float] = []
     declared: DeclaredPropensities | None = None
+
+
+class LogManifest(Described, kw_only=True):
+    """The fields of a log's manifest, besides those of every folder."""
+
+    columns: list[ColumnEntry]
 
 
 def is_saved_log(path: Path) -> bool:
@@ -491,20 +496,10 @@ class ShardEntry(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
 
 
-class ShardsManifest(msgspec.Struct):
+class ShardsManifest(Described, kw_only=True):
     """The fields of a sharded log's manifest, besides those of every folder."""
 
     shards: Annotated[list[ShardEntry], msgspec.Meta(min_length=1)]
-    spec: dict[str, Any]
-    report: dict[str, Any]
-    reward_unit: str | None = None
-    atoms: list[float] = []
-    declared: DeclaredPropensities | None = None
-
-
-def shard_name(number: int) -> str:
-    """The name of a shard's folder."""
-    return f"shard-{number:04d}.tidelog"
 
 
 def save_shards(log: LogColumns, path: Path, shards: int, overwrite: bool = False) -> None:
@@ -520,7 +515,7 @@ def save_shards(log: LogColumns, path: Path, shards: int, overwrite: bool = Fals
     least = np.arange(shards + 1)  # each shard has an episode
     cuts = np.minimum(np.maximum.accumulate(even - least) + least, episodes - least[::-1])
     folders: dict[str, Content] = {
-        shard_name(number): partial(save, _piece(log, int(cuts[number]), int(cuts[number + 1])))
+        f"shard-{number:04d}.tidelog": partial(save, _piece(log, int(cuts[number]), int(cuts[number + 1])))
         for number in range(shards)
     }
     body = {"spec": log.spec.to_json(), "report": log.report.to_json(), **described(log)}
@@ -582,7 +577,8 @@ def sharded_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any
     before["episode"] = np.cumsum([0, *(len(shard["episode_ids"]) for shard in shards[:-1])])
     columns: dict[str, Any] = {}
     for name, values in parts.items():
-        if len({_type(part) for part in values}) > 1:
+        kinds = {"text" if part.dtype.kind == "U" else part.dtype.str for part in values}  # of all lengths
+        if len(kinds) > 1:
             raise unreadable(folder, f"'{name}' has several types in the shards", _WHOLE, _FIX_SHARDS)
         if name in _SHIFTED:
             shifted = zip(values, before[name], strict=True)
@@ -621,8 +617,3 @@ def _flat(shard: Mapping[str, Any]) -> dict[str, Values]:
     flat = {f"observation/{name}": leaf for name, leaf in shard["observation"].items()}
     flat |= {name: shard[name] for name in PLAIN if name not in OPTIONAL or shard[name] is not None}
     return flat | {f"extra/{name}": values for name, values in shard["extra"].items()}
-
-
-def _type(values: Values) -> str:
-    """The type of a column; text of all lengths is one type."""
-    return "text" if values.dtype.kind == "U" else values.dtype.str

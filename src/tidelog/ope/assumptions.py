@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtr
 
-from tidelog.data.checks import cluster_candidates, codes_of, day_labels
+from tidelog.data.dependence import cluster_candidates, codes_of, day_labels
 from tidelog.data.log import Log, States, number_observations
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators import (

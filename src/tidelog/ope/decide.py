@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._text import amount, three_digits
-from tidelog.data.checks import Balance
 from tidelog.data.checks import balance_sentence as predicted
+from tidelog.data.dependence import Balance
 from tidelog.data.log import Log
 from tidelog.data.statistics import Overlap, Sketch
 from tidelog.ope.assumptions import (

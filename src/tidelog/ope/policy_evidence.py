@@ -20,8 +20,9 @@ import numpy as np
 
 from tidelog._machine import release_memory
 from tidelog._text import three_digits
-from tidelog.data.checks import BALANCED, MOST_BALANCED, Balance
+from tidelog.data.checks import BALANCED, MOST_BALANCED
 from tidelog.data.columns import SHARES
+from tidelog.data.dependence import Balance
 from tidelog.data.log import Log, States, declare, is_tabular, log_balance, number_observations, recorded_fit
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence

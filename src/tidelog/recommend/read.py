@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from functools import cached_property
@@ -22,9 +22,8 @@ from tidelog.data.checks import first_values
 from tidelog.data.columns import declared_unit
 from tidelog.data.inspect import holds_several_numbers
 from tidelog.data.log import Log
-from tidelog.data.parse import ParsedTable, duplicates, lacking
+from tidelog.data.parse import ParsedTable, column_of, duplicates, lacking
 from tidelog.data.raw import (
-    CHECKS,
     LOST,
     ROUNDED,
     Check,
@@ -36,6 +35,7 @@ from tidelog.data.raw import (
     Values,
     check,
     episode_order,
+    findings,
     report_of,
     rounded_rewards,
     source_text,
@@ -207,7 +207,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
     described = _feature_table(roles.item_features, roles.item, found)
     item, slate, catalogue = _items(table, roles, described)
-    time = _read(table, roles.time, parse.moment)
+    time = column_of(table, roles.time, parse.moment)
     gap, unclear = gap_in_times(checked_gap(roles.session_gap), time)
     found += [] if unclear is None else [("bad mapping", unclear)]
     return RawInteractions(
@@ -216,13 +216,13 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         numbers=table.numbers,
         has_lines=table.has_lines,
         roles=roles,
-        user=_read(table, roles.user, parse.identity),
+        user=column_of(table, roles.user, parse.identity),
         item=item,
         time=time,
-        event=_read(table, roles.event, lambda series: parse.categories(series)[0]),
-        reward=_read(table, roles.reward if isinstance(roles.reward, str) else None, parse.number),
-        session=_read(table, roles.session, parse.identity),
-        propensity=_read(table, roles.propensity, parse.narrow),
+        event=column_of(table, roles.event, lambda series: parse.categories(series)[0]),
+        reward=column_of(table, roles.reward if isinstance(roles.reward, str) else None, parse.number),
+        session=column_of(table, roles.session, parse.identity),
+        propensity=column_of(table, roles.propensity, parse.narrow),
         slate=slate,
         catalogue=catalogue,
         item_features=described,
@@ -242,22 +242,9 @@ def _check_words(table: ParsedTable, names: Iterable[str]) -> None:
             raise unreadable(table.source, f"a NUL character in '{name}'", "words without it", "remove it")
 
 
-def _read(table: ParsedTable, name: str | None, read: Callable[[pl.Series], Column]) -> Column | None:
-    if name is None or not table.has(name):
-        return None
-    series = table.series(name)
-    return read(parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series)
-
-
 def id_text(series: pl.Series) -> pl.Series:
     """Ids as text for matching: whole numbers as integers, text stripped; NaN and empty text are null."""
-    if isinstance(series.dtype, pl.List | pl.Array):
-        series = parse.spelled(series)
-    if series.dtype.is_float():
-        series = series.fill_nan(None)
-        whole = series.cast(pl.Int64, strict=False)
-        series = whole if (whole.cast(series.dtype) == series).fill_null(series.is_null()).all() else series
-    text = series.cast(pl.String).str.strip_chars()
+    text = parse.stripped(parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series)
     return text.set(text == "", None)
 
 
@@ -394,21 +381,6 @@ _UNITS = 300.0  # largest ratio of two such numbers of one unit
 INTERACTION_CHECKS["unusable features"] = Check(
     "unusable features", "error", "A feature table of items or users has unusable cells or columns."
 )
-
-
-def examine(raw: RawInteractions) -> Report:
-    """Run every check and return one report; for an empty log only the check for rows runs."""
-    return report_of(raw, findings(raw))
-
-
-def findings(raw: RawInteractions) -> list[tuple[Check, Finding]]:
-    """The findings of the reader and of every check, each with all its rows."""
-    known = CHECKS | INTERACTION_CHECKS
-    results = [(known[name], finding) for name, finding in raw.found]
-    for one in INTERACTION_CHECKS.values():
-        if one.run is not None and (raw.rows or (one.name == "no events" and not raw.found)):
-            results += [(one, finding) for finding in one.run(raw)]
-    return results
 
 
 # Errors.
@@ -753,7 +725,7 @@ def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: 
 def read_by_roles(source: Any, roles: Roles) -> Interactions:
     """Read interactions with the arguments in one value; those from files can be read again."""
     raw = raw_interactions(source, roles)
-    report = examine(raw)
+    report = report_of(raw, findings(raw, INTERACTION_CHECKS, "no events"))
     if not report.ok:
         raise LogError(report.text(), report=report)
     interactions = _build(raw, report)
@@ -810,7 +782,7 @@ def validate_by_roles(
         if target is not None:
             delete_older(target)
         return report
-    results, named = findings(raw), list(roles.used().values())
+    results, named = findings(raw, INTERACTION_CHECKS, "no events"), list(roles.used().values())
     if target is not None or kept is not None:
         write_rows(table_with(source, named), results, target, kept, None, csv_safe)
     return report_of(raw, results)

@@ -180,7 +180,7 @@ def refusal(read: Any) -> str:
 def test_text_that_cannot_be_parsed_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.csv"
     path.write_text("a" * 200_000 + ",b\n1,2\n")
-    assert "a header that cannot be read (field larger" in refusal(lambda: formats.read_separated(path, ","))
+    assert "a header that cannot be read (field larger" in refusal(lambda: formats.read_separated(path))
     assert "UTF-8" in refusal(lambda: formats._refuse_ragged(path, b"a,b\n1,\xff\n", ","))
     path.write_text("a,b\n1,2\n")
 
@@ -188,7 +188,7 @@ def test_text_that_cannot_be_parsed_is_refused_in_words(tmp_path: Path, monkeypa
         raise pl.exceptions.ComputeError("no idea\nand more")
 
     monkeypatch.setattr(formats.pl, "read_csv", failing)
-    assert refusal(lambda: formats.read_separated(path, ",")) == "no idea"
+    assert refusal(lambda: formats.read_separated(path)) == "no idea"
     tower: list[Any] = []
     for _ in range(100_000):
         tower = [tower]
