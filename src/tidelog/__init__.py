@@ -125,9 +125,10 @@ if TYPE_CHECKING:
     from tidelog.runtime.recommender import Histories
     from tidelog.sweeps.plan import draws, grid
     from tidelog.sweeps.sweep import Sweep, resume, sweep
-    from tidelog.training.fit import fit, load, refit
+    from tidelog.training.fit import fit, refit
     from tidelog.training.learn import finetune, learn
     from tidelog.training.processes import connect_processes
+    from tidelog.training.resume import load
     from tidelog.training.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
 
@@ -213,8 +214,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "training.fit": (
         "fit",
         "refit",
-        "load",
     ),
+    "training.resume": ("load",),
     "training.processes": ("connect_processes",),
     "sweeps.plan": (
         "draws",

@@ -59,11 +59,12 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
 from tidelog.sinks import open_sink
 from tidelog.training.engine import cores_as_devices
-from tidelog.training.fit import fit, load, refit
+from tidelog.training.fit import fit, refit
 from tidelog.training.learn import finetune, learn
 from tidelog.training.metrics import Screen
 from tidelog.training.processes import Processes, connect_processes, connected
 from tidelog.training.record import Record
+from tidelog.training.resume import load
 
 AUTO, NONE = "auto", "none"
 SETTINGS = "run.toml"  # in the run folder

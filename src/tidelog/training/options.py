@@ -1,4 +1,8 @@
-"""The options of a run, listed once: keywords of `fit`, `learn` and `finetune`, command-line flags, `run.json`."""
+"""The options of a run, listed once: keywords of `fit`, `learn` and `finetune`, command-line flags, `run.json`.
+
+`Options` has each one's help, default and limits. The typed dictionaries below it name the keywords of each verb with
+their types, for editors and type checkers; their docstrings are made of `Options`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, nearest
 
 Evaluator = int | Callable[[Any], float]
 
@@ -187,6 +191,106 @@ class Options:
 def options_of(verb: str) -> list[Any]:
     """Return the fields of `Options` that a verb takes."""
     return [one for one in fields(Options) if verb in one.metadata["verbs"] and one.name != "own_evaluators"]
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of every verb that trains."""
+
+    every: int | None
+    evaluate: Mapping[str, Evaluator] | None
+    best: str | None
+    patience: int | None
+    save_seconds: float
+    keep: int
+    together: bool | None
+
+
+class LogOptions(RunOptions, total=False):
+    """Keywords of `fit` and `sweep`."""
+
+    held_out: float
+    selection_share: float | None
+    split_seed: int
+    scale: Scale | None
+    warm_start: Mapping[str, str | Path] | None
+
+
+class FitOptions(LogOptions, total=False):
+    """Keywords of `fit`."""
+
+    data_share: float
+    devices: int | Mapping[str, int] | None
+
+
+class LearnOptions(RunOptions, total=False):
+    """Keywords of `learn`."""
+
+    log_out: str | Path | None
+    start_decisions: int | None
+    start_updates: int | None
+    ahead: bool
+    devices: int | Mapping[str, int] | None
+
+
+class FinetuneOptions(RunOptions, total=False):
+    """Keywords of `finetune`."""
+
+    log_out: str | Path | None
+    offline: float
+    updates: float
+    collect_every: int
+    restart_schedules: bool
+
+
+class SweepOptions(LogOptions, total=False):
+    """Keywords of `sweep`."""
+
+    data_share: float | Sequence[float]
+    cpus: int
+    workers: int | None
+    insecure: bool
+    stall_seconds: float
+
+
+# keywords of `sweep` about its processes, with their help; the command line has them as flags
+OF_SWEEPS = {
+    "cpus": "processor cores of each trial",
+    "workers": "trials at the same time; default: as many as there are cores for",
+    "insecure": "with on='ray': also use a cluster that requires no token",
+    "stall_seconds": "replace a process that has neither reported nor saved for so long",
+}
+
+
+def _describe(keywords: Any) -> None:
+    """Add the help of each keyword to the docstring of a typed dictionary."""
+    helps = {one.name: one.metadata["help"] for one in fields(Options)} | OF_SWEEPS
+    lines = [f"- ``{name}``: {helps[name]}" for name in keywords.__annotations__]
+    keywords.__doc__ = "\n".join([keywords.__doc__, "", *lines])
+
+
+for _keywords in (FitOptions, LearnOptions, FinetuneOptions, SweepOptions):
+    _describe(_keywords)
+
+
+def resolved(
+    verb: str, keywords: Any, options: Mapping[str, Any], steps: int, least: int = 1, reports: int = REPORTS, **own: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of `Options` from the keywords of a verb, and the user's own evaluators.
+
+    ConfigError, with the nearest one, for an option that is none of the verb's `keywords`. `own` replaces options;
+    `least` and `reports` are those of `reports_every`.
+    """
+    known = keywords.__annotations__
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"{verb} has no option '{name}': {nearest(name, known)}",
+                fix=f"help(tidelog.training.options.{keywords.__name__}) describes all of them",
+            )
+    episodes, functions = evaluators(options.get("evaluate") or {})
+    every = reports_every(options.get("every"), steps, least, reports)
+    made = {"steps": steps, "every": every, "evaluate": episodes, "own_evaluators": tuple(functions)}
+    return {**options, **made, **own}, functions
 
 
 def reports_every(every: int | None, steps: int, least: int = 1, reports: int = REPORTS) -> int:
