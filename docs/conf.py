@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 import tomllib
+import typing
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def hide_arguments(
 
     A default that is no Python, such as `<factory>`, would leave the signature unread, with the raw names of types.
     """
-    if getattr(obj, "_is_protocol", False):  # nobody calls a contract
+    if getattr(obj, "_is_protocol", False) or typing.is_typeddict(obj):  # nobody calls a contract, or names of keywords
         return "", None
     if (signature or "").startswith("(*args"):
         return "(**settings)", returns

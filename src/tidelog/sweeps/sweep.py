@@ -48,8 +48,6 @@ from tidelog.training.run import Run, policy_of_run
 from tidelog.training.splits import SELECTION
 from tidelog.types import Catalogue, Discrete
 
-STALL_SECONDS = 900.0
-
 
 class Sweep:
     """The trials of a sweep's folder: how each stands, its held-out metric, and the policies of the complete ones."""
@@ -251,7 +249,7 @@ def sweep(
         ['complete', 'complete']
     """
     values, functions = resolved("sweep", SweepOptions, options, steps, CLOSEST)
-    cpus, stall_seconds = options.get("cpus", 1), options.get("stall_seconds", STALL_SECONDS)
+    cpus, stall_seconds = options.get("cpus", 1), options.get("stall_seconds", 900.0)
     folder, listed, shares = _checked(algorithms, log, out, options.get("data_share", 1.0))
     foreign = [*functions, *(name for name in values["evaluate"] if module_of(name) is not None)]
     if foreign:

@@ -252,19 +252,24 @@ class SweepOptions(LogOptions, total=False):
     stall_seconds: float
 
 
-# keywords of `sweep` about its processes, with their help; the command line has them as flags
+# keywords of `sweep` about its processes: help, as flags show it too, and default
 OF_SWEEPS = {
-    "cpus": "processor cores of each trial",
-    "workers": "trials at the same time; default: as many as there are cores for",
-    "insecure": "with on='ray': also use a cluster that requires no token",
-    "stall_seconds": "replace a process that has neither reported nor saved for so long",
+    "cpus": ("processor cores of each trial", 1),
+    "workers": ("trials at the same time; default: as many as there are cores for", None),
+    "insecure": ("also use a Ray cluster that requires no token", False),
+    "stall_seconds": ("replace a process that has neither reported nor saved for so many seconds", 900.0),
 }
 
 
 def _describe(keywords: Any) -> None:
-    """Add the help of each keyword to the docstring of a typed dictionary."""
-    helps = {one.name: one.metadata["help"] for one in fields(Options)} | OF_SWEEPS
-    lines = [f"- ``{name}``: {helps[name]}" for name in keywords.__annotations__]
+    """Add the help of each keyword, and a default that the help does not name, to its dictionary's docstring."""
+    described = {one.name: (one.metadata["help"], one.default) for one in fields(Options)} | OF_SWEEPS
+    lines = []
+    for name in keywords.__annotations__:
+        text, default = described[name]
+        default = 0.2 if (name, keywords) == ("held_out", SweepOptions) else default
+        shown = default not in (None, MISSING) and "default:" not in text and "(default)" not in text
+        lines.append(f"- ``{name}``{f' = ``{default}``' if shown else ''}: {text}")
     keywords.__doc__ = "\n".join([keywords.__doc__, "", *lines])
 
 

@@ -36,6 +36,7 @@ from tidelog.sinks import (
     Tracker,
     Value,
     flat,
+    metrics_of,
     read_rows,
     rewind,
     rows_at,
@@ -245,10 +246,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks, with the last metrics of the first member."""
-        rows = [row for row in self.metrics if row["member"] == 0][-1:]
-        metrics = {
-            f"last {name}": f"{value:.4g}" for row in rows for name, value in [*row.items()][3 : 3 + MOST_METRICS]
-        }
+        last = [*self._named_first(metrics_of(self._last_row()), {}).items()][:MOST_METRICS]
+        metrics = {f"last {name}": f"{value:.4g}" for name, value in last}
         return facts_table(f"Run of {self.name}", {**self._facts(), **metrics})
 
     def plot(self, metrics: Sequence[str] = ()) -> Figure:
@@ -319,6 +318,22 @@ class Run:
         """Return the name of a metric on held-out data, of this run if it has one."""
         names = (name for row in self.metrics for name in row if name.startswith("held_out/"))
         return next(names, "held_out/value_loss")
+
+    def _last_row(self) -> dict[str, Any]:
+        """Return the last report of the first member, {} before it."""
+        return next((row for row in reversed(self.metrics) if row["member"] == 0), {})
+
+    def _named_first(self, metrics: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
+        """Return metrics for a place with room for few: those that the user has named come first.
+
+        These are the metric of `best`, the user's own evaluators, and what an algorithm of the user's own measures
+        besides its losses; what was not measured since the `last` report is from there.
+        """
+        named = [self._selection.metric, *self.record.options.own_evaluators]
+        if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
+            named += [name for name in metrics if not name.endswith("loss")]
+        values = {**last, **metrics}
+        return {name: values[name] for name in named if name is not None and name in values} | dict(metrics)
 
     def learners(self) -> list[Any]:
         """Return copies of the learner states of all members."""
@@ -457,12 +472,13 @@ class Run:
             self._check_finite()
             pace.add_chunk(taken)
             live = self._in_own_unit(self.members[0], self._engine.peek())
+            live = self._named_first(live, self._last_row())
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
                 if self._screen is not None and self._measures:
                     self._screen.show(Progress("validating", self.done, settings.last, unit=self.unit))
                 with reporting:
-                    rows = self._report(sinks, self._choose())
+                    rows = self._report(sinks)
             due = time.monotonic() - saved >= settings.save_seconds
             pace.chunk, due, received = self._processes.decide([pace.chunk, due, interrupts.received], _decision)
             stops = self.finished or self.done >= until or received is not None
@@ -541,8 +557,9 @@ class Run:
             metrics.append({**(of_policy(params) if of_policy else {}), **chosen})
         return metrics
 
-    def _report(self, sinks: list[Sink], chosen: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
-        """Write a metrics row of each member; `chosen` are metrics that were measured before. Nothing changes."""
+    def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
+        """Choose, measure, and write a metrics row of each member."""
+        chosen = self._choose()
         self._processes.on_first(self._check_folder)
         rows = []
         for member, training, measured in zip(self.members, self._engine.report(), chosen, strict=True):
