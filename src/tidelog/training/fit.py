@@ -150,7 +150,8 @@ def begin(
             load_warm_start(member.algorithm, learner, options.warm_start, scaler)
             for member, learner in zip(members, learners, strict=True)
         ]
-    check_environments(Policy(first, spec, scaler, first.policy_params(learners[0].state)), options.evaluate)
+    if options.evaluate:
+        check_environments(Policy(first, spec, scaler, first.policy_params(learners[0].state)), options.evaluate)
     validation = validation_of(parts, first, scaler)
     if options.best is not None:
         losses = [*validation.names(first, learners[0].state), *parts.metrics] if validation else []

@@ -33,6 +33,22 @@ def option(
     return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag, "first": first})
 
 
+# what each value must be: a test, the words for it, and the fix
+_LIMITS: Mapping[str, tuple[Callable[[Any], bool], str, str]] = {
+    "steps": (lambda value: value >= 1, f"1 to {LARGEST:,}", ""),
+    "split_seed": (lambda value: value >= 0, "at least 0", "use split_seed=0"),
+    "every": (lambda value: value >= 1, "at least 1", ""),
+    "held_out": (lambda value: 0.0 <= value < 1.0, "a share of the episodes in [0, 1)", "use 0.2"),
+    "selection_share": (lambda value: 0.0 < value <= 1.0, "a share of the held-out episodes in (0, 1]", "use 0.25"),
+    "data_share": (lambda value: 0.0 < value <= 1.0, "a share of the training episodes in (0, 1]", "use 0.5"),
+    "scale": (lambda value: value in ("standard", "none"), "'standard' or 'none'", ""),
+    "ahead": (lambda value: isinstance(value, bool), "True or False", ""),
+    "together": (lambda value: value is None or isinstance(value, bool), "True, False or None", ""),
+    "save_seconds": (lambda value: value >= 0.0, "0 or more seconds between checkpoints", ""),
+    "keep": (lambda value: value >= 1, "at least 1 checkpoint", ""),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Everything about a run except the algorithm and the log or environment; ConfigError for invalid values."""
@@ -138,49 +154,26 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience", "stop_after") if getattr(self, name) is not None]
-        for name in ("steps", "every", "split_seed", "keep", *optional):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-            if abs(getattr(self, name)) > LARGEST:
-                raise ConfigError(f"{name} = {getattr(self, name)}", f"at most {LARGEST:,}")
+        for name in ("steps", "every", "split_seed", "keep", "patience", "stop_after"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole(name, getattr(self, name)))
+                if abs(getattr(self, name)) > LARGEST:
+                    raise ConfigError(f"{name} = {getattr(self, name)}", f"at most {LARGEST:,}")
         for name in ("held_out", "selection_share", "data_share", "save_seconds"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
-        object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
-        if not 1 <= self.steps <= LARGEST:
-            raise ConfigError(f"steps = {self.steps}", f"1 to {LARGEST:,}")
+        for name, (allows, expected, fix) in _LIMITS.items():
+            if not allows(getattr(self, name)):
+                raise ConfigError(f"{name} = {getattr(self, name)!r}", expected, fix)
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}", f"1 to the {self.steps:,} steps")
-        if self.devices is not None:
-            object.__setattr__(self, "devices", _devices(self.devices))
-        if self.split_seed < 0:
-            raise ConfigError(f"split_seed = {self.split_seed}", "at least 0", "use split_seed=0")
-        if self.every < 1:
-            raise ConfigError(f"every = {self.every}", "at least 1")
+        if self.patience is not None and (self.best is None or self.patience < 1):
+            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
+        object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         object.__setattr__(self, "seeds", as_seeds(list(self.seeds)))
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
             raise ConfigError(f"seeds = {list(self.seeds)}", "at least one seed, each once", "use seeds=5")
-        if not 0.0 <= self.held_out < 1.0:
-            raise ConfigError(f"held_out = {self.held_out}", "a share of the episodes in [0, 1)", "use 0.2")
-        if not 0.0 < self.selection_share <= 1.0:
-            raise ConfigError(
-                f"selection_share = {self.selection_share}", "a share of the held-out episodes in (0, 1]", "use 0.25"
-            )
-        if not 0.0 < self.data_share <= 1.0:
-            raise ConfigError(
-                f"data_share = {self.data_share}", "a share of the training episodes in (0, 1]", "use 0.5"
-            )
-        if self.scale not in ("standard", "none"):
-            raise ConfigError(f"scale = {self.scale!r}", "'standard' or 'none'")
-        if self.patience is not None and (self.best is None or self.patience < 1):
-            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
-        if not isinstance(self.ahead, bool):
-            raise ConfigError(f"ahead = {self.ahead!r}", "True or False")
-        if self.together is not None and not isinstance(self.together, bool):
-            raise ConfigError(f"together = {self.together!r}", "True, False or None")
-        if not self.save_seconds >= 0.0:
-            raise ConfigError(f"save_seconds = {self.save_seconds}", "0 or more seconds between checkpoints")
-        if self.keep < 1:
-            raise ConfigError(f"keep = {self.keep}", "at least 1 checkpoint")
+        if self.devices is not None:
+            object.__setattr__(self, "devices", _devices(self.devices))
 
     @property
     def last(self) -> int:

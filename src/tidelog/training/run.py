@@ -592,7 +592,8 @@ class Run:
         """Return the metrics row of a member: those before it, losses on held-out data, and evaluations."""
         state, options = self._engine.state(member.index), self.record.options
         held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-        evaluation = evaluate(self._policy_of(member), options.evaluate, self._evaluators)
+        evaluates = options.evaluate or self._evaluators
+        evaluation = evaluate(self._policy_of(member), options.evaluate, self._evaluators) if evaluates else {}
         row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
         return row | {**before, **held_out, **evaluation}
 
