@@ -25,6 +25,7 @@ from tidelog.cli.flags import (
     File,
     Folder,
     OnEngine,
+    OutputFlags,
     Sources,
     free_folder,
     json_only,
@@ -55,7 +56,7 @@ def _help(name: str) -> Any:
 
 
 @dataclass(kw_only=True)
-class SweepFlags(DeclaredFlags):
+class SweepFlags(DeclaredFlags, OutputFlags):
     """Train with many settings, each in a run folder of its own, and compare them."""
 
     common: ClassVar[tuple[str, ...]] = (
@@ -103,10 +104,6 @@ class SweepFlags(DeclaredFlags):
     """a TOML file with values for any of these flags; flags on the command line win"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk"""
-    json: bool = False
-    """print the table as JSON; everything else goes to standard error"""
-    quiet: bool = False
-    """print the result only, without progress"""
 
 
 def flags_of(cls: type[Any] | None) -> type[Any]:
