@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import re
 import tempfile
@@ -13,6 +14,8 @@ from typing import Any
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
+
+from tidelog.training.options import FinetuneOptions, FitOptions, LearnOptions, SweepOptions
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # pages show what a reader without an accelerator sees
 os.environ.setdefault("TIDELOG_STATE", tempfile.mkdtemp())  # the looks of an earlier build change no verdict
@@ -69,6 +72,10 @@ autodoc_typehints = "signature"
 maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 default_role = "code"  # `name` in a docstring is code, as in Markdown
+
+
+for _keywords in (FitOptions, LearnOptions, FinetuneOptions, SweepOptions):
+    _keywords.__signature__ = inspect.Signature()  # autodoc finds none
 
 
 def list_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
