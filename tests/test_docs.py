@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -39,7 +40,8 @@ def exists(name: str) -> bool:
         return True
     if dataclasses.is_dataclass(found):
         return argument in {field.name for field in dataclasses.fields(found)}
-    return argument in inspect.signature(found).parameters
+    keywords = get_args(get_type_hints(found).get("options"))  # of `**options: Unpack[FitOptions]`
+    return argument in inspect.signature(found).parameters or any(argument in one.__annotations__ for one in keywords)
 
 
 def test_every_name_in_coming_from_exists() -> None:
@@ -49,6 +51,8 @@ def test_every_name_in_coming_from_exists() -> None:
     assert len(names) > 20
     assert [name for name in names if not exists(name)] == []
     assert not exists("tl.IQL(temprature)")
+    assert exists("tl.fit(held_out)")
+    assert not exists("tl.fit(ahead)")
     assert not exists("tl.fitt")
 
 
