@@ -30,4 +30,4 @@ def test_shares_that_are_none_are_refused(origin):
         with pytest.raises(ConfigError, match="data_share"):
             fit(bc(), origin, 2, data_share=share)
     with pytest.raises(ConfigError, match=r"data_share = 0\.5: interactions are split by time"):
-        check_list_options(None, 0, {}, 0.5)
+        check_list_options({"data_share": 0.5}, {})
