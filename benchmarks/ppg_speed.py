@@ -17,7 +17,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, median_and_range
 from tidelog.envs.registry import functional
-from tidelog.training.collection import initial_collection_state, rollout
+from tidelog.training.collect import initial_collection_state, rollout
 from tidelog.training.learn import learn
 
 PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)

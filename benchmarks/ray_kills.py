@@ -35,7 +35,7 @@ from benchmarks.keep import keep
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import newest_attempt, read_status
-from tidelog.training.lock import FILE as LOCK
+from tidelog.training.checkpoints import LOCK
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
 WORKER = "ray::_in_cluster"

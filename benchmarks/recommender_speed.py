@@ -19,10 +19,10 @@ import polars as pl
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import RESULTS, keep, kept
+from tidelog.recommend.held_out import TimeSplit
 from tidelog.training.engine import Engine
 from tidelog.training.loop import as_members
 from tidelog.training.record import this_machine
-from tidelog.training.splits import TimeSplit
 
 COMMAND = "python -m benchmarks recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0

@@ -27,7 +27,7 @@ from tidelog._files import make_folders
 from tidelog.sweeps import driver as driver_module
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import Job, trial_folder
-from tidelog.sweeps.plan import FitOptions, Halving, Plan, Status, Trial, newest_attempt, read_decisions, write_status
+from tidelog.sweeps.plan import Halving, Plan, Status, Trial, TrialOptions, newest_attempt, read_decisions, write_status
 
 METRIC, STEPS, STALL = "held_out/imitation_loss", 9_000, 900.0
 
@@ -142,7 +142,7 @@ class SimulatedCluster:
 
 def simulate(folder: Path, trials: int, cluster: SimulatedCluster, halving: Halving | None) -> Driver:
     """Drive a sweep to its end on a simulated cluster; trials that failed are tried again."""
-    options = FitOptions(
+    options = TrialOptions(
         steps=STEPS, seeds=[0], every=1_000, held_out=0.2, selection_share=0.25, split_seed=0, evaluate={}, scale=None,
         best=METRIC, patience=None, warm_start=None, save_seconds=30.0, keep=3, together=None,
     )  # fmt: skip

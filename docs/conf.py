@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import re
 import tempfile
 import tomllib
+import typing
 from pathlib import Path
 from typing import Any
 
 from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
+
+from tidelog.training.options import FinetuneOptions, FitOptions, LearnOptions, SweepOptions
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # pages show what a reader without an accelerator sees
 os.environ.setdefault("TIDELOG_STATE", tempfile.mkdtemp())  # the looks of an earlier build change no verdict
@@ -70,6 +74,10 @@ python_use_unqualified_type_names = True
 default_role = "code"  # `name` in a docstring is code, as in Markdown
 
 
+for _keywords in (FitOptions, LearnOptions, FinetuneOptions, SweepOptions):
+    _keywords.__signature__ = inspect.Signature()  # autodoc finds none
+
+
 def list_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Append a line for each setting of an algorithm: its name, its default and its own help text."""
     settings = (
@@ -91,7 +99,7 @@ def hide_arguments(
 
     A default that is no Python, such as `<factory>`, would leave the signature unread, with the raw names of types.
     """
-    if getattr(obj, "_is_protocol", False):  # nobody calls a contract
+    if getattr(obj, "_is_protocol", False) or typing.is_typeddict(obj):  # nobody calls a contract, or names of keywords
         return "", None
     if (signature or "").startswith("(*args"):
         return "(**settings)", returns

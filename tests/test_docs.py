@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,6 @@ from benchmarks.calibration import coverage_over_seeds
 from benchmarks.keep import kept
 from tests.shared import shared
 from tidelog.cli import demo
-from tidelog.data.parse import LogArrays
 from tidelog.runtime import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,9 +40,9 @@ def exists(name: str) -> bool:
         return True
     if dataclasses.is_dataclass(found):
         return argument in {field.name for field in dataclasses.fields(found)}
-    parameters = inspect.signature(found).parameters
-    packed = "Unpack[LogArrays]" in {one.annotation for one in parameters.values()}  # the arrays by their names
-    return argument in (LogArrays.__annotations__ if packed else parameters)
+    hints = get_type_hints(found)
+    keywords = get_args(hints.get("options")) or get_args(hints.get("arrays"))  # of `**options: Unpack[FitOptions]`
+    return argument in inspect.signature(found).parameters or any(argument in one.__annotations__ for one in keywords)
 
 
 def test_every_name_in_coming_from_exists() -> None:
@@ -53,6 +53,8 @@ def test_every_name_in_coming_from_exists() -> None:
     assert [name for name in names if not exists(name)] == []
     assert not exists("tl.IQL(temprature)")
     assert not exists("tl.Log.from_arrays(rewrad)")
+    assert exists("tl.fit(held_out)")
+    assert not exists("tl.fit(ahead)")
     assert not exists("tl.fitt")
 
 

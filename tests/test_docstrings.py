@@ -19,6 +19,7 @@ from tidelog.algorithms import short_form
 BEFORE = "import numpy as np\nimport polars as pl\nimport tidelog as tl\n"  # on the page, once for all examples
 RESULT = "a result; what returns it has the example"
 CONTRACT = "a contract; docs/environments.md has a class that meets it"
+KEYWORDS = "names of keywords; the verb that takes them has the example"
 TRACKER = "needs a tracker; docs/tools.md shows it against the real package"
 NO_EXAMPLE = {
     "tidelog.Verdict": RESULT,
@@ -52,6 +53,7 @@ NO_EXAMPLE = {
     "tidelog.sinks.TensorBoard": TRACKER,
     "tidelog.sinks.WandB": TRACKER,
     "tidelog.training.run.publish": TRACKER,
+    **{f"tidelog.training.options.{verb}Options": KEYWORDS for verb in ("Fit", "Learn", "Finetune", "Sweep")},
 }
 SLOW = {  # seconds each: a training of many programs, an export, a verdict
     *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),

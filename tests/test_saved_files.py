@@ -10,7 +10,7 @@ from tidelog import CheckpointError, ConfigError
 from tidelog._files import parse_saved
 from tidelog.schema import decode
 from tidelog.sinks import read_rows
-from tidelog.training.record import CheckpointFields
+from tidelog.training.checkpoints import CheckpointFields
 
 SAMPLE = {"checkpoint": 41, "log": 97, "ledger": 29, "acting.json": 31}  # one change of so many
 # one of so many in the full tier, which then takes three minutes of a processor; of the other files every change

@@ -53,7 +53,7 @@ from tidelog.sweeps.sweep import Sweep as Sweep
 from tidelog.sweeps.sweep import resume as resume
 from tidelog.sweeps.sweep import sweep as sweep
 from tidelog.training.fit import fit as fit
-from tidelog.training.fit import load as load
+from tidelog.training.resume import load as load
 from tidelog.training.fit import refit as refit
 from tidelog.training.learn import finetune as finetune
 from tidelog.training.learn import learn as learn

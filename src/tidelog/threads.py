@@ -1,13 +1,15 @@
-"""Native libraries on one thread for a while, whatever number of Python threads ask for it at once.
+"""A function on several threads, and native libraries on one for a while, whatever number of threads ask for it.
 
-The limit holds for the whole process. Where each Python thread sets it and restores what it found, the last to leave
-may restore the limit of another: NumPy then stays on one thread, and later sums round differently.
+The limit of the libraries holds for the whole process. Where each Python thread sets it and restores what it found, the
+last to leave may restore the limit of another: NumPy then stays on one thread, and later sums round differently.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -52,3 +54,11 @@ def one_thread(library: Library) -> Iterator[None]:
         yield
     finally:
         limit.leave()
+
+
+def on_threads(function: Callable[[int], Any], count: int, at_once: bool = True) -> list[Any]:
+    """Return the results of a function for 0 to `count - 1`; `at_once` runs them on a pool of threads."""
+    if count == 1 or not at_once:
+        return [function(i) for i in range(count)]
+    with ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
+        return list(pool.map(function, range(count)))

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import CopyStep
+from tidelog.training.collect import assign_environments
 from tidelog.training.engine import Engine, fresh_collectors
-from tidelog.training.learn import _assign_environments
 from tidelog.training.loop import Member
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
@@ -42,7 +42,9 @@ def replaying(**changes: Any) -> OffPolicyPPG:
 def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Engine:
     """Return a trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
-    places = _assign_environments(env, numbered, False)
+    places = assign_environments(
+        env, numbered[0].algorithm.collection().environments, [one.seed for one in numbered], False
+    )
     learners = fresh_collectors(numbered, places.spec, places.source, steps, False)
     return Engine(numbered, learners, steps, assignment=places, together=together)
 

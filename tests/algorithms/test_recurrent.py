@@ -16,7 +16,7 @@ from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
 from tidelog.envs.tabular import PointMass
 from tidelog.policies.policy import Policy, fingerprint
-from tidelog.training.collection import RECORDED, Host, initial_collection_state, rollout
+from tidelog.training.collect import RECORDED, Host, initial_collection_state, rollout
 from tidelog.training.learn import learn
 
 WIDTH, STEPS = 5, 24

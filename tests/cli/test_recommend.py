@@ -20,12 +20,12 @@ from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main, run_result
 from tidelog.cli.recommend import seen_line
 from tidelog.recommend.evaluate import RULES, RuleLists, word_of
+from tidelog.recommend.held_out import TimeSplit
 from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.runtime.artefact import notes_of
 from tidelog.training.metrics import Screen
 from tidelog.training.run import Run
-from tidelog.training.splits import TimeSplit
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
 TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]

@@ -9,7 +9,7 @@ import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.sweeps.pools import InProcess
 from tidelog.cli import resume, sweep
-from tidelog.training.lock import locked
+from tidelog.training.checkpoints import locked
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 SHORT = ["--steps", 4, "--every", 2, *SMALL]

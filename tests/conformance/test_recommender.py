@@ -15,10 +15,10 @@ from tidelog import ConfigError, RecommenderBCQ, SpecError
 from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.recommend import recommender_bcq
+from tidelog.recommend.held_out import LISTS, QWeightSelection
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
 from tidelog.training.loop import as_arrays
-from tidelog.training.splits import LISTS, QWeightSelection
 from tidelog.types import HistoryArrays
 
 
@@ -271,10 +271,10 @@ def test_the_chosen_weight_is_not_worse_than_0():
     h, log = small(), described()
     state = after(h, log)
     q_weight_selection = QWeightSelection(log.split(share=0.4).test)
-    weight, measured = q_weight_selection(policy(h, log, state))
-    alone = q_weight_selection(policy(small(q_weight=0.0), log, state))[1]["held_out/reward_ndcg@10"]
+    weight, measured = q_weight_selection.measure(policy(h, log, state))
+    alone = q_weight_selection.measure(policy(small(q_weight=0.0), log, state))[1]["held_out/reward_ndcg@10"]
     assert measured["held_out/reward_ndcg@10"] >= alone
-    assert q_weight_selection(policy(small(q_weight=0.7), log, state))[0] == 0.7
+    assert q_weight_selection.measure(policy(small(q_weight=0.7), log, state))[0] == 0.7
     assert weight == measured["held_out/q_weight"]
 
 
@@ -282,7 +282,7 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     log, asked = described().split(share=0.4).test, []
     found = Ranker.find
     monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[0].users) or found(self, *given))
-    QWeightSelection(log)(policy(small(), log))
+    QWeightSelection(log).measure(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
 
 

@@ -11,7 +11,7 @@ from tidelog.envs import Resumable, make, play
 from tidelog.envs.gym import Gymnasium, VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.policies.policy import fingerprint
-from tidelog.training.host_rollouts import assign_environments
+from tidelog.training.collect import assign_environments
 from tidelog.types import Codes, Discrete, Vector
 
 MODES = [*AutoresetMode]

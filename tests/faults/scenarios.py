@@ -27,7 +27,8 @@ from tidelog.ope.verdict import store_verdict
 from tidelog.policies.policy import fingerprint, remember
 from tidelog.recommend.read import read_interactions
 from tidelog.sinks import rows_at
-from tidelog.training.record import CHECKPOINT, Checkpoints, Record
+from tidelog.training.checkpoints import CHECKPOINT, Checkpoints
+from tidelog.training.record import Record
 
 Step = Callable[[Path], Any]
 

@@ -15,8 +15,8 @@ from tidelog.algorithms.hyperparameters import to_config
 from tidelog.data.statistics import Scaler
 from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
+from tidelog.recommend.held_out import WEIGHTS, QWeightSelection, _best_weight
 from tidelog.training.run import policy_of_run
-from tidelog.training.splits import WEIGHTS, QWeightSelection, _best_weight
 from tidelog.types import HistoryArrays
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
@@ -47,7 +47,7 @@ def tried(policy, monkeypatch):
     selection, asked = QWeightSelection(described().split(share=0.4).test), []
     measure = QWeightSelection._metrics
     monkeypatch.setattr(QWeightSelection, "_metrics", lambda self, *of: asked.append(of[-1]) or measure(self, *of))
-    return asked, selection(policy)[0]
+    return asked, selection.measure(policy)[0]
 
 
 @pytest.mark.parametrize("q_weight", [None, 1.5])

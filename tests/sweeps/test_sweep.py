@@ -22,6 +22,8 @@ from tidelog.sweeps.driver import MOST_LOSSES, Driver
 from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
 from tidelog.sweeps.sweep import judgement_of, write_page
+from tidelog.training.fit import CLOSEST
+from tidelog.training.options import reports_every
 from tidelog.training.run import Run
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
@@ -358,8 +360,8 @@ def test_a_driver_waits_for_an_engine_that_is_not_ready(log, tmp_path):
 
 def test_reports_fall_on_the_first_rung():
     for steps, first, every in ((100_000, 10_000, 2_000), (1_000, 70, 35), (100, 7, 7)):
-        halving = sweep_module._halving((3, first), steps, LOSS, 0.2, None, None, False)
-        assert (first % every, sweep_module._every(None, steps, halving)) == (0, every)
+        halving = sweep_module._halving((3, first), {"steps": steps, "best": LOSS, "held_out": 0.2}, False)
+        assert (first % every, sweep_module._every(None, reports_every(None, steps, CLOSEST), halving)) == (0, every)
 
 
 def test_what_is_no_log_and_what_no_process_can_import_is_refused(log, tmp_path, monkeypatch):

@@ -5,7 +5,8 @@ import pytest
 from tests.training.runs import bc, begin
 from tidelog import ConfigError, fit
 from tidelog.data.read import read_log
-from tidelog.training.splits import EpisodeSplit, check_list_options
+from tidelog.recommend.held_out import check_list_options
+from tidelog.training.splits import EpisodeSplit
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.2])
@@ -29,4 +30,4 @@ def test_shares_that_are_none_are_refused(origin):
         with pytest.raises(ConfigError, match="data_share"):
             fit(bc(), origin, 2, data_share=share)
     with pytest.raises(ConfigError, match=r"data_share = 0\.5: interactions are split by time"):
-        check_list_options(None, 0, {}, 0.5)
+        check_list_options({"data_share": 0.5}, {})

@@ -21,7 +21,7 @@ import json, sys
 import jax
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.training.fit import load
+from tidelog.training.resume import load
 
 assert len(jax.devices()) == 4
 log = tl.open_log(sys.argv[1])

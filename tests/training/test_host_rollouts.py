@@ -13,7 +13,7 @@ from tests.training.test_learn import EVERY, HOST, STEPS, TINY_FLAGS, Breaking, 
 from tidelog.cli import main
 from tidelog.envs.tabular import PointMass
 from tidelog.policies.policy import fingerprint
-from tidelog.training import collection
+from tidelog.training import collect
 from tidelog.training.loop import Position
 
 
@@ -53,13 +53,13 @@ def whole(tmp_path_factory):
 @pytest.mark.full
 def test_a_rollout_is_by_the_policy_of_exactly_one_round_before(monkeypatch):
     by, after, playing_threads = {}, {}, {}
-    real = collection.Host.rollout
+    real = collect.Host.rollout
 
     def told(self, algorithm, params, key, round, *rest):
         by[round], playing_threads[round] = fingerprint(params), threading.current_thread().name
         return real(self, algorithm, params, key, round, *rest)
 
-    monkeypatch.setattr(collection.Host, "rollout", told)
+    monkeypatch.setattr(collect.Host, "rollout", told)
     run = begin(HOST, ahead=True)
     after[-1] = fingerprint(run.learners()[0].state.network)
     for _ in run.stream():

@@ -15,9 +15,9 @@ from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.tabular import PointMass
 from tidelog.policies.policy import fingerprint
+from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.learn import learn
 from tidelog.training.loop import Position
-from tidelog.training.record import Checkpoints
 
 STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
 FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
@@ -273,7 +273,7 @@ def test_places_that_are_taken_are_refused(tmp_path):
         begin(FUNCTION, tmp_path / "run", log_out=tmp_path / "log")
     with pytest.raises(tl.ConfigError, match="one point-mass object cannot serve 2 members"):
         begin(PointMass(4), seeds=2)
-    with pytest.raises(TypeError, match="held_out"):
+    with pytest.raises(tl.ConfigError, match="learn has no option 'held_out'"):
         tl.learn(tiny(), FUNCTION, 64, held_out=0.1)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
 from tidelog import CheckpointError, load, resume
-from tidelog.training import lock
+from tidelog.training import checkpoints
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def halted(origin, tmp_path, monkeypatch):
 HOLDER = """
 import sys
 from pathlib import Path
-from tidelog.training.lock import locked
+from tidelog.training.checkpoints import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
@@ -48,7 +48,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(halted):
         holder.kill()
     assert {path: path.read_bytes() for path in (halted / "checkpoints").rglob("*") if path.is_file()} == before
     assert finish(load(halted)).update == 42
-    assert (halted / lock.FILE).read_text() == ""
+    assert (halted / checkpoints.LOCK).read_text() == ""
 
 
 def test_a_run_that_went_on_since_it_was_loaded_is_refused(halted):
@@ -60,9 +60,9 @@ def test_a_run_that_went_on_since_it_was_loaded_is_refused(halted):
 
 
 def test_an_unknown_owner_and_a_missing_lock_are_said(halted, monkeypatch):
-    with lock.locked(halted):
-        (halted / lock.FILE).write_text("")
-        with pytest.raises(CheckpointError, match="is being trained by another process"), lock.locked(halted):
+    with checkpoints.locked(halted):
+        (halted / checkpoints.LOCK).write_text("")
+        with pytest.raises(CheckpointError, match="is being trained by another process"), checkpoints.locked(halted):
             pass
 
     def unsupported(handle, how):
@@ -111,7 +111,10 @@ def test_a_link_in_transport_of_the_lock_is_not_followed(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("kept")
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / lock.FILE).symlink_to(mine)
-    with pytest.raises(CheckpointError, match=r"training\.lock cannot be written"), lock.locked(tmp_path / "run"):
+    (tmp_path / "run" / checkpoints.LOCK).symlink_to(mine)
+    with (
+        pytest.raises(CheckpointError, match=r"training\.lock cannot be written"),
+        checkpoints.locked(tmp_path / "run"),
+    ):
         pass
     assert mine.read_text() == "kept"

@@ -118,10 +118,10 @@ def test_lists_keep_the_weight_of_q_that_the_held_out_period_chose():
     engine, member = run._engine, run.members[0]
     engine.replace_state(0, member.algorithm.with_q_weight(engine.state(0), 0.5))
     again = tl.refit(run, log=log, progress=False)
-    assert again.held_out_lists() is None
+    assert again.chooser is None
     assert run.metrics[-1]["q_weight"] != 0.5  # as a fresh run would not have it
     assert again.metrics[-1]["q_weight"] == 0.5
-    assert again.policy().algorithm.q_metrics(again.policy().params)["q_weight"] == 0.5
+    assert again.policy().algorithm.policy_metrics(again.policy().params)["q_weight"] == 0.5
     assert any("no held-out events are left" in note for note in again.notes())
     assert not any("judge" in note for note in again.notes())
 

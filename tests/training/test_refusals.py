@@ -21,7 +21,8 @@ from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
-from tidelog.training import collection, learn, lock, loop, record, splits, stores
+from tidelog.recommend import held_out
+from tidelog.training import checkpoints, collect, loop, record, resume, stores
 from tidelog.training import metrics as progress
 from tidelog.training.learn import check_begins
 from tidelog.training.loop import store_of
@@ -31,7 +32,6 @@ from tidelog.training.run import Run
 from tidelog.training.stores import Stream
 
 STEPS = {"steps": 10, "seeds": (0,), "every": 5}
-TUNED = {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
 
 
 def failing(*args, **options):
@@ -97,10 +97,8 @@ REFUSED = {
     ),
     "an environment without a name": (
         CheckpointError,
-        lambda: learn.reopened_finetuning(
-            Path(), SimpleNamespace(
-                options=Options(**STEPS, **TUNED), data=SimpleNamespace(named=False), environment="Mine"
-            ), [tl.IQL()], {}, None, None, {}, (), None, None,
+        lambda: resume._environments_of(
+            Path(), SimpleNamespace(data=SimpleNamespace(named=False), environment="Mine"), None, [0], tl.IQL()
         ),
         "the run's environment Mine has no registered name. fix: pass it again, as in resume(folder, env=env)",
     ),
@@ -113,7 +111,7 @@ REFUSED = {
     "a seed": (ConfigError, lambda: as_seeds([1, -1]), "seeds: -1 is outside the range: expected 0 to "),
     "one event": (
         LogError,
-        lambda: splits._stored(interactions().select(np.arange(1)), None, Scaler()),
+        lambda: held_out._stored(interactions().select(np.arange(1)), None, Scaler()),
         "the log has 1 event(s): expected at least 2. fix: use a longer log",
     ),
     "no folder of the best": (
@@ -182,14 +180,14 @@ def test_the_last_decision_before_a_restart_is_truncated():
 
         own = Own(filled=jnp.int32(filled), columns=columns)
         one = Own(segments={"own": own})
-        return np.argwhere(learn._with_truncated_end(one).segments["own"].columns["truncated"]).tolist()
+        return np.argwhere(resume._with_truncated_end(one).segments["own"].columns["truncated"]).tolist()
 
     assert marked(2) == [[1, 2]]
     assert marked(0) == [[0, 2]]
 
 
 def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
-    log = collection.CollectedLog(tmp_path / "log", world("discrete").spec, 1)
+    log = collect.CollectedLog(tmp_path / "log", world("discrete").spec, 1)
     log._pieces.mkdir()
     (log._pieces / "0-0.npz").write_bytes(b"")
     world("discrete").save(tmp_path / "log")
@@ -200,29 +198,29 @@ def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_deleted(tmp_path, monkeypatch):
-    saved = record.Checkpoints(tmp_path, 1)
-    monkeypatch.setattr(record._files, "delete", failing)
+    saved = checkpoints.Checkpoints(tmp_path, 1)
+    monkeypatch.setattr(checkpoints._files, "delete", failing)
     with pytest.raises(CheckpointError, match=r"0000000007 cannot be written: Permission denied; what was there is"):
         saved.forget([7])
 
 
 def test_a_run_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock.os, "open", failing)
+    monkeypatch.setattr(checkpoints.os, "open", failing)
     with (
         pytest.raises(CheckpointError, match=r"cannot be written: Permission denied\. fix: correct the permissions of"),
-        lock.locked(tmp_path),
+        checkpoints.locked(tmp_path),
     ):
         pass
 
 
 def test_a_folder_without_locks_counts_as_free(tmp_path, monkeypatch):
-    (tmp_path / lock.FILE).write_text("{}")
-    monkeypatch.setattr(lock.fcntl, "flock", failing)
+    (tmp_path / checkpoints.LOCK).write_text("{}")
+    monkeypatch.setattr(checkpoints.fcntl, "flock", failing)
     before = len(os.listdir("/proc/self/fd"))
-    lock.check_unlocked(tmp_path)
+    checkpoints.check_unlocked(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
     warned = pytest.warns(UserWarning, match=r"cannot be locked \(Permission denied\): make sure that no other process")
-    with warned, lock.locked(tmp_path):
+    with warned, checkpoints.locked(tmp_path):
         pass
 
 

@@ -13,7 +13,7 @@ from tests.algorithms.players import tiny
 from tests.envs.test_vector import Tickers
 from tidelog.envs import make
 from tidelog.envs.functional import CopyStep
-from tidelog.training.collection import Host, initial_collection_state, rollout
+from tidelog.training.collect import Host, initial_collection_state, rollout
 from tidelog.types import Discrete, Spec, Vector
 
 COPIES, STEPS = 3, 20

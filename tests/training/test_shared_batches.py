@@ -35,7 +35,7 @@ import json
 import jax
 from benchmarks.bits import log_of
 from tests.training.shared_batches import run_of
-from tidelog.training.fit import load
+from tidelog.training.resume import load
 
 def ended(run):
     for _ in run.stream():

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from rich import console
 
-from tests.training.runs import bc, begin, finish
-from tidelog import CheckpointError
+from tests.training.runs import bc, begin, finish, iql
+from tidelog import IQL, CheckpointError
 from tidelog.sinks import read_rows
 from tidelog.training import metrics
 from tidelog.training import run as runs
@@ -198,6 +198,19 @@ def test_a_validation_is_said_before_it_takes_its_time(origin, monkeypatch):
         "bc  3 / 6 updates  validating ...",
         "bc  6 / 6 updates  validating ...",
     ]
+
+
+def test_the_live_line_begins_with_the_metrics_that_the_user_named(origin, monkeypatch):
+    own = {"gain": lambda policy: 0.5}
+    for module, named in (("tidelog.algorithms.iql", ["actor_loss"]), ("mine", ["advantage_mean", "advantage_std"])):
+        monkeypatch.setattr(IQL, "__module__", module)
+        run = begin(iql(), origin, steps=6, every=2, evaluate=own, best="max:held_out/value_loss")
+        lines = [list(now.metrics) for now in run.stream() if now.doing == "training" and now.update > 2]
+        assert lines
+        for names in lines:
+            assert names[: 2 + len(named)] == ["held_out/value_loss", "gain", *named]
+            assert {"actor_loss", "critic_loss"} < set(names)
+        assert "last held_out/value_loss" in run._repr_html_()
 
 
 @pytest.mark.parametrize("line", [b'{"update": 1', b"\xff\xfe"])

@@ -11,8 +11,9 @@ from tests.algorithms.recommenders import described, fresh, small
 from tests.data.clicks import ROLES, clicks
 from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import Policy
+from tidelog.recommend.held_out import QWeightSelection, TimeSplit
 from tidelog.training.run import CollapseWarning, Run, collapsed_metrics
-from tidelog.training.splits import QWeightSelection, TimeSplit, user_selection_share
+from tidelog.training.splits import user_selection_share
 
 
 def row(coverage, member=0):
@@ -99,7 +100,7 @@ def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
     assert stores["log"].item.shape[0] == (described().time < cut).sum()
     assert int(kept["log"].scored.sum()) == (described().time >= cut).sum()
     assert TimeSplit(described(), 0.0).validation_stores(small(), Scaler()) is None
-    assert TimeSplit(described(), 0.0).q_weight_selection() is None
+    assert TimeSplit(described(), 0.0).chooser is None
 
 
 def test_a_split_says_what_it_holds_out():
@@ -135,7 +136,7 @@ def test_a_log_of_baskets_is_validated_by_the_first_basket_of_each_user():
     assert "each user's first basket" in parts.notes()[0]
     h = small()
     policy = Policy(h, log.spec, Scaler(), h.policy_params(fresh(h, log)))
-    _, metrics = parts.q_weight_selection()(policy)
+    _, metrics = parts.chooser.measure(policy)
     hits, gains, rewards = [], [], []
     gain = 1 / np.log2(np.arange(9) + 2.0)  # the lists hold all nine items
     for user in range(8):
@@ -151,7 +152,7 @@ def test_a_log_of_baskets_is_validated_by_the_first_basket_of_each_user():
     for name, values in wanted.items():
         assert metrics[name] == pytest.approx(np.mean(values), rel=1e-6), name
     shuffled = tl.read_interactions(baskets().sample(fraction=1.0, shuffle=True, seed=1), **roles)
-    held = QWeightSelection(shuffled.split(share=0.3).test)(policy)[1]
+    held = QWeightSelection(shuffled.split(share=0.3).test).measure(policy)[1]
     assert held["held_out/reward@10"] == pytest.approx(metrics["held_out/reward@10"])
 
 
@@ -168,7 +169,7 @@ def test_few_events_at_one_time_are_no_baskets():
 def test_the_users_that_choose_the_policy_are_not_those_that_measure_it():
     log = described()
     apart = TimeSplit(log, 0.3, 0.5)
-    selection = apart.q_weight_selection()
+    selection = apart.chooser
     chose, reported = (np.unique(one.user[one.targets]) for one in (selection.log, selection.reported))
     held_out = log.split(share=0.3).test
     assert len(chose) > 0
@@ -177,7 +178,7 @@ def test_the_users_that_choose_the_policy_are_not_those_that_measure_it():
     kept = apart.validation_stores(small(), Scaler())["log"]
     assert int(kept.scored.sum()) == len(selection.log.targets)
     assert "50% of its users choose the policy, the others measure it" in apart.notes()[0]
-    whole = TimeSplit(log, 0.3).q_weight_selection()
+    whole = TimeSplit(log, 0.3).chooser
     assert whole.reported is whole.log
 
 

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 import tidelog as tl
+from tidelog.recommend.held_out import LEAST_USERS, QWeightSelection, TimeSplit, rewards_if_shown
 from tidelog.recommend.interactions import next_events
 from tidelog.runtime.ranking import Found
-from tidelog.training.splits import LEAST_USERS, QWeightSelection, TimeSplit, rewards_if_shown
 
 LOUD, KIND = 1, 2
 VISITS = 1500
@@ -43,9 +43,9 @@ def selected(log, discount=1.0):
         numbers = np.tile([0.0, -0.3], (len(history.items), 1)), np.tile([0.0, 1.0], (len(history.items), 1))
         return Found(items=both, likelihood=numbers[0], rating=numbers[1], first=np.ones(both.shape, bool))
 
-    algorithm = SimpleNamespace(reach=2, discount=discount, q_weight=None, q_metrics=lambda _: {"q_updates": 1.0})
+    algorithm = SimpleNamespace(reach=2, discount=discount, q_weight=None, policy_metrics=lambda _: {"q_updates": 1.0})
     policy = SimpleNamespace(algorithm=algorithm, params=None, ranker=lambda: SimpleNamespace(items=2, find=find))
-    return QWeightSelection(log.split(share=0.9).test)(policy)[0]
+    return QWeightSelection(log.split(share=0.9).test).measure(policy)[0]
 
 
 def test_rewards_to_the_end_stop_where_the_session_does():

@@ -8,7 +8,7 @@ that are added and removed. Letters: `B` batch, `C` segments in a store, `T` ste
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
@@ -168,7 +168,11 @@ class Algorithm(Protocol):
 class Ranking(Algorithm, Protocol):
     """An algorithm that learns from interactions and ranks items of a catalogue; `H` history length, `N` items."""
 
-    watched_metrics: ClassVar[tuple[str, ...]]  # validation metrics; a decrease gives a warning
+    watched_metrics: ClassVar[tuple[str, ...]]  # of reports; one below a quarter of its best value gives a warning
+    divergence_fix: ClassVar[str]  # what to do where a loss is no longer finite
+
+    def collapse_advice(self, name: str, row: Mapping[str, Any]) -> str:
+        """Return what the fall of a watched metric means in a report, and its fix."""
 
     def spec_of(self, log: Any) -> Spec:
         """Return the spec of the interactions, as far as this algorithm reads them."""
@@ -179,8 +183,8 @@ class Ranking(Algorithm, Protocol):
     def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score; it has no effect before the first update of Q."""
 
-    def q_metrics(self, params: PolicyParams) -> dict[str, float]:
-        """Return `q_updates`, the number of updates of Q, and `q_weight`, 0 without any."""
+    def policy_metrics(self, params: PolicyParams) -> dict[str, float]:
+        """Return metrics for every report: `q_updates`, the updates of Q, and `q_weight`, 0 without any."""
 
     def all_items(self, params: PolicyParams) -> jax.Array:
         """Return the item vectors [N + 1, Q] for the search."""
@@ -192,6 +196,18 @@ class Ranking(Algorithm, Protocol):
         self, params: PolicyParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> Any:
         """Return likelihood, standardised value and support of found items [B, K]."""
+
+
+class Chooser(Protocol):
+    """Data held out from training that choose a part of the state of each member before every report."""
+
+    notes: tuple[str, ...]  # for the user, before training
+
+    def measure(self, policy: Any) -> tuple[Any, dict[str, float]]:
+        """Return the choice for a policy and metrics of the report, both as JSON values: one process measures."""
+
+    def apply(self, algorithm: Any, state: State, choice: Any) -> State:
+        """Return the state with the choice; it differs only in the part that acting reads."""
 
 
 @runtime_checkable

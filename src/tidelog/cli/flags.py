@@ -88,11 +88,12 @@ def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[st
         shown.__doc__ = f"{cls.__doc__}\n\n`tidelog {command} {HELP_ALL}` shows {rare} more flags."
     with _plain_help():
         parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
-    for name, kind in _nested(cls).items():
-        values = vars(getattr(parsed, name))
-        setattr(parsed, name, kind(**values))
-        vars(parsed).update(values)
-    return cast("T", parsed)
+    groups = {name: kind(**vars(getattr(parsed, name))) for name, kind in _nested(cls).items()}
+    values = {one.name: groups.get(one.name, getattr(parsed, one.name)) for one in dataclasses.fields(cast("Any", cls))}
+    options = cls(**values)
+    for group in groups.values():
+        vars(options).update(vars(group))
+    return options
 
 
 @contextlib.contextmanager
@@ -147,11 +148,15 @@ def _shown(
     if not is_group:
         hint = Annotated[bool, tyro.conf.FlagCreatePairsOff, _argument(bool, None, "print the version of tidelog")]
         fields.append((VERSION, hint, dataclasses.field(default=False, kw_only=True)))
-    fields.sort(key=lambda one: one[0] in OUTPUT)  # a stable order: these flags are the last
+    fields.sort(key=lambda one: (one[0] in OUTPUT, not _is_required(one[2])))  # a stable order: first what is needed
     frozen = cls.__dataclass_params__.frozen
-    shown = dataclasses.make_dataclass(cls.__name__, fields, bases=() if common else (cls,), frozen=frozen)
+    shown = dataclasses.make_dataclass(cls.__name__, fields, frozen=frozen)
     shown.__doc__ = "" if is_group else cls.__doc__
     return shown
+
+
+def _is_required(field: Any) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _texts(cls: type[Any]) -> dict[str, str]:
@@ -182,7 +187,7 @@ def _texts(cls: type[Any]) -> dict[str, str]:
 def _argument(hint: Any, default: Any, text: str | None) -> Any:
     """The word for a value and its help; a default of None, or of nothing, is not shown."""
     kind, *marks = (get_args(hint)[0], *hint.__metadata__) if get_origin(hint) is Annotated else (hint,)
-    text = next((mark.help for mark in marks if hasattr(mark, "metavar")), text)
+    text = next((mark.help for mark in marks if getattr(mark, "help", None)), text)
     word, required = _word(hint), default is dataclasses.MISSING
     if word is not None and NoneType in get_args(kind) and default is not None:
         word += "|None"
@@ -372,21 +377,23 @@ SinkName = Annotated[str, "NAME[:TARGET]"]
 
 
 @dataclass(kw_only=True)
-class EnvironmentFlags:
-    """Flags of every run in an environment."""
+class RunFlags(OutputFlags):
+    """Flags of every command that begins a run."""
 
-    env: Env
-    """a built-in environment, a functional one (jax:NAME), envpool:ID or a gymnasium id"""
     out: Folder | None = None
     """the run folder; default: runs/<algorithm>, with a number if it exists"""
     overwrite: bool = False
     """replace the run in the folder of --out"""
-    quiet: bool = False
-    """print the result only, without progress"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
     sink: tuple[SinkName, ...] = ()
     """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
+
+
+@dataclass(kw_only=True)
+class EnvironmentFlags(RunFlags):
+    """Flags of every run in an environment."""
+
+    env: Env
+    """a built-in environment, a functional one (jax:NAME), envpool:ID or a gymnasium id"""
 
 
 def free_folder(name: str, parent: str = "runs") -> Path:

@@ -46,7 +46,7 @@ from tidelog.report.page import report_of
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import DOES, KEEPS, RANK, Acting, replaces
 from tidelog.sinks import Tracker, open_sink
-from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.sweep import Sweep
 from tidelog.training.record import Record
 from tidelog.training.run import member_policy, policy_of_run, publish

@@ -24,7 +24,7 @@ from tidelog.cli.policies import SimpleRule, with_rule
 from tidelog.data.read import read_log
 from tidelog.errors import ConfigError
 from tidelog.report.page import report_of
-from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.sweep import Sweep, write_page
 from tidelog.training.metrics import Screen
 

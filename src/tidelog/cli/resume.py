@@ -15,11 +15,11 @@ from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.parallel import pool_of
 from tidelog.sinks import open_sink
-from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.plan import Plan
-from tidelog.training.fit import load
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Record
+from tidelog.training.resume import load
 
 
 @dataclass

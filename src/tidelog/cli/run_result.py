@@ -258,7 +258,7 @@ def lists_advice(run: Run, seconds: float) -> Iterator[Any]:
     """
     from tidelog.recommend.evaluate import advise_lists
 
-    held_out = run.held_out_lists()
+    held_out: Any = run.chooser
     if held_out is None or held_out.train is None:
         return
     train, policy = held_out.train, run.policy() if run.record.options.best is None else run.best_policy()

@@ -25,6 +25,7 @@ from tidelog.cli.flags import (
     File,
     Folder,
     OnEngine,
+    OutputFlags,
     Sources,
     free_folder,
     json_only,
@@ -43,14 +44,19 @@ from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.plan import draws, grid
 from tidelog.sweeps.sweep import Sweep, sweep, write_page
 from tidelog.training.metrics import Screen
+from tidelog.training.options import OF_SWEEPS
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
 Axis: TypeAlias = Annotated[str, "NAME=VALUES"]
 Axes: TypeAlias = Annotated[tuple[tuple[Axis, ...], ...], tyro.conf.UseAppendAction]  # `--grid A B --grid C`
 
 
+def _help(name: str) -> Any:
+    return tyro.conf.arg(help=OF_SWEEPS[name][0])
+
+
 @dataclass(kw_only=True)
-class SweepFlags(DeclaredFlags):
+class SweepFlags(DeclaredFlags, OutputFlags):
     """Train with many settings, each in a run folder of its own, and compare them."""
 
     common: ClassVar[tuple[str, ...]] = (
@@ -87,25 +93,17 @@ class SweepFlags(DeclaredFlags):
     """share of the episodes held out of training; default: for one algorithm as in `tidelog train`, else 0.2"""
     preset: Annotated[str, "auto|none"] = AUTO
     """"auto" lets the settings of one algorithm that are in no grid follow the log, "none" leaves them as they are"""
-    cpus: int = 1
-    """processor cores of each trial"""
-    workers: int | None = None
-    """trials at the same time; default: as many as there are cores for"""
+    cpus: Annotated[int, _help("cpus")] = 1
+    workers: Annotated[int | None, _help("workers")] = None
     on: OnEngine = "here"
     """"here" for processes of this machine, "ray" for a Ray cluster: the one of the environment variable RAY_ADDRESS,
     without it one of this machine (extra ray)"""
-    insecure: bool = False
-    """with --on ray: also use a cluster that requires no token"""
-    stall_seconds: float = 900.0
-    """replace a process that has neither reported nor saved for so long"""
+    insecure: Annotated[bool, _help("insecure")] = False
+    stall_seconds: Annotated[float, _help("stall_seconds")] = 900.0
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk"""
-    json: bool = False
-    """print the table as JSON; everything else goes to standard error"""
-    quiet: bool = False
-    """print the result only, without progress"""
 
 
 def flags_of(cls: type[Any] | None) -> type[Any]:

@@ -28,9 +28,9 @@ from tidelog.cli.flags import (
     Folder,
     InteractionFlags,
     Repeated,
+    RunFlags,
     RunFolder,
     RunOrPolicy,
-    SinkName,
     Sources,
     check_targets,
     declared_value,
@@ -59,11 +59,12 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
 from tidelog.sinks import open_sink
 from tidelog.training.engine import cores_as_devices
-from tidelog.training.fit import fit, load, refit
+from tidelog.training.fit import fit, refit
 from tidelog.training.learn import finetune, learn
 from tidelog.training.metrics import Screen
 from tidelog.training.processes import Processes, connect_processes, connected
 from tidelog.training.record import Record
+from tidelog.training.resume import load
 
 AUTO, NONE = "auto", "none"
 SETTINGS = "run.toml"  # in the run folder
@@ -126,7 +127,7 @@ SETTINGS_SHOWN = f"{MAIN}{OPTIONS}"  # the hyper-parameters that most runs set
 
 
 @dataclass(kw_only=True)
-class LogFlags:
+class LogFlags(RunFlags):
     """Learn a policy from a log. Every hyper-parameter is a flag."""
 
     common: ClassVar[tuple[str, ...]] = (
@@ -139,14 +140,6 @@ class LogFlags:
     .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
-    out: Folder | None = None
-    """the run folder; default: runs/<algorithm>, with a number if it exists"""
-    overwrite: bool = False
-    """replace the run in the folder of --out"""
-    quiet: bool = False
-    """print the result only, without progress"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
     preset: Annotated[str, "auto|none|PRESET"] = AUTO
     """defaults of the hyper-parameters: "auto" follows the log and says why, "none" leaves them as they are shown here,
     and some algorithms have published ones"""
@@ -154,8 +147,6 @@ class LogFlags:
     """updates per seed; default: with "auto" as many as the log asks for, else 20000"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
-    sink: tuple[SinkName, ...] = ()
-    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk and read the rows of each block of updates"""
 
@@ -460,8 +451,8 @@ def run_finetune(words: list[str]) -> int:
 # `tidelog refit RUN`: the settings of a run's policy once more, on the whole log, before the policy is used.
 
 
-@dataclass
-class Refit:
+@dataclass(kw_only=True)
+class Refit(RunFlags):
     """Learn from the whole log with the settings of a run's policy.
 
     The result learns from the held-out episodes too, and so has no verdict.
@@ -475,14 +466,6 @@ class Refit:
     """the member, counted from 0 as in `tidelog judge`"""
     out: Folder | None = None
     """the new run folder; default: runs/<algorithm>-refit, with a number if it exists"""
-    overwrite: bool = False
-    """replace the run in the folder of --out"""
-    sink: tuple[SinkName, ...] = ()
-    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
-    quiet: bool = False
-    """print the result only, without progress"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run_refit(words: list[str]) -> int:

@@ -716,6 +716,7 @@ class RecommenderBCQ:
     watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
     )
+    divergence_fix: ClassVar[str] = "lower the learning rates; use a discount below 1 if sessions never end"
 
     @property
     def absolute_rewards(self) -> bool:
@@ -865,7 +866,14 @@ class RecommenderBCQ:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
 
-    def q_metrics(self, params: RankingParams) -> dict[str, float]:
+    def collapse_advice(self, name: str, row: Mapping[str, Any]) -> str:
+        """Return what fewer different items mean; for lists, nothing about Q if its weight is 0."""
+        fix = "lower the weight of Q or its learning rate, or raise the threshold"
+        if name.startswith("held_out/") and row.get("q_weight") == 0.0:
+            fix = "lower the learning rate; the weight of Q is 0, so likelihood alone orders the lists"
+        return f"fewer and fewer items are recommended. fix: {fix}"
+
+    def policy_metrics(self, params: RankingParams) -> dict[str, float]:
         """Return the number of updates of Q, and its weight in the score."""
         return {"q_updates": float(params.q_updates), "q_weight": float(params.weight)}
 

@@ -21,9 +21,10 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
 from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import Plan, Status, newest_attempt, write_status
-from tidelog.training import lock
-from tidelog.training.fit import fit, load
-from tidelog.training.record import FILE, Checkpoints
+from tidelog.training.checkpoints import LOCK, Checkpoints
+from tidelog.training.fit import fit
+from tidelog.training.record import FILE
+from tidelog.training.resume import load
 from tidelog.training.run import Run
 
 
@@ -69,7 +70,7 @@ def _run(job: Job, folder: Path) -> Run:
     trial, out = plan.trials[job.number], folder / "run"
     log = _log(msgspec.json.encode(plan.origin), plan.fingerprint)
     tidy(folder)
-    delete(out / lock.FILE)  # of an older attempt that may be frozen and hold it: this one has taken the trial over
+    delete(out / LOCK)  # of an older attempt that may be frozen and hold it: this one has taken the trial over
     if Checkpoints(out / "checkpoints", 1).updates():
         return load(out, log, together=plan.options.together)
     algorithm = from_config(algorithm_class(trial.algorithm), trial.config)

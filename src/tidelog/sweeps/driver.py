@@ -18,9 +18,8 @@ from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.errors import ConfigError
 from tidelog.parallel import Pool, ending
 from tidelog.sinks import JSON_LINES
-from tidelog.sweeps.job import Job, installed, run_job, trial_folder
+from tidelog.sweeps.job import PLAN, Job, installed, run_job, trial_folder
 from tidelog.sweeps.plan import (
-    FILE,
     Plan,
     RungDecision,
     Status,
@@ -31,7 +30,7 @@ from tidelog.sweeps.plan import (
     read_status,
     write_status,
 )
-from tidelog.training.lock import locked
+from tidelog.training.checkpoints import locked
 from tidelog.training.metrics import Screen
 from tidelog.training.record import PACKAGES
 
@@ -75,7 +74,7 @@ class Driver:
         self._open: list[int] | None = None  # `_unfinished`, until a status or a decision changes it
         modules = {cls.__module__ for cls in ALGORITHMS.values()}
         self._modules = tuple(sorted(name for name in modules if name.split(".")[0] != "tidelog"))
-        self._sha256, self._versions = checksum(folder / FILE), installed(PACKAGES)
+        self._sha256, self._versions = checksum(folder / PLAN), installed(PACKAGES)
 
     def run(self, progress: bool | None = None) -> None:
         """Train until nothing is left to do.

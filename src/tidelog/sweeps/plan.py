@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -23,14 +22,15 @@ from typing import Annotated, Any, Literal, Self
 import msgspec
 import numpy as np
 
-from tidelog._files import check_own, digest, parse_saved, read_regular, write_file, write_json
+from tidelog._files import write_file, write_json
 from tidelog.algorithms.names import as_algorithms
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.schema import Count, Finite, Share, decode_file, typed
 from tidelog.sinks import JSON_LINES, read_rows
-from tidelog.sweeps.job import trial_folder
+from tidelog.sweeps.job import PLAN, trial_folder
 from tidelog.training.metrics import direction
 from tidelog.training.options import Scale, whole
+from tidelog.training.record import read_sealed, sealed
 
 # Lists of settings: grids, random draws, and the settings in which trials differ.
 
@@ -121,7 +121,7 @@ def differing_settings(configs: Sequence[dict[str, Any]]) -> list[str]:
 
 # The files.
 
-FILE, SCHEMA = "sweep.json", 1
+SCHEMA = 1  # of `sweep.json`
 DECISIONS, ATTEMPT, STATUS, LOG, REPORT = "decisions.json", "attempt.json", "status.json", "log", "report.html"
 State = Literal["standing", "complete", "diverged", "failed"]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
@@ -135,23 +135,23 @@ class Trial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_share: Share = 1.0
 
 
-class FitOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TrialOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The options of `fit` that all trials share."""
 
     steps: AtLeastOne
     seeds: list[int]
     every: AtLeastOne
     held_out: Share
-    selection_share: Share | None
-    split_seed: Count
+    selection_share: Share | None = None
+    split_seed: Count = 0
     evaluate: dict[str, int]
-    scale: Scale | None
-    best: str | None
-    patience: AtLeastOne | None
-    warm_start: dict[str, str] | None
-    save_seconds: Finite
-    keep: AtLeastOne
-    together: bool | None
+    scale: Scale | None = None
+    best: str | None = None
+    patience: AtLeastOne | None = None
+    warm_start: dict[str, str] | None = None
+    save_seconds: Finite = 30.0
+    keep: AtLeastOne = 3
+    together: bool | None = None
 
     def keywords(self, data_share: float) -> dict[str, Any]:
         """Return the keyword arguments of `fit`."""
@@ -170,7 +170,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     schema: int = SCHEMA
     trials: Annotated[list[Trial], msgspec.Meta(min_length=1)]
-    options: FitOptions
+    options: TrialOptions
     halving: Halving | None
     origin: dict[str, Any]  # of the log, as every worker opens it
     fingerprint: str  # of the log
@@ -179,29 +179,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def write(self, folder: Path) -> None:
         """Write `sweep.json`."""
-        body = msgspec.to_builtins(self)
-        text = json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False)
-        write_file(folder / FILE, text.encode(), ConfigError, parents=True)
+        write_file(folder / PLAN, sealed(msgspec.to_builtins(self)), ConfigError, parents=True)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read `sweep.json`; CheckpointError if it is missing, damaged or of another schema."""
-        path = folder / FILE
+        path = folder / PLAN
         if not path.is_file():
-            raise CheckpointError(f"{folder} is no sweep: it has no {FILE}", fix="name the folder of a sweep")
-        check_own(folder)
-        try:
-            body = parse_saved(read_regular(path))
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}", fix="restore the file") from error
-        if not isinstance(body, dict) or body.get("schema") != SCHEMA:
-            found = body.get("schema") if isinstance(body, dict) else None
-            raise CheckpointError(
-                f"{path} has schema {found!r}", f"{SCHEMA}", "use the version of tidelog that wrote it"
-            )
-        if body.pop("sha256", None) != digest(body):
-            raise CheckpointError(f"{path} was changed after it was written: its checksum differs", fix="restore it")
-        return typed(body, cls, str(path))
+            raise CheckpointError(f"{folder} is no sweep: it has no {PLAN}", fix="name the folder of a sweep")
+        return typed(read_sealed(path, SCHEMA), cls, str(path))
 
     def rungs(self) -> list[int]:
         """Return the steps at which trials are compared and some of them stop."""

@@ -6,9 +6,9 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from tidelog._files import is_temporary, write_file
+from tidelog._files import write_file
 from tidelog._text import rows_table, three_digits
 from tidelog.algorithms.hyperparameters import same_program, to_config
 from tidelog.algorithms.names import algorithm_name, as_algorithms, check_fit, check_source
@@ -22,33 +22,31 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.report.frame import REPORT_KIND, bullets, check_target, command, page, paragraph, section, table
 from tidelog.sinks import Sink
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.job import trial_folder
+from tidelog.sweeps.job import PLAN, trial_folder
 from tidelog.sweeps.plan import (
-    FILE,
     LOG,
     MOST_TRIALS,
     REPORT,
-    FitOptions,
     Halving,
     Plan,
     RungDecision,
     Trial,
+    TrialOptions,
     differing_settings,
     read_decisions,
     read_status,
     values_at,
 )
+from tidelog.training.checkpoints import check_unlocked
 from tidelog.training.fit import CLOSEST, fit
-from tidelog.training.fit import resume as resume_run
 from tidelog.training.metrics import direction
-from tidelog.training.options import Evaluator, Scale, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, resolved, whole
 from tidelog.training.record import FILE as RUN
-from tidelog.training.record import Record
+from tidelog.training.record import Record, check_free
+from tidelog.training.resume import load
 from tidelog.training.run import Run, policy_of_run
 from tidelog.training.splits import SELECTION
 from tidelog.types import Catalogue, Discrete
-
-STALL_SECONDS = 900.0
 
 
 class Sweep:
@@ -226,41 +224,23 @@ def sweep(
     out: str | Path | None = None,
     *,
     on: str | Pool = "here",
-    cpus: int = 1,
-    workers: int | None = None,
     halving: tuple[int, int] | None = None,
-    data_share: float | Sequence[float] = 1.0,
-    held_out: float = 0.2,
-    selection_share: float | None = None,
-    split_seed: int = 0,
-    evaluate: Mapping[str, int] | None = None,
-    every: int | None = None,
-    scale: Scale | None = None,
-    best: str | None = None,
-    patience: int | None = None,
-    warm_start: Mapping[str, str | Path] | None = None,
-    save_seconds: float = 30.0,
-    keep: int = 3,
-    together: bool | None = None,
-    stall_seconds: float = STALL_SECONDS,
-    insecure: bool = False,
     progress: bool | None = None,
     train: bool = True,
+    **options: Unpack[SweepOptions],
 ) -> Sweep:
     """Train each algorithm with all seeds in its own run folder below `out`, several at once, and compare them.
 
     A trial is an algorithm with a share of the training episodes (`data_share`, one or several); it ends as `tl.fit`
-    with the same options would. `tl.grid` and `tl.draws` make lists of algorithms. `on="here"` trains in processes of
-    this machine, each on `cpus` processor cores of its own, `workers` at once (default: as many as there are cores).
-    `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this machine, with `cpus` processors for each
-    trial and `workers` trials at once (default: as many as there are processors for); `insecure=True` allows a
-    cluster that requires no token. `best` is the metric that orders the trials; with a held-out metric a quarter of
-    the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all but the best
-    third after 10,000 updates, of these all but a third after 30,000, and so on; it needs `best="held_out/..."`. A
-    trial that diverges or fails is a row of the table and does not end the sweep; a process without a report or a
-    checkpoint for `stall_seconds` is replaced. `tl.resume(out)` continues a sweep that was interrupted, or begins one
-    that was only written (`train=False`). Raises ConfigError, SpecError, SpaceError, LogError before anything is
-    written.
+    with the same options would. `tidelog.training.options.SweepOptions` describes the options; `held_out` is 0.2 by
+    default. `tl.grid` and `tl.draws` make lists of algorithms. `on="here"` trains in processes of this machine, each on
+    `cpus` processor cores of its own. `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this
+    machine, with `cpus` processors for each trial. `best` is the metric that orders the trials; with a held-out metric
+    a quarter of the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all
+    but the best third after 10,000 updates, of these all but a third after 30,000, and so on; it needs
+    `best="held_out/..."`. A trial that diverges or fails is a row of the table and does not end the sweep.
+    `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only written (`train=False`). Raises
+    ConfigError, SpecError, SpaceError, LogError before anything is written.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -268,46 +248,44 @@ def sweep(
         >>> [row["state"] for row in sweep.table]
         ['complete', 'complete']
     """
-    folder, listed, shares = _checked(algorithms, log, out, data_share)
-    plan_halving = _halving(halving, steps, best, held_out, selection_share, patience, isinstance(log, Interactions))
-    chooses = direction(best)[0] or ""
-    if selection_share is None and chooses.startswith("held_out/") and not isinstance(log, Interactions):
-        selection_share = SELECTION  # what compares the trials cannot judge them
-    episodes, own = evaluators(evaluate or {})
-    foreign = [*own, *(name for name in episodes if module_of(name) is not None)]
+    values, functions = resolved("sweep", SweepOptions, options, steps, CLOSEST)
+    cpus, stall_seconds = options.get("cpus", 1), options.get("stall_seconds", 900.0)
+    folder, listed, shares = _checked(algorithms, log, out, options.get("data_share", 1.0))
+    foreign = [*functions, *(name for name in values["evaluate"] if module_of(name) is not None)]
     if foreign:
         raise ConfigError(
             f"evaluate: {foreign[0]!r} is your own function or environment, which the processes of a sweep do not have",
             fix="evaluate the policies after the sweep",
         )
-    options = FitOptions(
-        steps=whole("steps", steps),
-        seeds=list(as_seeds(seeds)),
-        every=_every(every, steps, plan_halving),
-        held_out=held_out,
-        selection_share=selection_share,
-        split_seed=split_seed,
-        evaluate=episodes,
-        scale=scale,
-        best=best,
-        patience=patience,
-        warm_start=None if not warm_start else {part: str(Path(run).absolute()) for part, run in warm_start.items()},
-        save_seconds=save_seconds,
-        keep=keep,
-        together=together,
-    )
     if not stall_seconds > 0.0 or not math.isfinite(stall_seconds):
         raise ConfigError(f"stall_seconds = {stall_seconds}", "a number of seconds above 0", "use 900")
-    trials = [Trial(algorithm_name(one), to_config(one), share) for one in listed for share in shares]
-    pool = pool_of(on, cpus, workers, insecure)
+    values["held_out"] = options.get("held_out", 0.2)
+    rungs = None if halving is None else _halving(halving, values, isinstance(log, Interactions))
+    if rungs is not None:
+        values["every"] = _every(options.get("every"), values["every"], rungs)
+    chooses = direction(options.get("best"))[0] or ""
+    if options.get("selection_share") is None and chooses.startswith("held_out/") and isinstance(log, Log):
+        values["selection_share"] = SELECTION  # what compares the trials cannot judge them
+    if values.get("warm_start"):
+        values["warm_start"] = {part: str(Path(run).absolute()) for part, run in values["warm_start"].items()}
+    shared = {name: values[name] for name in TrialOptions.__struct_fields__ if name in values}
+    trial_options = TrialOptions(**shared | {"seeds": list(as_seeds(seeds))})
+    pool = pool_of(on, cpus, options.get("workers"), options.get("insecure", False))
     try:
-        _check_programs(listed, log, options, shares)
+        _check_programs(listed, log, trial_options, shares)
         origin = log.origin
         if origin is None:
             log.save(folder / LOG)
             origin = {"source": str((folder / LOG).absolute()), "columns": None}
-        plan = Plan(trials=trials, options=options, halving=plan_halving, origin=dict(origin),
-                    fingerprint=log.fingerprint(), cpus=cpus, stall_seconds=float(stall_seconds))  # fmt: skip
+        plan = Plan(
+            trials=[Trial(algorithm_name(one), to_config(one), share) for one in listed for share in shares],
+            options=trial_options,
+            halving=rungs,
+            origin=dict(origin),
+            fingerprint=log.fingerprint(),
+            cpus=cpus,
+            stall_seconds=float(stall_seconds),
+        )
         plan.write(folder)
         if train:
             Driver(folder, pool).run(progress)
@@ -324,72 +302,48 @@ def _checked(
     listed = as_algorithms(algorithms)
     if not isinstance(log, Log | Interactions):
         raise ConfigError("log", f"a tl.Log, found {type(log).__name__}", "read it first with tl.read_log")
-    for one in listed:
-        check_source(one, False)
-        check_fit(one, log.spec)
-        if type(one).__module__ == "__main__":
-            raise ConfigError(
-                f"{type(one).__name__} is defined in the script that runs, which other processes cannot import",
-                fix="move it to a module and import it",
-            )
-        for name, value in to_config(one).items():
-            if isinstance(value, Mapping):
-                raise ConfigError(
-                    f"{type(one).__name__}.{name} is your own function, and the processes of a sweep read "
-                    "settings from a file",
-                    fix="give it a name among the choices of an algorithm of your own",
-                )
-    shares = list(data_share) if isinstance(data_share, Sequence) else [data_share]
-    if not shares or len(set(shares)) < len(shares):
-        raise ConfigError(f"data_share = {data_share!r}", "a share, or several that differ", "use (0.5, 1.0)")
-    count = len(listed) * len(shares)
-    if count > MOST_TRIALS:
-        raise ConfigError(f"the sweep has {count:,} trials", f"at most {MOST_TRIALS:,}")
     numbers: dict[tuple[str, str], int] = {}
     for number, one in enumerate(listed):
-        first = numbers.setdefault((algorithm_name(one), str(to_config(one))), number)
+        check_source(one, False)
+        check_fit(one, log.spec)
+        name, config = type(one).__name__, to_config(one)
+        if type(one).__module__ == "__main__":
+            raise ConfigError(
+                f"{name} is defined in the script that runs, which other processes cannot import",
+                fix="move it to a module and import it",
+            )
+        for setting, value in config.items():
+            if isinstance(value, Mapping):
+                raise ConfigError(
+                    f"{name}.{setting} is your own function, and the processes of a sweep read settings from a file",
+                    fix="give it a name among the choices of an algorithm of your own",
+                )
+        first = numbers.setdefault((algorithm_name(one), str(config)), number)
         if first != number:
             raise ConfigError(
                 f"algorithms {first} and {number} are equal ({one!r})",
                 "each once",
                 "drop one of them; seeds= repeats a trial",
             )
+    shares = list(data_share) if isinstance(data_share, Sequence) else [data_share]
+    if not shares or len(set(shares)) < len(shares):
+        raise ConfigError(f"data_share = {data_share!r}", "a share, or several that differ", "use (0.5, 1.0)")
+    count = len(listed) * len(shares)
+    if count > MOST_TRIALS:
+        raise ConfigError(f"the sweep has {count:,} trials", f"at most {MOST_TRIALS:,}")
     folder = as_path("out", out)
     if folder is None:
         raise ConfigError("out", "a folder, as the trials are on disk", "name one, as in out='sweeps/a'")
-    check_new(folder)
+    check_free(folder, file=PLAN)
     return folder, listed, shares
 
 
-def check_new(folder: Path) -> None:
-    """Raise ConfigError unless a folder is new or empty."""
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file", "a folder; nothing was written", "choose another folder")
-    if folder.exists() and not all(map(is_temporary, folder.iterdir())):
-        is_sweep = (folder / FILE).exists()
-        again = (
-            f", or continue the sweep with `tidelog resume {shlex.quote(str(folder))}` or tl.resume({str(folder)!r})"
-        )
-        raise ConfigError(
-            f"{folder} exists and is not empty ({'a sweep' if is_sweep else 'no sweep'}); nothing was written",
-            fix=f"choose another folder{again if is_sweep else ''}",
-        )
-
-
-def _halving(
-    halving: tuple[int, int] | None,
-    steps: int,
-    best: str | None,
-    held_out: float,
-    selection_share: float | None,
-    patience: int | None,
-    interactions: bool,
-) -> Halving | None:
-    if halving is None:
-        return None
+def _halving(halving: tuple[int, int], options: Mapping[str, Any], interactions: bool) -> Halving:
+    """Return the rungs of a sweep with these options; ConfigError where they could compare or judge nothing."""
     if not isinstance(halving, tuple | list) or len(halving) != 2:
         raise ConfigError(f"halving = {halving!r}", "(factor, steps of the first rung)", "use (3, 10_000)")
-    factor, first = whole("halving", halving[0]), whole("halving", halving[1])
+    factor, first, steps = whole("halving", halving[0]), whole("halving", halving[1]), options["steps"]
+    best, held_out, patience = options.get("best"), options["held_out"], options.get("patience")
     if factor < 2:
         raise ConfigError(f"halving = {halving!r}", "a factor of at least 2", f"use (3, {first})")
     if not 1 <= first < steps:
@@ -405,7 +359,7 @@ def _halving(
         )
     if not held_out > 0.0:
         raise ConfigError(f"halving needs held-out data, found held_out = {held_out}", fix="use held_out=0.2")
-    if selection_share == 1.0 and not interactions:
+    if options.get("selection_share") == 1.0 and not interactions:
         raise ConfigError(
             "halving with selection_share = 1.0 leaves no episode that could judge the trials", fix="drop it"
         )
@@ -416,11 +370,8 @@ def _halving(
     return Halving(factor, first)
 
 
-def _every(every: int | None, steps: int, halving: Halving | None) -> int:
-    """Return the steps between two reports; each rung of halving is the step of a report."""
-    usual = reports_every(every, steps, CLOSEST)
-    if halving is None:
-        return usual
+def _every(every: int | None, usual: int, halving: Halving) -> int:
+    """Return the steps between two reports, such that each rung is the step of a report: `every`, or about as usual."""
     if every is None:
         return next(size for size in range(min(usual, halving.steps), 0, -1) if halving.steps % size == 0)
     if every < 1 or halving.steps % every:
@@ -432,7 +383,7 @@ def _every(every: int | None, steps: int, halving: Halving | None) -> int:
 
 
 def _check_programs(
-    algorithms: Sequence[Any], log: Log | Interactions, options: FitOptions, shares: list[float]
+    algorithms: Sequence[Any], log: Log | Interactions, options: TrialOptions, shares: list[float]
 ) -> None:
     """Prepare one run of each program, and one of each share of the data, which refuses what no trial could train."""
     prepared: list[Any] = []
@@ -479,20 +430,13 @@ def resume(
         >>> tl.resume("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
         20
     """
-    if not (Path(folder) / FILE).is_file():
+    if not (Path(folder) / PLAN).is_file():
         is_run = (Path(folder) / RUN).is_file()
         if is_run and (on != "here" or workers is not None or insecure):
             raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run", fix="drop them")
-        return resume_run(
-            folder,
-            log,
-            env=env,
-            algorithm=algorithm,
-            evaluate=evaluate,
-            sinks=sinks,
-            checkpoint=checkpoint,
-            progress=progress,
-        )
+        check_unlocked(Path(folder))
+        run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
+        return run.train(progress)
     of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
     named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
     if named:

@@ -2,7 +2,7 @@
 
 Over a log, rounds have no collection, and each phase is one program. In an environment, whole rounds are one program:
 a functional environment runs several rounds in one call; in a host environment each rollout is collected first, or by a
-thread one round ahead (`host_rollouts.py`). Members differ in their seed or in their numbers and share one compilation.
+thread one round ahead (`collect.py`). Members differ in their seed or in their numbers and share one compilation.
 On accelerators they run stacked under `vmap`; on CPU, where `vmap` gains nothing, each member runs its own program on a
 pool of threads. Letters: `S` members.
 """
@@ -30,13 +30,15 @@ from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
 from tidelog.errors import ConfigError
 from tidelog.networks.layers import new_key, scalar
-from tidelog.training.collection import CollectedLog, Named, flat_columns, shapes
-from tidelog.training.host_rollouts import (
+from tidelog.threads import on_threads
+from tidelog.training.collect import (
+    CollectedLog,
     EnvAssignment,
     HostRollouts,
+    Named,
     PendingRollout,
-    Throughput,
-    on_threads,
+    flat_columns,
+    shapes,
     with_new_episodes,
 )
 from tidelog.training.loop import (
@@ -257,16 +259,17 @@ def fresh_collectors(
     source: Functional | None,
     steps: int,
     recorded: bool,
+    stores: Stores | None = None,
     together: bool | None = None,
 ) -> list[LearnerState]:
     """Create learners before their first decision; each depends only on its own seed and settings.
 
-    Raises SpaceError if their stores do not fit. `together` is that of the run.
+    `stores` are those that do not change. Raises SpaceError if their own do not fit. `together` is that of the run.
     """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, new_key(member.seed), updates) for member in members]
     collectors = [(member.algorithm, member.seed) for member in members]
-    return initial_learners(collectors, states, spec, source, recorded, {}, together)
+    return initial_learners(collectors, states, spec, source, recorded, stores or {}, together)
 
 
 def initial_learners(
@@ -298,6 +301,57 @@ def initial_learners(
         )
         for (algorithm, seed), state, own in zip(collectors, states, segments, strict=True)
     ]
+
+
+# Throughput of rounds, and the share of time of each stage.
+
+
+class Throughput:
+    """Decisions per second, and the time of each stage: one visit of each stage per report is timed alone."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}  # per update or rollout, at the last timed visit
+        self._amounts: dict[str, int] = {}  # updates or rollouts since the last report
+        self._fresh: set[str] = set()  # stages timed since the last report
+        self._active, self._decisions = 0.0, 0  # seconds in chunks, and completed decisions, since the last report
+        self._rate = 0.0
+
+    def add_chunk(self, seconds: float, decisions: int) -> None:
+        """Add a chunk's seconds and completed decisions."""
+        self._active += seconds
+        self._decisions += decisions
+        if self._decisions:
+            self._rate = self._decisions / max(self._active, 1e-9)
+
+    def rate(self) -> float:
+        """Return decisions per second, without the time of reports and checkpoints."""
+        return self._rate
+
+    def count(self, steps: list[RoundStep], names: tuple[str, ...]) -> None:
+        """Add the updates and rollouts of round steps that are about to run."""
+        for name, part in [stage for step in steps for stage in step.stages(names)]:
+            self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
+
+    def needs_timing(self, steps: list[RoundStep], names: tuple[str, ...]) -> bool:
+        """Return whether these round steps have a stage that was not timed since the last report."""
+        return any(name not in self._fresh for step in steps for name, _ in step.stages(names))
+
+    def time_stage(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
+        """Return the result of a function, and record its time per update or rollout; `amount` is their number."""
+        begin = time.monotonic()
+        result = function()
+        self._seconds[name] = (time.monotonic() - begin) / amount
+        self._fresh.add(name)
+        return result
+
+    def report(self, members: int) -> dict[str, float]:
+        """Return decisions per second of all members, and the share of time of each stage."""
+        times = {name: self._seconds[name] * self._amounts.get(name, 0) for name in self._seconds}
+        total = sum(times.values()) or 1.0
+        rate = {"time/decisions_per_second": members * self.rate()}
+        self._amounts, self._fresh = {}, set()
+        self._active, self._decisions = 0.0, 0
+        return rate | {f"time/{name}_share": seconds / total for name, seconds in times.items()}
 
 
 class Engine:

@@ -1,4 +1,4 @@
-"""`fit`: learn from a log."""
+"""`fit`: learn from a log, and `refit`: learn from the whole log with the settings of a run's policy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -17,24 +17,23 @@ from tidelog.algorithms.optimisation import copied
 from tidelog.algorithms.short_form import discount_of
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, Sketch
-from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
+from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.networks.critics import with_values
 from tidelog.policies.policy import Policy, fill, named_arrays
+from tidelog.recommend.held_out import REPORTS_OF_LISTS, TimeSplit, check_list_options
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
 from tidelog.runtime.way_of_acting import verdict_line
 from tidelog.sinks import Sink
+from tidelog.training.checkpoints import read_part
 from tidelog.training.engine import Engine, cores_as_devices
-from tidelog.training.learn import reopened, reopened_finetuning
-from tidelog.training.lock import check_unlocked
-from tidelog.training.loop import LearnerState, Member, Validation, as_members, fresh_learners, metric_labels, use_cache
+from tidelog.training.loop import LearnerState, Validation, as_members, fresh_learners, metric_labels, use_cache
 from tidelog.training.metrics import Selection
-from tidelog.training.options import Evaluator, Options, Scale, as_path, as_seeds, evaluators, reports_every
+from tidelog.training.options import REPORTS, FitOptions, Options, as_path, as_seeds, resolved
 from tidelog.training.processes import check_processes, devices_of_all, shared_folder
-from tidelog.training.record import Checkpoints, Record, RefitOf, check_environments, evaluated, read_part
+from tidelog.training.record import Record, RefitOf, check_environments, evaluated
 from tidelog.training.run import Run, policy_of_run
-from tidelog.training.splits import LISTS, REPORTS, EpisodeSplit, TimeSplit, check_list_options, user_selection_share
-from tidelog.training.splits import selection_share as selection_of
+from tidelog.training.splits import EpisodeSplit, selection_share, user_selection_share
 from tidelog.training.stores import check_differences, check_memory
 from tidelog.types import Spec
 
@@ -48,31 +47,18 @@ def fit(
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
     *,
-    held_out: float = 0.0,
-    selection_share: float | None = None,
-    data_share: float = 1.0,
-    split_seed: int = 0,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    every: int | None = None,
-    scale: Scale | None = None,
-    best: str | None = None,
-    patience: int | None = None,
-    warm_start: Mapping[str, str | Path] | None = None,
     overwrite: bool = False,
     sinks: Sequence[Sink] = (),
-    save_seconds: float = 30.0,
-    keep: int = 3,
-    together: bool | None = None,
-    devices: int | Mapping[str, int] | None = None,
     progress: bool | None = None,
     train: bool = True,
+    **options: Unpack[FitOptions],
 ) -> Run:
     """Learn from a log for `steps` updates per member; a list of algorithms is a population, trained side by side.
 
-    `training/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
-    of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
-    network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns the run
-    before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError, SpaceError,
+    `tidelog.training.options.FitOptions` describes the options. `evaluate` maps environments to episodes, or names to
+    functions of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of
+    its online network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns
+    the run before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError, SpaceError,
     LogError, DivergenceError.
 
     Example:
@@ -92,32 +78,35 @@ def fit(
     check_source(algorithms[0], False)
     for one in algorithms:
         check_fit(one, log.spec)
-    out = as_path("out", out)
-    episodes, own_evaluators = evaluators(evaluate or {})
-    if isinstance(log, Interactions):
-        check_list_options(scale, split_seed, episodes, data_share)
-    options = Options(
-        steps=steps,
+    warm_start, scale = options.get("warm_start"), options.get("scale")
+    reports = REPORTS_OF_LISTS if isinstance(log, Interactions) else REPORTS
+    values, own_evaluators = resolved(
+        "fit",
+        FitOptions,
+        options,
+        steps,
+        CLOSEST,
+        reports,
         seeds=as_seeds(seeds),
-        every=reports_every(every, steps, CLOSEST, *([REPORTS] if isinstance(log, Interactions) else [])),
-        held_out=held_out,
-        selection_share=user_selection_share(selection_share, best, held_out, log)
-        if isinstance(log, Interactions)
-        else selection_of(selection_share, best, held_out, len(log.episodes)),
-        data_share=data_share,
-        split_seed=split_seed,
         scale="standard" if scale is None else scale,
-        best=best,
-        patience=patience,
-        evaluate=episodes,
-        own_evaluators=tuple(own_evaluators),
         warm_start=None if not warm_start else {part: str(run) for part, run in warm_start.items()},
-        save_seconds=save_seconds,
-        keep=keep,
-        together=together,
-        devices=devices_of_all(devices),
+        devices=devices_of_all(options.get("devices")),
     )
-    run = begin(algorithms, log, options, out, own_evaluators=own_evaluators, sinks=sinks, overwrite=overwrite)
+    choosing = options.get("selection_share"), options.get("best"), options.get("held_out", 0.0)
+    if isinstance(log, Interactions):
+        check_list_options(options, values["evaluate"])
+        values["selection_share"] = user_selection_share(*choosing, log)
+    else:
+        values["selection_share"] = selection_share(*choosing, len(log.episodes))
+    run = begin(
+        algorithms,
+        log,
+        Options(**values),
+        as_path("out", out),
+        own_evaluators=own_evaluators,
+        sinks=sinks,
+        overwrite=overwrite,
+    )
     return run.train(progress) if train else run
 
 
@@ -130,56 +119,55 @@ def begin(
     own_evaluators: Mapping[str, Any] | None = None,
     sinks: Sequence[Sink] = (),
     overwrite: bool = False,
+    policy: Policy | None = None,
     refit_of: RefitOf | None = None,
 ) -> Run:
-    """Return a run over a log before its first update, with its folder if `out` is set."""
+    """Return a run over a log before its first update, with its folder if `out` is set.
+
+    It takes over from a `policy` what the held-out data of another run chose.
+    """
     cores_as_devices(options.devices)
     own_evaluators = dict(own_evaluators or {})
-    spec = spec_of(algorithms[0], log)
+    first = algorithms[0]
+    spec = spec_of(first, log)
     check_memory(algorithms, len(options.seeds), spec, log)
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
         parts.check_periods()
-    scaler = parts.scaler(options.scale == "standard", algorithms[0])
+    scaler = parts.scaler(options.scale == "standard", first)
     members = as_members(algorithms, options.seeds)
-    stores = parts.stores(algorithms[0], scaler)
+    stores = parts.stores(first, scaler)
     learners = fresh_learners(members, spec, stores, options.steps)
     if scaler.starts_at_mean:
-        rewards = parts.rewards(algorithms[0])
+        rewards = parts.rewards(first)
         starts = (scaler.initial_value(rewards, discount_of(member.algorithm)) for member in members)
         learners = [with_initial_values(learner, start) for learner, start in zip(learners, starts, strict=True)]
-    if isinstance(parts, TimeSplit):
-        learners = [
-            add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
-        ]
-    else:
-        check_differences(algorithms[0], parts.log)
+    learners = [parts.prepared(member, learner, policy) for member, learner in zip(members, learners, strict=True)]
+    if isinstance(log, Log):
+        check_differences(first, log)
     if options.warm_start:
         learners = [
             load_warm_start(member.algorithm, learner, options.warm_start, scaler)
             for member, learner in zip(members, learners, strict=True)
         ]
-    check_environments(
-        Policy(algorithms[0], spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
-    )
-    validation = validation_of(parts, algorithms[0], scaler)
+    if options.evaluate:
+        check_environments(Policy(first, spec, scaler, first.policy_params(learners[0].state)), options.evaluate)
+    validation = validation_of(parts, first, scaler)
     if options.best is not None:
-        losses = validation.names(algorithms[0], learners[0].state) if validation else []
-        losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
+        losses = [*validation.names(first, learners[0].state), *parts.metrics] if validation else []
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
     record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
     check_processes(record, learners)
-    folder = shared_folder(out, record, overwrite)
     return Run(
         record,
         engine,
-        folder,
+        shared_folder(out, record, overwrite),
         validation=validation,
         evaluators=own_evaluators,
         sinks=sinks,
-        q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
+        chooser=parts.chooser,
     )
 
 
@@ -193,11 +181,6 @@ def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSp
     if isinstance(log, Interactions):
         return TimeSplit(log, options.held_out, options.selection_share)
     return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
-
-
-def add_item_facts(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
-    """Add the item statistics of the interactions to a fresh learner."""
-    return learner._replace(state=member.algorithm.with_item_facts(learner.state, log, member.seed))
 
 
 def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
@@ -361,8 +344,9 @@ def refit(
     )
     before = None if policy.verdict is None else verdict_line(policy.verdict)
     source = RefitOf(run=None if folder is None else str(folder.resolve()), verdict=before, acting=policy.acting)
-    again = begin([policy.algorithm], log, options, target, sinks=sinks, overwrite=overwrite, refit_of=source)
-    again.take_over(policy)
+    again = begin(
+        [policy.algorithm], log, options, target, sinks=sinks, overwrite=overwrite, policy=policy, refit_of=source
+    )
     return again.train(progress) if train else again
 
 
@@ -401,111 +385,3 @@ def _check_same_columns(before: Spec, now: Spec) -> None:
             raise SpecError(
                 f"log: its {what} are {found}, those of the run's log {then}", fix="read it with the mapping of the run"
             )
-
-
-# `resume` and `load`: read a run from its folder.
-
-
-def resume(
-    folder: str | Path,
-    log: Log | Interactions | None = None,
-    *,
-    env: Any = None,
-    algorithm: Any = None,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    sinks: Sequence[Sink] = (),
-    checkpoint: int | None = None,
-    progress: bool | None = None,
-) -> Run:
-    """Continue an interrupted run, bit-equal to an uninterrupted one (same versions, device and thread count).
-
-    Pass `log` if the run's log was created in memory, `env` if its environment has no registered name, `algorithm` if
-    it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last.
-    """
-    check_unlocked(Path(folder))
-    options: dict[str, Any] = {"sinks": sinks, "checkpoint": checkpoint}
-    run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, **options)
-    return run.train(progress)
-
-
-def load(
-    folder: str | Path,
-    log: Log | Interactions | None = None,
-    *,
-    env: Any = None,
-    algorithm: Any = None,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    sinks: Sequence[Sink] = (),
-    checkpoint: int | None = None,
-    together: bool | None = None,
-) -> Run:
-    """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy.
-
-    Example:
-        >>> log = tl.collect("treatment", episodes=200, seed=0)
-        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, out="runs/bc")
-        >>> tl.load("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
-        20
-    """
-    use_cache()
-    path = Path(folder)
-    record = Record.read(path)
-    cores_as_devices(record.options.devices)
-    _, own = evaluators(evaluate or {})
-    missing = sorted(set(record.options.own_evaluators) - set(own))
-    if missing:
-        raise ConfigError(
-            f"the run's custom evaluators are missing: {', '.join(missing)}", fix="pass them in evaluate="
-        )
-    if record.environment is not None and not record.is_finetuned:
-        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
-    log = _same_log(log, record)
-    options, algorithms = record.options, record.algorithms(algorithm)
-    check_memory(algorithms, len(options.seeds), record.spec, log)
-    parts = parts_of(log, options)
-    members = as_members(algorithms, options.seeds)
-    stores = parts.stores(algorithms[0], record.scaler)
-    if record.is_finetuned:
-        validation = validation_of(parts, algorithms[0], record.scaler)
-        return reopened_finetuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
-    templates = fresh_learners(members, record.spec, stores, options.steps)
-    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
-    together = options.together if together is None else together
-    engine = Engine(
-        members,
-        snapshot.learners,
-        options.steps,
-        stores=stores,
-        position=snapshot.position,
-        together=together,
-        devices=devices_of_all(options.devices),
-    )
-    check_processes(record, snapshot.learners)
-    validation = validation_of(parts, algorithms[0], record.scaler)
-    return Run(
-        record,
-        engine,
-        path,
-        validation=validation,
-        evaluators=own,
-        sinks=sinks,
-        checkpoint=snapshot,
-        q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
-    )
-
-
-def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
-    if log is None:
-        if record.data.origin is None:
-            raise CheckpointError(
-                "the run's log was created in memory and is not saved", fix="pass it, as in resume(folder, log=log)"
-            )
-        log = reopen_any(record.data.origin)
-    if log.fingerprint() != record.data.fingerprint:
-        raise LogError(
-            f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}",
-            f"the run's {record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}",
-            "pass the log that the run was trained on",
-        )
-    return log

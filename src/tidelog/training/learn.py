@@ -1,12 +1,12 @@
-"""`learn`: learn in an environment."""
+"""`learn`: learn in an environment, and `finetune`: continue in one after a log."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,21 +19,19 @@ from tidelog.algorithms.names import as_algorithms, check_fit, check_source, nam
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, Sketch
 from tidelog.envs.functional import Hosted
-from tidelog.errors import CheckpointError, ConfigError, DivergenceError, SpecError
+from tidelog.errors import ConfigError, DivergenceError, SpecError
 from tidelog.networks.layers import fold_in, new_key
 from tidelog.policies.policy import Policy
 from tidelog.policies.rollout import distillation_target
 from tidelog.recommend.interactions import Interactions
 from tidelog.sinks import Sink
-from tidelog.training.collection import CollectedLog
+from tidelog.training.collect import CollectedLog, EnvAssignment, assign_environments, environment_name
 from tidelog.training.engine import Engine, cores_as_devices, fresh_collectors, initial_learners, planned_updates
-from tidelog.training.host_rollouts import EnvAssignment, assign_environments, environment_name, restore_environments
-from tidelog.training.loop import LearnerState, Member, Stores, Validation, as_members, metric_labels, use_cache
+from tidelog.training.loop import LearnerState, Member, as_members, metric_labels, use_cache
 from tidelog.training.metrics import Selection
-from tidelog.training.options import Evaluator, Options, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.options import FinetuneOptions, LearnOptions, Options, as_path, as_seeds, resolved, whole
 from tidelog.training.processes import check_alone, check_processes, devices_of_all, shared_folder
 from tidelog.training.record import (
-    Checkpoints,
     Distillation,
     Record,
     TrainingData,
@@ -47,6 +45,8 @@ from tidelog.training.run import Run
 from tidelog.training.stores import check_memory
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
+TUNING = ("offline", "updates", "collect_every", "restart_schedules")  # the fields of `FinetuneConfig`
+
 # `finetune`: a run that learned from a log continues in an environment, with the learner state of every member.
 #
 # Minibatches mix rows of the log and the member's own decisions. The held-out part of the log stays held out. Learning
@@ -59,29 +59,17 @@ def finetune(
     steps: int,
     out: str | Path | None = None,
     *,
-    offline: float = 0.5,
-    updates: float = 1.0,
-    collect_every: int = 10,
-    restart_schedules: bool = False,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    every: int | None = None,
-    best: str | None = None,
-    patience: int | None = None,
-    log_out: str | Path | None = None,
     overwrite: bool = False,
     sinks: Sequence[Sink] = (),
-    save_seconds: float = 30.0,
-    keep: int = 3,
-    together: bool | None = None,
     progress: bool | None = None,
     train: bool = True,
+    **options: Unpack[FinetuneOptions],
 ) -> Run:
     """Continue every seed of a run that learned from a log in an environment, for `steps` decisions per seed.
 
-    `offline` is the share of a minibatch that comes from the log, `updates` the updates per decision, `collect_every`
-    the decisions between updates. `training/options.py` describes the other options. `overwrite` replaces the run
-    in `out`. `train=False` returns the run
-    before its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+    `tidelog.training.options.FinetuneOptions` describes the options, such as `offline`, the share of a minibatch that
+    comes from the log. `overwrite` replaces the run in `out`. `train=False` returns the run before its first decision.
+    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -94,53 +82,48 @@ def finetune(
     check_alone("finetune")
     if not isinstance(run, Run):
         raise ConfigError(f"finetune takes a run, found {type(run).__name__}", fix="pass tl.load(folder)")
-    out, log_out = as_path("out", out), as_path("log_out", log_out)
-    tuning = FinetuneConfig(offline, updates, collect_every, restart_schedules)
+    out, log_out = as_path("out", out), as_path("log_out", options.get("log_out"))
     record, (stores, validation) = run.record, run.learnt_from()
-    _check_offline(record)
-    episodes, own = evaluators(evaluate or {})
-    options = replace(
-        record.options,
-        **asdict(tuning),
-        steps=steps,
-        every=reports_every(every, steps),
-        best=best,
-        patience=patience,
-        evaluate=episodes,
-        own_evaluators=tuple(own),
-        log_out=None if log_out is None else str(log_out.resolve()),
-        save_seconds=save_seconds,
-        keep=keep,
-        together=together,
-    )
-    for member in run.members:
-        check_tunable(member.algorithm, record.spec)
-    check_memory([member.algorithm for member in run.members], 1, record.spec, None)
+    if record.environment is not None:
+        raise ConfigError(
+            f"run: this run learns in the environment {record.environment} already",
+            "a run that learned from a log",
+            "resume this run, or pass a run of tl.fit",
+        )
+    of_run: dict[str, Any] = {"best": None, "patience": None, "together": None, "save_seconds": 30.0, "keep": 3}
+    values, own = resolved("finetune", FinetuneOptions, options, steps, log_out=absolute(log_out))
+    tuning = FinetuneConfig(**{name: values[name] for name in TUNING if name in values})
+    settings = replace(record.options, **of_run | values | asdict(tuning))
+    together, episodes = settings.together, settings.evaluate
+    algorithms = [member.algorithm for member in run.members]
+    for algorithm in algorithms:
+        check_tunable(algorithm, record.spec)
+    check_memory(algorithms, 1, record.spec, None)
     assignment = assign_environments(env, 1, [member.seed for member in run.members], log_out is not None)
-    check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
-    collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
-    planned = planned_updates(collectors[0], options.steps)
+    name = environment_name(env, assignment)
+    check_same_spaces(record.spec, assignment.spec, name)
+    collectors = collectors_of(algorithms, record.scaler, tuning, steps)
+    planned = planned_updates(collectors[0], steps)
     states = [with_restarted_schedules(learner.state, planned) for learner in run.learners()]
-    learners = _learners(collectors, states, options, assignment, log_out, stores)
+    pairs = [(collector, member.seed) for collector, member in zip(collectors, run.members, strict=True)]
+    learners = initial_learners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
     check_environments(run.policy(), episodes)
-    if best is not None:
-        losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
-        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own)])
-    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(run.members))
-    if collected_log is not None:
-        collected_log.check_free()
+    if settings.best is not None:
+        losses = validation.names(algorithms[0], states[0]) if validation else []
+        Selection(settings).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own)])
+    collected_log = new_collected_log(log_out, assignment.spec, len(run.members))
     data = replace(
         record.data,
-        environment=environment_name(env, assignment),
+        environment=name,
         named=isinstance(env, str),
         finetuned=True,
         finetuned_from=None if run.folder is None else str(run.folder.resolve()),
     )
-    begun = replace(record, options=options, data=data, machine=this_machine())
+    begun = replace(record, options=settings, data=data, machine=this_machine())
     engine = Engine(
         run.members,
         learners,
-        options.steps,
+        steps,
         stores=stores,
         assignment=assignment,
         collectors=collectors,
@@ -149,79 +132,6 @@ def finetune(
     )
     tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
-
-
-def _settings_of(options: Options) -> FinetuneConfig:
-    """Return the fine-tuning settings of a run from its options."""
-    names = ("offline", "updates", "collect_every", "restart_schedules")
-    return FinetuneConfig(**{name: getattr(options, name) for name in names})
-
-
-def reopened_finetuning(
-    path: Path,
-    record: Record,
-    algorithms: list[Any],
-    stores: Stores,
-    validation: Validation | None,
-    env: Any,
-    own: Mapping[str, Any],
-    sinks: Sequence[Sink],
-    checkpoint: int | None,
-    together: bool | None,
-) -> Run:
-    """Return a run that is being fine-tuned in an environment, in the state of its checkpoint."""
-    options, tuning = record.options, _settings_of(record.options)
-    log_out = None if options.log_out is None else Path(options.log_out)
-    members = as_members(algorithms, options.seeds)
-    env = _environment_again(env, record, path)
-    assignment = assign_environments(env, 1, [member.seed for member in members], log_out is not None)
-    check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
-    collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
-    planned = planned_updates(collectors[0], options.steps)
-    states = [player.init(record.spec, new_key(0), planned) for player in collectors]
-    templates = _learners(collectors, states, options, assignment, log_out, stores)
-    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
-    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
-    learners = [
-        learner if assignment.source or snapshot.environments[i] else _with_truncated_end(learner)
-        for i, learner in enumerate(
-            restore_environments(assignment, collectors, snapshot.learners, snapshot.environments)
-        )
-    ]
-    together = options.together if together is None else together
-    engine = Engine(
-        members,
-        learners,
-        options.steps,
-        stores=stores,
-        assignment=assignment,
-        collectors=collectors,
-        position=snapshot.position,
-        together=together,
-        collected_log=collected_log,
-    )
-    return Run(
-        record,
-        engine,
-        path,
-        validation=validation,
-        evaluators=own,
-        sinks=sinks,
-        checkpoint=snapshot,
-    )
-
-
-def _environment_again(env: Any, record: Record, path: Path) -> Any:
-    """Return the environment of a run: the one that is passed, or the recorded name; CheckpointError without a name."""
-    if env is not None:
-        return env
-    if not record.data.named:
-        raise CheckpointError(
-            f"the run's environment {record.environment} has no registered name",
-            fix="pass it again, as in resume(folder, env=env)",
-        )
-    record.check_imported(path, [str(record.environment)])
-    return record.environment
 
 
 def with_restarted_schedules(state: Any, updates: int) -> Any:
@@ -259,45 +169,14 @@ def _comparable(space: Any, other: Any) -> Any:
     return replace(space, **changes)
 
 
-def _check_offline(record: Record) -> None:
-    if record.environment is not None:
-        raise ConfigError(
-            f"run: this run learns in the environment {record.environment} already",
-            "a run that learned from a log",
-            "resume this run, or pass a run of tl.fit",
-        )
-
-
-def _collectors_of(algorithms: list[Any], scaler: Scaler, tuning: FinetuneConfig, steps: int) -> list[Any]:
+def collectors_of(algorithms: list[Any], scaler: Scaler, tuning: FinetuneConfig, steps: int) -> list[Any]:
+    """Return the algorithms that collect and learn in fine-tuning, in the scale of the log."""
     centre = 0.0 - np.asarray(scaler.reward_shift, np.float64) / scaler.reward_scale
     scales = Scales(dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(centre))
     rounds = -(-steps // tuning.collect_every)
     if not tuning.restart_schedules:
         algorithms = [with_constant_rates(algorithm) for algorithm in algorithms]
     return [FinetunedAlgorithm(algorithm, scales, tuning, rounds) for algorithm in algorithms]
-
-
-def _learners(
-    collectors: list[Any],
-    states: list[Any],
-    options: Options,
-    assignment: EnvAssignment,
-    log_out: Any,
-    stores: Stores,
-) -> list[LearnerState]:
-    seeds = list(options.seeds) * (len(collectors) // len(options.seeds))
-    pairs = list(zip(collectors, seeds, strict=True))
-    return initial_learners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
-
-
-def _with_truncated_end(learner: LearnerState) -> LearnerState:
-    """Mark the last stored decision of a learner as truncated, because its environment restarts."""
-    own = learner.segments["own"]
-    last = jnp.maximum(own.filled - 1, 0)
-    truncated = own.columns["truncated"].at[last, -1].set(True)
-    return learner._replace(
-        segments={**learner.segments, "own": own._replace(columns={**own.columns, "truncated": truncated})}
-    )
 
 
 # The start policy of a run in an environment: it collects decisions first, and fresh members are distilled from it.
@@ -409,32 +288,21 @@ def learn(
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
     *,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    every: int | None = None,
-    best: str | None = None,
-    patience: int | None = None,
-    log_out: str | Path | None = None,
     start: Policy | Run | None = None,
-    start_decisions: int | None = None,
-    start_updates: int | None = None,
-    ahead: bool = False,
     overwrite: bool = False,
     sinks: Sequence[Sink] = (),
-    save_seconds: float = 30.0,
-    keep: int = 3,
-    together: bool | None = None,
-    devices: int | Mapping[str, int] | None = None,
     progress: bool | None = None,
     train: bool = True,
+    **options: Unpack[LearnOptions],
 ) -> Run:
     """Learn in an environment from `steps` decisions per seed, rounded up to whole rollouts.
 
     `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
-    list of algorithms is a population of members that differ in numbers. `training/options.py` describes every
-    option. `overwrite` replaces the run in `out`. `start` is a policy (or a
-    run): it collects decisions first, and fresh members are distilled from it on these. `evaluate` acts
-    deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before its first decision.
-    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+    list of algorithms is a population of members that differ in numbers. `tidelog.training.options.LearnOptions`
+    describes the options. `overwrite` replaces the run in `out`. `start` is a policy (or a run): it collects decisions
+    first, and fresh members are distilled from it on these. `evaluate` acts deterministically; `"sampled:NAME"` samples
+    the actions. `train=False` returns the run before its first decision. Raises ConfigError, SpecError, SpaceError,
+    EnvironmentFailure, DivergenceError.
 
     Example:
         >>> algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(16,))
@@ -443,8 +311,9 @@ def learn(
         1024
     """
     use_cache()
-    out, log_out = as_path("out", out), as_path("log_out", log_out)
-    start_from = Start.of(start, decisions=start_decisions, updates=start_updates)
+    out, log_out = as_path("out", out), as_path("log_out", options.get("log_out"))
+    numbers = {"decisions": options.get("start_decisions"), "updates": options.get("start_updates")}
+    start_from = Start.of(start, **numbers)
     if isinstance(algorithm, Run):
         raise ConfigError("learn takes an algorithm, found a run", fix="use tl.finetune(run, env, steps)")
     algorithms = as_algorithms(algorithm)
@@ -453,65 +322,49 @@ def learn(
     _check_environment(env, algorithms[0])
     if start_from is not None:
         check_begins(algorithms[0])
-    episodes, own = evaluators(evaluate or {})
-    options = Options(
-        steps=steps,
-        seeds=as_seeds(seeds),
-        every=reports_every(every, steps),
-        best=best,
-        patience=patience,
-        evaluate=episodes,
-        own_evaluators=tuple(own),
-        log_out=None if log_out is None else str(log_out.resolve()),
-        start_decisions=start_decisions,
-        start_updates=start_updates,
-        ahead=ahead,
-        save_seconds=save_seconds,
-        keep=keep,
-        together=together,
-        devices=devices_of_all(devices),
+    devices = devices_of_all(options.get("devices"))
+    values, own = resolved(
+        "learn", LearnOptions, options, steps, seeds=as_seeds(seeds), log_out=absolute(log_out), devices=devices
     )
-    cores_as_devices(options.devices)
+    settings = Options(**values)
+    cores_as_devices(settings.devices)
     if start_from is not None or log_out is not None:
         check_alone("learn with start or log_out")
-    members = as_members(algorithms, options.seeds)
-    assignment = _assign_environments(env, members, log_out is not None)
-    if ahead and assignment.source is not None:
+    members = as_members(algorithms, settings.seeds)
+    count = algorithms[0].collection().environments
+    assignment = assign_environments(env, count, [member.seed for member in members], log_out is not None)
+    name, spec = environment_name(env, assignment), assignment.spec
+    if settings.ahead and assignment.source is not None:
         raise ConfigError(
-            f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs "
-            "inside the compiled loop",
-            fix="drop ahead",
+            f"ahead=True needs a host environment; {name} already runs inside the compiled loop", fix="drop ahead"
         )
     for one in algorithms:
-        check_fit(one, assignment.spec, "environment")
-    check_memory(algorithms, len(options.seeds), assignment.spec, None)
+        check_fit(one, spec, "environment")
+    check_memory(algorithms, len(settings.seeds), spec, None)
     learners = fresh_collectors(
-        members, assignment.spec, assignment.source, options.steps, log_out is not None, together
+        members, spec, assignment.source, settings.steps, log_out is not None, together=settings.together
     )
-    check_environments(
-        Policy(algorithms[0], assignment.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
-    )
-    if best is not None:
-        Selection(options).check([*metric_labels(learners[0]), *evaluated(episodes, own)])
-    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
-    if collected_log is not None:
-        collected_log.check_free()
+    policy = Policy(algorithms[0], spec, Scaler(), algorithms[0].policy_params(learners[0].state))
+    check_environments(policy, settings.evaluate)
+    if settings.best is not None:
+        Selection(settings).check([*metric_labels(learners[0]), *evaluated(settings.evaluate, own)])
+    collected_log = new_collected_log(log_out, spec, len(members))
     check_free(out, overwrite)
-    learners, distillation = (
-        (learners, None) if start_from is None else begun_as(start_from, members, learners, assignment)
-    )
+    distillation = None
+    if start_from is not None:
+        learners, distillation = begun_as(start_from, members, learners, assignment)
     engine = Engine(
         members,
         learners,
-        options.steps,
+        settings.steps,
         assignment=assignment,
-        together=together,
-        devices=options.devices,
+        together=settings.together,
+        devices=settings.devices,
         collected_log=collected_log,
-        ahead=ahead,
+        ahead=settings.ahead,
     )
-    data = TrainingData(environment=environment_name(env, assignment), named=isinstance(env, str), start=distillation)
-    record = Record.online(algorithms, options, assignment.spec, data)
+    data = TrainingData(environment=name, named=isinstance(env, str), start=distillation)
+    record = Record.online(algorithms, settings, spec, data)
     if start_from is not None:
         record = replace(record, sketches=learnt_through(start_from.policy))
     check_processes(record, learners)
@@ -519,55 +372,17 @@ def learn(
     return run.train(progress) if train else run
 
 
-def reopened(
-    path: Path,
-    record: Record,
-    env: Any,
-    algorithm: Any,
-    own: Mapping[str, Any],
-    sinks: Sequence[Sink],
-    checkpoint: int | None,
-    together: bool | None,
-) -> Run:
-    """Return a run that learns in an environment, in the state of its checkpoint."""
-    options, algorithms = record.options, record.algorithms(algorithm)
-    options = options if together is None else replace(options, together=together)
-    log_out = None if options.log_out is None else Path(options.log_out)
-    members = as_members(algorithms, options.seeds)
-    source = _environment_again(env, record, path)
-    assignment = _assign_environments(source, members, log_out is not None)
-    if assignment.spec != record.spec:
-        raise CheckpointError(
-            f"env: found an environment with {assignment.spec}",
-            f"the run's {record.spec}",
-            "pass the environment of the run",
-        )
-    check_memory(algorithms, len(options.seeds), record.spec, None)
-    templates = fresh_collectors(
-        members, record.spec, assignment.source, options.steps, log_out is not None, options.together
-    )
-    params = (
-        [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if options.ahead else []
-    )
-    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
-    collected_log = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
-    learners = restore_environments(
-        assignment, [member.algorithm for member in members], snapshot.learners, snapshot.environments
-    )
-    engine = Engine(
-        members,
-        learners,
-        options.steps,
-        assignment=assignment,
-        position=snapshot.position,
-        together=options.together,
-        devices=options.devices,
-        collected_log=collected_log,
-        ahead=options.ahead,
-        pending_params=snapshot.pending_params,
-    )
-    check_processes(record, learners)
-    return Run(record, engine, path, evaluators=own, sinks=sinks, checkpoint=snapshot)
+def absolute(path: Path | None) -> str | None:
+    """Return a path as a run's record holds it."""
+    return None if path is None else str(path.resolve())
+
+
+def new_collected_log(target: Path | None, spec: Spec, members: int) -> CollectedLog | None:
+    """Return the log of all decisions of a run, or None without a target; ConfigError if that exists."""
+    log = None if target is None else CollectedLog(target, spec, members)
+    if log is not None:
+        log.check_free()
+    return log
 
 
 def _check_environment(env: Any, algorithm: Any) -> None:
@@ -585,8 +400,3 @@ def _check_environment(env: Any, algorithm: Any) -> None:
             f"run (tl.learn({name}(...), env, start=run))"
         ),
     )
-
-
-def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
-    count = members[0].algorithm.collection().environments
-    return assign_environments(env, count, [member.seed for member in members], recorded)

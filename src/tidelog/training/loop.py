@@ -24,9 +24,10 @@ from tidelog.errors import ConfigError
 from tidelog.networks.layers import float32, fold_in, new_key, rounded, scalar, zeros
 from tidelog.recommend.next_item import StoredInteractions
 from tidelog.schema import Count
-from tidelog.training.collection import (
+from tidelog.training.collect import (
     RECORDED,
     CollectionState,
+    collection_key,
     count_episodes,
     initial_collection_state,
     rollout,
@@ -637,11 +638,6 @@ def collect(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     return _add_to_tally(
         learner._replace(segments=segments, collection_state=collection_state), COLLECT, sums, episodes
     )
-
-
-def collection_key(key: jax.Array, round: jax.Array | int) -> jax.Array:
-    """Return the key of the decisions of a round; it differs from all keys of updates."""
-    return jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
 
 
 def prepare(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> LearnerState:

@@ -125,22 +125,22 @@ class Selection:
     """
 
     def __init__(self, options: Options, memory: SelectionMemory | None = None) -> None:
-        self._name, self._sign = direction(options.best)
+        self.metric, self._sign = direction(options.best)
         self._patience, self._members = options.patience, 0
         self.best: dict[int, float] = {} if memory is None else dict(memory.best)
         self._waited: dict[int, int] = {} if memory is None else dict(memory.waited)
 
     def check(self, metrics: Collection[str]) -> None:
         """Raise ConfigError if the metric of `best` is not one of these."""
-        if self._name is not None and self._name not in metrics:
+        if self.metric is not None and self.metric not in metrics:
             known = [name for name in metrics if name not in KEYS]
-            raise ConfigError(f"best = '{self._name}': this run has no such metric; {nearest(self._name, known)}")
+            raise ConfigError(f"best = '{self.metric}': this run has no such metric; {nearest(self.metric, known)}")
 
     def take(self, member: int, row: Mapping[str, Any]) -> bool:
         """Read a report; return True if it is the member's best so far."""
-        if self._name is None:
+        if self.metric is None:
             return False
-        value = float(row.get(self._name, math.nan))  # a report may lack it, for example if no episode ended
+        value = float(row.get(self.metric, math.nan))  # a report may lack it, for example if no episode ended
         better = math.isfinite(value) and (
             member not in self.best or self._sign * value > self._sign * self.best[member]
         )
@@ -160,7 +160,7 @@ class Selection:
 
     def chosen(self, rows: Sequence[Mapping[str, Any]]) -> Chosen | None:
         """Return the best report of all members among the metrics of a run; None without `best=`."""
-        name, member = self._name, self.best_member()
+        name, member = self.metric, self.best_member()
         if name is None or member is None:
             return None
         mine = (row for row in rows if row["member"] == member and row.get(name) == self.best[member])

@@ -1,4 +1,8 @@
-"""The options of a run, listed once: keywords of `fit`, `learn` and `finetune`, command-line flags, `run.json`."""
+"""The options of a run, listed once: keywords of `fit`, `learn` and `finetune`, command-line flags, `run.json`.
+
+`Options` has each one's help, default and limits. The typed dictionaries below it name the keywords of each verb with
+their types, for editors and type checkers; their docstrings are made of `Options`.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, nearest
 
 Evaluator = int | Callable[[Any], float]
 
@@ -27,6 +31,22 @@ def option(
     `first` is for the few flags that most runs set; help lists the others last.
     """
     return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag, "first": first})
+
+
+# what each value must be: a test, the words for it, and the fix
+_LIMITS: Mapping[str, tuple[Callable[[Any], bool], str, str]] = {
+    "steps": (lambda value: value >= 1, f"1 to {LARGEST:,}", ""),
+    "split_seed": (lambda value: value >= 0, "at least 0", "use split_seed=0"),
+    "every": (lambda value: value >= 1, "at least 1", ""),
+    "held_out": (lambda value: 0.0 <= value < 1.0, "a share of the episodes in [0, 1)", "use 0.2"),
+    "selection_share": (lambda value: 0.0 < value <= 1.0, "a share of the held-out episodes in (0, 1]", "use 0.25"),
+    "data_share": (lambda value: 0.0 < value <= 1.0, "a share of the training episodes in (0, 1]", "use 0.5"),
+    "scale": (lambda value: value in ("standard", "none"), "'standard' or 'none'", ""),
+    "ahead": (lambda value: isinstance(value, bool), "True or False", ""),
+    "together": (lambda value: value is None or isinstance(value, bool), "True, False or None", ""),
+    "save_seconds": (lambda value: value >= 0.0, "0 or more seconds between checkpoints", ""),
+    "keep": (lambda value: value >= 1, "at least 1 checkpoint", ""),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,49 +154,26 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience", "stop_after") if getattr(self, name) is not None]
-        for name in ("steps", "every", "split_seed", "keep", *optional):
-            object.__setattr__(self, name, whole(name, getattr(self, name)))
-            if abs(getattr(self, name)) > LARGEST:
-                raise ConfigError(f"{name} = {getattr(self, name)}", f"at most {LARGEST:,}")
+        for name in ("steps", "every", "split_seed", "keep", "patience", "stop_after"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, whole(name, getattr(self, name)))
+                if abs(getattr(self, name)) > LARGEST:
+                    raise ConfigError(f"{name} = {getattr(self, name)}", f"at most {LARGEST:,}")
         for name in ("held_out", "selection_share", "data_share", "save_seconds"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
-        object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
-        if not 1 <= self.steps <= LARGEST:
-            raise ConfigError(f"steps = {self.steps}", f"1 to {LARGEST:,}")
+        for name, (allows, expected, fix) in _LIMITS.items():
+            if not allows(getattr(self, name)):
+                raise ConfigError(f"{name} = {getattr(self, name)!r}", expected, fix)
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}", f"1 to the {self.steps:,} steps")
-        if self.devices is not None:
-            object.__setattr__(self, "devices", _devices(self.devices))
-        if self.split_seed < 0:
-            raise ConfigError(f"split_seed = {self.split_seed}", "at least 0", "use split_seed=0")
-        if self.every < 1:
-            raise ConfigError(f"every = {self.every}", "at least 1")
+        if self.patience is not None and (self.best is None or self.patience < 1):
+            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
+        object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         object.__setattr__(self, "seeds", as_seeds(list(self.seeds)))
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
             raise ConfigError(f"seeds = {list(self.seeds)}", "at least one seed, each once", "use seeds=5")
-        if not 0.0 <= self.held_out < 1.0:
-            raise ConfigError(f"held_out = {self.held_out}", "a share of the episodes in [0, 1)", "use 0.2")
-        if not 0.0 < self.selection_share <= 1.0:
-            raise ConfigError(
-                f"selection_share = {self.selection_share}", "a share of the held-out episodes in (0, 1]", "use 0.25"
-            )
-        if not 0.0 < self.data_share <= 1.0:
-            raise ConfigError(
-                f"data_share = {self.data_share}", "a share of the training episodes in (0, 1]", "use 0.5"
-            )
-        if self.scale not in ("standard", "none"):
-            raise ConfigError(f"scale = {self.scale!r}", "'standard' or 'none'")
-        if self.patience is not None and (self.best is None or self.patience < 1):
-            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
-        if not isinstance(self.ahead, bool):
-            raise ConfigError(f"ahead = {self.ahead!r}", "True or False")
-        if self.together is not None and not isinstance(self.together, bool):
-            raise ConfigError(f"together = {self.together!r}", "True, False or None")
-        if not self.save_seconds >= 0.0:
-            raise ConfigError(f"save_seconds = {self.save_seconds}", "0 or more seconds between checkpoints")
-        if self.keep < 1:
-            raise ConfigError(f"keep = {self.keep}", "at least 1 checkpoint")
+        if self.devices is not None:
+            object.__setattr__(self, "devices", _devices(self.devices))
 
     @property
     def last(self) -> int:
@@ -187,6 +184,111 @@ class Options:
 def options_of(verb: str) -> list[Any]:
     """Return the fields of `Options` that a verb takes."""
     return [one for one in fields(Options) if verb in one.metadata["verbs"] and one.name != "own_evaluators"]
+
+
+class RunOptions(TypedDict, total=False):
+    """Keywords of every verb that trains."""
+
+    every: int | None
+    evaluate: Mapping[str, Evaluator] | None
+    best: str | None
+    patience: int | None
+    save_seconds: float
+    keep: int
+    together: bool | None
+
+
+class LogOptions(RunOptions, total=False):
+    """Keywords of `fit` and `sweep`."""
+
+    held_out: float
+    selection_share: float | None
+    split_seed: int
+    scale: Scale | None
+    warm_start: Mapping[str, str | Path] | None
+
+
+class FitOptions(LogOptions, total=False):
+    """Keywords of `fit`."""
+
+    data_share: float
+    devices: int | Mapping[str, int] | None
+
+
+class LearnOptions(RunOptions, total=False):
+    """Keywords of `learn`."""
+
+    log_out: str | Path | None
+    start_decisions: int | None
+    start_updates: int | None
+    ahead: bool
+    devices: int | Mapping[str, int] | None
+
+
+class FinetuneOptions(RunOptions, total=False):
+    """Keywords of `finetune`."""
+
+    log_out: str | Path | None
+    offline: float
+    updates: float
+    collect_every: int
+    restart_schedules: bool
+
+
+class SweepOptions(LogOptions, total=False):
+    """Keywords of `sweep`."""
+
+    data_share: float | Sequence[float]
+    cpus: int
+    workers: int | None
+    insecure: bool
+    stall_seconds: float
+
+
+# keywords of `sweep` about its processes: help, as flags show it too, and default
+OF_SWEEPS = {
+    "cpus": ("processor cores of each trial", 1),
+    "workers": ("trials at the same time; default: as many as there are cores for", None),
+    "insecure": ("also use a Ray cluster that requires no token", False),
+    "stall_seconds": ("replace a process that has neither reported nor saved for so many seconds", 900.0),
+}
+
+
+def _describe(keywords: Any) -> None:
+    """Add the help of each keyword, and a default that the help does not name, to its dictionary's docstring."""
+    described = {one.name: (one.metadata["help"], one.default) for one in fields(Options)} | OF_SWEEPS
+    lines = []
+    for name in keywords.__annotations__:
+        text, default = described[name]
+        default = 0.2 if (name, keywords) == ("held_out", SweepOptions) else default
+        shown = default not in (None, MISSING) and "default:" not in text and "(default)" not in text
+        lines.append(f"- ``{name}``{f' = ``{default}``' if shown else ''}: {text}")
+    keywords.__doc__ = "\n".join([keywords.__doc__, "", *lines])
+
+
+for _keywords in (FitOptions, LearnOptions, FinetuneOptions, SweepOptions):
+    _describe(_keywords)
+
+
+def resolved(
+    verb: str, keywords: Any, options: Mapping[str, Any], steps: int, least: int = 1, reports: int = REPORTS, **own: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields of `Options` from the keywords of a verb, and the user's own evaluators.
+
+    ConfigError, with the nearest one, for an option that is none of the verb's `keywords`. `own` replaces options;
+    `least` and `reports` are those of `reports_every`.
+    """
+    known = keywords.__annotations__
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"{verb} has no option '{name}': {nearest(name, known)}",
+                fix=f"help(tidelog.training.options.{keywords.__name__}) describes all of them",
+            )
+    episodes, functions = evaluators(options.get("evaluate") or {})
+    every = reports_every(options.get("every"), steps, least, reports)
+    made = {"steps": steps, "every": every, "evaluate": episodes, "own_evaluators": tuple(functions)}
+    return {**options, **made, **own}, functions
 
 
 def reports_every(every: int | None, steps: int, least: int = 1, reports: int = REPORTS) -> int:

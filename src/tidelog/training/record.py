@@ -1,4 +1,4 @@
-"""`run.json`: the settings, the data and the machine of a run; resuming a run reads it."""
+"""`run.json`: the settings, the data and the machine of a run; `load` and `resume` read it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,19 @@ import json
 import os
 import platform
 import shlex
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import jax
 import msgspec
 import numpy as np
 
-from tidelog import _files
 from tidelog._files import (
     MANIFEST,
-    Kind,
     check_own,
     checksum,
     digest,
@@ -39,184 +36,16 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler
 from tidelog.envs.registry import check_imported, make, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
-from tidelog.policies.policy import Named, Policy, array_file, fill, fingerprint, read_arrays
+from tidelog.policies.policy import Policy, fingerprint
 from tidelog.policies.rollout import MappedPolicy, rollout
 from tidelog.policies.statistics import iqm
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
 from tidelog.runtime.way_of_acting import Acting
 from tidelog.schema import Count, Finite, decode_file, typed
-from tidelog.training.lock import check_unlocked
-from tidelog.training.loop import LearnerState, Position
-from tidelog.training.metrics import SelectionMemory
+from tidelog.training.checkpoints import CHECKPOINT, check_unlocked
 from tidelog.training.options import Options
 from tidelog.types import Catalogue, Spec
-
-# The checkpoints of a run: each is complete or absent, old ones are deleted, corrupt ones are refused.
-
-CHECKPOINT = Kind("checkpoint", 3)
-
-
-class CheckpointFields(msgspec.Struct):
-    """The fields of a checkpoint's manifest, besides those of every folder."""
-
-    position: Position
-    memory: SelectionMemory
-    metrics: dict[str, Count]
-
-
-class Checkpoint(NamedTuple):
-    """The content of a checkpoint."""
-
-    learners: list[LearnerState]
-    position: Position
-    memory: SelectionMemory  # the state of the selection: best values so far
-    environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
-    pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
-    metrics: Mapping[str, int] = {}  # bytes of the files of metrics, by name
-
-
-class Checkpoints:
-    """The folder `checkpoints` of a run."""
-
-    def __init__(self, folder: Path, keep: int) -> None:
-        self._folder, self._keep = folder, keep
-
-    def updates(self) -> list[int]:
-        """Return the updates of all complete checkpoints, oldest first; incomplete ones are named in a warning."""
-        if not self._folder.is_dir():
-            return []
-        folders = sorted(path for path in self._folder.iterdir() if path.name.isdigit())
-        complete = [path for path in folders if (path / MANIFEST).is_file()]
-        if len(complete) < len(folders):
-            without = ", ".join(path.name for path in folders if path not in complete)
-            warnings.warn(f"{self._folder}: {without} has no {MANIFEST} and is passed over", stacklevel=2)
-        return [int(path.name) for path in complete]
-
-    def save(self, update: int, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete all but the last `keep`."""
-        files: dict[str, Any] = {
-            f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
-        }
-        for i, arrays in enumerate(checkpoint.environments):
-            files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
-        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.pending_params)}
-        manifest = {
-            "position": list(checkpoint.position),
-            "memory": msgspec.to_builtins(checkpoint.memory, str_keys=True),
-            "metrics": dict(checkpoint.metrics),
-        }
-        CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
-        self.forget(self.updates()[: -self._keep])
-
-    def forget(self, updates: Sequence[int]) -> None:
-        """Delete checkpoints in this order, each completely; CheckpointError if the disk refuses."""
-        for update in updates:
-            folder = self._folder / f"{update:010d}"
-            try:
-                _files.delete(folder)
-            except OSError as problem:
-                raise _files.not_written(folder, problem, CheckpointError) from problem
-
-    def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
-        """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it.
-
-        `params` are templates of the policy params of a rollout that is collected ahead, if there can be one.
-        """
-        last, updates = self._last(), self.updates()
-        selected = last if update is None else update
-        if selected not in updates:
-            raise CheckpointError(
-                f"checkpoint = {selected}: there is no checkpoint at this update",
-                fix=f"use one of {', '.join(map(str, updates))}",
-            )
-        try:
-            return self._read(self._folder / f"{selected:010d}", templates, params)
-        except CheckpointError as error:
-            before = [u for u in updates if u < selected]
-            if not before:
-                raise
-            fix = f"{error.fix}, or use the one before it, with checkpoint={before[-1]}"
-            raise CheckpointError(error.found, error.expected, fix) from error
-
-    def metrics(self) -> dict[str, int]:
-        """Return the bytes of the files of metrics at the last checkpoint, by name; {} without a checkpoint."""
-        updates = self.updates()
-        return self._fields(updates[-1]).metrics if updates else {}
-
-    def memory(self) -> SelectionMemory:
-        """Return the state of the selection at the last checkpoint."""
-        return self._fields(self._last()).memory
-
-    def _fields(self, update: int) -> CheckpointFields:
-        folder = self._folder / f"{update:010d}"
-        return typed(CHECKPOINT.manifest(folder), CheckpointFields, str(folder / MANIFEST))
-
-    def _last(self) -> int:
-        updates = self.updates()
-        if not updates:
-            raise CheckpointError(f"{self._folder} has no complete checkpoint", fix="start the run again")
-        return updates[-1]
-
-    def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
-        manifest = CHECKPOINT.manifest(folder)
-        fields = typed(manifest, CheckpointFields, str(folder / MANIFEST))
-        if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
-            raise CheckpointError(
-                f"{folder} has the members of another run", f"{len(templates)}", "use a checkpoint of this run"
-            )
-
-        def fill_from(name: str, template: Any) -> Any:
-            file = CHECKPOINT.file(folder, name, manifest)
-            return fill(template, read_arrays(file), str(file))
-
-        learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
-        names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
-        pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
-        environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        return Checkpoint(
-            learners,
-            fields.position,
-            fields.memory,
-            environments,
-            pending_params,
-            fields.metrics,
-        )
-
-
-def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:
-    name = f"environment-{member}.safetensors"
-    if name not in manifest["files"]:
-        return {}
-    arrays = read_arrays(CHECKPOINT.file(folder, name, manifest))
-    return {path[2:-2]: array for path, array in arrays.items()}  # the names before they became pytree paths
-
-
-def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
-    """Return the update of a run's last checkpoint, the file of one member, and the arrays of its state by path."""
-    updates = Checkpoints(run / "checkpoints", 1).updates()
-    if not updates:
-        raise CheckpointError(f"{run / 'checkpoints'} has no complete checkpoint", fix="start the run again")
-    last = run / "checkpoints" / f"{updates[-1]:010d}"
-    file = CHECKPOINT.file(last, f"member-{member}.safetensors", CHECKPOINT.manifest(last))
-    prefix = ".state"
-    arrays = read_arrays(file).items()
-    return updates[-1], file, {path[len(prefix) :]: array for path, array in arrays if path.startswith(prefix)}
-
-
-def read_part(run: str | Path, part: str, member: int = 0) -> Named:
-    """Return the arrays of one part of a state (such as `critic`) in a run's last checkpoint, by their path within it.
-
-    Raises CheckpointError if there is no such part.
-    """
-    _, file, arrays = read_member(Path(run), member)
-    prefix = f".{part}"
-    selected = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
-    if not selected:
-        parts = sorted({path.split(".")[1].split("[")[0] for path in arrays})
-        raise CheckpointError(f"{file} has no part '{part}'", fix=f"use one of {', '.join(parts)}")
-    return selected
-
 
 # Evaluation during training: episodes in environments, and the user's own functions of the policy.
 
@@ -458,7 +287,7 @@ class Record:
                 "a name that the run's record can hold",
                 "rename the file",
             ) from None
-        return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False).encode()
+        return sealed(body)
 
     @classmethod
     def read(cls, folder: Path) -> Record:
@@ -470,23 +299,7 @@ class Record:
                 "pass the folder of a run" if copy is None else f"rename {copy}, which was being replaced, to {folder}"
             )
             raise CheckpointError(f"{folder} is no run folder: it has no {FILE}", fix=fix)
-        check_own(folder)
-        try:
-            body = parse_saved(read_regular(path))
-            if not isinstance(body, dict):
-                raise ValueError("expected an object")
-            if body.get("schema") != SCHEMA:
-                raise CheckpointError(
-                    f"{path} has schema {body.get('schema')!r}",
-                    f"{SCHEMA}",
-                    "read it with the version of tidelog that wrote it",
-                )
-            if body.pop("sha256", None) != digest(body):
-                raise CheckpointError(
-                    f"{path} was changed after it was written: its checksum differs", fix="restore it"
-                )
-        except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}", fix="restore the file") from error
+        body = read_sealed(path, SCHEMA)
         file = typed(body, RunFile, str(path))
         unknown = {name for name, value in body["options"].items() if value} - {one.name for one in fields(Options)}
         if unknown:
@@ -578,6 +391,31 @@ class Record:
         ]
 
 
+def sealed(body: Mapping[str, Any]) -> bytes:
+    """Return the JSON text of a file that holds its own checksum."""
+    return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False).encode()
+
+
+def read_sealed(path: Path, schema: int) -> dict[str, Any]:
+    """Return the content of such a file; CheckpointError where it is damaged, changed, or of another schema."""
+    check_own(path.parent)
+    try:
+        body = parse_saved(read_regular(path))
+        if not isinstance(body, dict):
+            raise ValueError("expected an object")
+        if body.get("schema") != schema:
+            raise CheckpointError(
+                f"{path} has schema {body.get('schema')!r}",
+                f"{schema}",
+                "read it with the version of tidelog that wrote it",
+            )
+        if body.pop("sha256", None) != digest(body):
+            raise CheckpointError(f"{path} was changed after it was written: its checksum differs", fix="restore it")
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}", fix="restore the file") from error
+    return body
+
+
 def resume_command(folder: Path) -> str:
     """Return the command that continues the run of a folder, whose record may be damaged."""
     try:
@@ -586,25 +424,26 @@ def resume_command(folder: Path) -> str:
         return f"tidelog resume {shlex.quote(str(folder))}"
 
 
-def check_free(out: str | Path | None, overwrite: bool = False) -> None:
+def check_free(out: str | Path | None, overwrite: bool = False, file: str = FILE) -> None:
     """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty.
 
-    With `overwrite` the folder may hold a run, unless a process trains it (CheckpointError).
+    With `overwrite` the folder may hold a run, unless a process trains it (CheckpointError). A sweep's folder has
+    another `file`.
     """
     if out is None:
         return
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file", "a folder; nothing was written", "choose another folder")
-    is_run = (folder / FILE).exists()
-    if overwrite and is_run:
+    exists, kind, name = (folder / file).exists(), "run" if file == FILE else "sweep", repr(str(folder))
+    if overwrite and exists:
         check_unlocked(folder)
     elif folder.exists() and not all(map(is_temporary, folder.iterdir())):
-        again = f", continue the run with `{resume_command(folder)}` or tl.resume({str(folder)!r}), or read it with "
-        again += f"tl.load({str(folder)!r}), or replace it with overwrite=True (--overwrite)"
-        what, other = ("a run", again) if is_run else ("no run", "")
+        again = f", continue the {kind} with `{resume_command(folder)}` or tl.resume({name})"
+        again += f", or read it with tl.load({name}), or replace it with overwrite=True (--overwrite)" * (file == FILE)
         raise ConfigError(
-            f"{folder} exists and is not empty ({what}); nothing was written", fix=f"choose another folder{other}"
+            f"{folder} exists and is not empty ({'a' if exists else 'no'} {kind}); nothing was written",
+            fix=f"choose another folder{again if exists else ''}",
         )
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tidelog._files import tidy
 from tidelog._machine import Interrupts
 from tidelog._text import facts_table
-from tidelog.algorithms.contract import DIFFERENCES, VALUES
-from tidelog.algorithms.names import ranks, shown_name
+from tidelog.algorithms.contract import DIFFERENCES, VALUES, Chooser
+from tidelog.algorithms.names import shown_name
 from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure, SpecError
 from tidelog.networks.layers import duplicate, new_key
@@ -36,12 +36,13 @@ from tidelog.sinks import (
     Tracker,
     Value,
     flat,
+    metrics_of,
     read_rows,
     rewind,
     rows_at,
 )
+from tidelog.training.checkpoints import Checkpoint, Checkpoints, locked, read_member
 from tidelog.training.engine import Engine
-from tidelog.training.lock import locked
 from tidelog.training.loop import BLOCK, Member, Validation
 from tidelog.training.metrics import (
     LONG_SECONDS,
@@ -55,9 +56,8 @@ from tidelog.training.metrics import (
     run_figure,
 )
 from tidelog.training.processes import connected
-from tidelog.training.record import Checkpoint, Checkpoints, Record, evaluate, products_note, read_member
-from tidelog.training.splits import QWeightSelection
-from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete
+from tidelog.training.record import Record, evaluate, products_note
+from tidelog.types import ActionSpace, Continuous, Discrete
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -170,6 +170,10 @@ COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has col
 LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
 NEAR_LOGGER = 0.9  # smallest effective share of the weights of logged actions
 OVERFITTED = 0.1  # nats, or share of a larger loss
+DIVERGED = (  # the fix where a loss is no longer finite, of an algorithm without its own
+    "lower the learning rates; use scale='standard' or a reward_scaling if rewards or features have an extreme scale; "
+    "use a discount below 1 if episodes never end"
+)
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
 
@@ -196,10 +200,9 @@ class Run:
         evaluators: Mapping[str, Any] | None = None,
         sinks: Sequence[Sink] = (),
         checkpoint: Checkpoint | None = None,
-        q_weight_selection: QWeightSelection | None = None,
+        chooser: Chooser | None = None,
     ) -> None:
-        self._q_weight_selection = q_weight_selection
-        self.record, self.folder = record, folder
+        self.record, self.folder, self.chooser = record, folder, chooser
         self._metric_sizes: Mapping[str, int] = {} if checkpoint is None else checkpoint.metrics
         self.metrics: list[dict[str, Any]] = [] if folder is None else rows_at(folder, self._metric_sizes)
         self._engine, self._validation = engine, validation
@@ -243,10 +246,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks, with the last metrics of the first member."""
-        rows = [row for row in self.metrics if row["member"] == 0][-1:]
-        metrics = {
-            f"last {name}": f"{value:.4g}" for row in rows for name, value in [*row.items()][3 : 3 + MOST_METRICS]
-        }
+        last = [*self._named_first(metrics_of(self._last_row()), {}).items()][:MOST_METRICS]
+        metrics = {f"last {name}": f"{value:.4g}" for name, value in last}
         return facts_table(f"Run of {self.name}", {**self._facts(), **metrics})
 
     def plot(self, metrics: Sequence[str] = ()) -> Figure:
@@ -318,21 +319,25 @@ class Run:
         names = (name for row in self.metrics for name in row if name.startswith("held_out/"))
         return next(names, "held_out/value_loss")
 
+    def _last_row(self) -> dict[str, Any]:
+        """Return the last report of the first member, {} before it."""
+        return next((row for row in reversed(self.metrics) if row["member"] == 0), {})
+
+    def _named_first(self, metrics: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
+        """Return metrics for a place with room for few: those that the user has named come first.
+
+        These are the metric of `best`, the user's own evaluators, and what an algorithm of the user's own measures
+        besides its losses; what was not measured since the `last` report is from there.
+        """
+        named = [self._selection.metric, *self.record.options.own_evaluators]
+        if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
+            named += [name for name in metrics if not name.endswith("loss")]
+        values = {**last, **metrics}
+        return {name: values[name] for name in named if name is not None and name in values} | dict(metrics)
+
     def learners(self) -> list[Any]:
         """Return copies of the learner states of all members."""
         return [_copy(learner) for learner in self._engine.learners]
-
-    def take_over(self, policy: Policy) -> None:
-        """Begin with what a held-out period chose for the policy of another run: the weight of Q in lists."""
-        for member in self.members if ranks(policy.algorithm) else ():
-            weight = policy.algorithm.q_metrics(policy.params)["q_weight"]
-            self._engine.replace_state(
-                member.index, member.algorithm.with_q_weight(self._engine.state(member.index), weight)
-            )
-
-    def held_out_lists(self) -> QWeightSelection | None:
-        """Return the held-out period of interactions, with the log before it; None without one."""
-        return self._q_weight_selection
 
     def learnt_from(self) -> tuple[Any, Validation | None]:
         """Return the constant stores that training reads, and the validation of the held-out part."""
@@ -372,8 +377,7 @@ class Run:
         notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
         with Screen(self.name, progress if self._processes.rank == 0 else False) as screen:
-            held_out = () if self._q_weight_selection is None else self._q_weight_selection.notes
-            for note in (*self.notes(), *held_out):
+            for note in (*self.notes(), *(() if self.chooser is None else self.chooser.notes)):
                 screen.note(note)
             announce, unmeasured = None, 0
             self._screen = screen
@@ -468,12 +472,13 @@ class Run:
             self._check_finite()
             pace.add_chunk(taken)
             live = self._in_own_unit(self.members[0], self._engine.peek())
+            live = self._named_first(live, self._last_row())
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
                 if self._screen is not None and self._measures:
                     self._screen.show(Progress("validating", self.done, settings.last, unit=self.unit))
                 with reporting:
-                    rows = self._report(sinks, self._select_q_weights())
+                    rows = self._report(sinks)
             due = time.monotonic() - saved >= settings.save_seconds
             pace.chunk, due, received = self._processes.decide([pace.chunk, due, interrupts.received], _decision)
             stops = self.finished or self.done >= until or received is not None
@@ -496,8 +501,8 @@ class Run:
 
     @property
     def _measures(self) -> bool:
-        """Whether a report takes time of its own: for validation, lists, environments or functions."""
-        return bool(self._validation or self._q_weight_selection or self.record.options.evaluate or self._evaluators)
+        """Whether a report takes time of its own: for validation, a choice, environments or functions."""
+        return bool(self._validation or self.chooser or self.record.options.evaluate or self._evaluators)
 
     def _advance(self, most: int, until: int) -> int:
         """Run one chunk; if an environment fails, save a checkpoint first."""
@@ -530,48 +535,35 @@ class Run:
                 f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite "
                 f"at update {_block_text(update)}",
                 "finite numbers",
-                f"{self._divergence_fix()}. {self._checkpoint_text()}",
+                f"{getattr(member.algorithm, 'divergence_fix', DIVERGED)}. {self._checkpoint_text()}",
             )
-
-    def _divergence_fix(self) -> str:
-        if isinstance(self.record.spec.action, Catalogue):  # no observations to scale
-            return "lower the learning rates; use a discount below 1 if sessions never end"
-        return (
-            "lower the learning rates; use scale='standard' or a reward_scaling if rewards or features have an extreme "
-            "scale; use a discount below 1 if episodes never end"
-        )
 
     def _checkpoint_text(self) -> str:
         if self.folder is None:
             return "The run has no folder, therefore there is no checkpoint"
         return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
 
-    def _select_q_weights(self) -> list[dict[str, float]]:
-        """Set each member's weight of Q by the lists of held-out events; return metrics of these lists and of Q."""
+    def _choose(self) -> list[dict[str, float]]:
+        """Let held-out data choose a part of each member's state; return the metrics of the choice and the policy."""
         metrics = []
         for member in self.members:
-            lists: dict[str, float] = {}
-            if self._q_weight_selection is not None:
-                weight, lists = self._processes.on_first(partial(self._q_weight_selection, self._policy_of(member)))
-                state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
+            chosen: dict[str, float] = {}
+            if self.chooser is not None:
+                choice, chosen = self._processes.on_first(partial(self.chooser.measure, self._policy_of(member)))
+                state = self.chooser.apply(member.algorithm, self._engine.state(member.index), choice)
                 self._engine.replace_state(member.index, state)
-            metrics.append({**self._q_metrics(member), **lists})
+            of_policy = getattr(member.algorithm, "policy_metrics", None)
+            params = member.algorithm.policy_params(self._engine.state(member.index)) if of_policy else None
+            metrics.append({**(of_policy(params) if of_policy else {}), **chosen})
         return metrics
 
-    def _q_metrics(self, member: Member) -> dict[str, float]:
-        """Return the updates and the weight of Q of a member that ranks items; {} for another."""
-        if not ranks(member.algorithm):
-            return {}
-        params = member.algorithm.policy_params(self._engine.state(member.index))
-        q: dict[str, float] = member.algorithm.q_metrics(params)
-        return q
-
-    def _report(self, sinks: list[Sink], lists: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
-        """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
+    def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
+        """Choose, measure, and write a metrics row of each member."""
+        chosen = self._choose()
         self._processes.on_first(self._check_folder)
         rows = []
-        for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
-            before = {**self._in_own_unit(member, training), **held_out_lists}
+        for member, training, measured in zip(self.members, self._engine.report(), chosen, strict=True):
+            before = {**self._in_own_unit(member, training), **measured}
             row = self._processes.on_first(partial(self._measured, member, before))
             rows.append(row)
             if self._selection.take(member.index, row):
@@ -600,7 +592,8 @@ class Run:
         """Return the metrics row of a member: those before it, losses on held-out data, and evaluations."""
         state, options = self._engine.state(member.index), self.record.options
         held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-        evaluation = evaluate(self._policy_of(member), options.evaluate, self._evaluators)
+        evaluates = options.evaluate or self._evaluators
+        evaluation = evaluate(self._policy_of(member), options.evaluate, self._evaluators) if evaluates else {}
         row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
         return row | {**before, **held_out, **evaluation}
 
@@ -610,8 +603,7 @@ class Run:
             for name in collapsed_metrics(getattr(member.algorithm, "watched_metrics", ()), row, self.metrics):
                 warnings.warn(
                     f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
-                    "below a quarter of its best value: fewer and fewer items are recommended. fix: "
-                    f"{_variety(name, row)}",
+                    f"below a quarter of its best value: {member.algorithm.collapse_advice(name, row)}",
                     CollapseWarning,
                     stacklevel=2,
                 )
@@ -675,15 +667,8 @@ def _block_text(update: int) -> str:
     return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
 
 
-def _variety(name: str, row: Mapping[str, Any]) -> str:
-    """Return what makes items more diverse: for lists, nothing about Q if its weight is 0."""
-    if name.startswith("held_out/") and row.get("q_weight") == 0.0:
-        return "lower the learning rate; the weight of Q is 0, so likelihood alone orders the lists"
-    return "lower the weight of Q or its learning rate, or raise the threshold"
-
-
 class CollapseWarning(UserWarning):
-    """A policy's recommendations are much less diverse than before."""
+    """A metric that an algorithm watches, such as the diversity of its lists, is much lower than before."""
 
 
 def collapsed_metrics(
