@@ -111,11 +111,12 @@ if TYPE_CHECKING:
         SpecError,
         TidelogError,
     )
+    from tidelog.ope.decide import Limits
     from tidelog.ope.estimate import estimate
     from tidelog.ope.judge import judge
     from tidelog.ope.ledger import Ledger
     from tidelog.ope.rules import simple_rules
-    from tidelog.ope.verdict import Limits, Verdict, Verdicts
+    from tidelog.ope.verdict import Verdict, Verdicts
     from tidelog.policies.export import export
     from tidelog.policies.policy import Policy, load_policy
     from tidelog.policies.rollout import collect, rollout
@@ -200,11 +201,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "ope.estimate": ("estimate",),
     "ope.rules": ("simple_rules",),
     "ope.ledger": ("Ledger",),
-    "ope.verdict": (
-        "Limits",
-        "Verdict",
-        "Verdicts",
-    ),
+    "ope.decide": ("Limits",),
+    "ope.verdict": ("Verdict", "Verdicts"),
     "ope.judge": ("judge",),
     "training.learn": (
         "finetune",

@@ -195,10 +195,8 @@ def row(
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
     note = "no weight is left at some step"
     if np.isfinite(ends.estimate):
-        low, high = possible_returns(evidence)
-        slack = evidence.rounding
-        possible = low - slack <= ends.estimate <= high + slack
-        note = "" if possible else f"{IMPOSSIBLE} ({three_digits(low)} to {three_digits(high)})"
+        low, high = map(three_digits, possible_returns(evidence))
+        note = "" if is_possible(ends.estimate, evidence) else f"{IMPOSSIBLE} ({low} to {high})"
     return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
 
 
@@ -206,6 +204,12 @@ def possible_returns(evidence: Evidence) -> tuple[float, float]:
     """Lowest and highest return of an episode with a length and rewards within the ranges of the log."""
     powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[int(evidence.lengths.min()) - 1, -1]]
     return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
+
+
+def is_possible(estimate: float, evidence: Evidence) -> bool:
+    """Whether an episode of the log's lengths and rewards can earn an estimate; of one that is no number nothing."""
+    low, high = possible_returns(evidence)
+    return not np.isfinite(estimate) or low - evidence.rounding <= estimate <= high + evidence.rounding
 
 
 class Supports:

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog._machine import release_memory
-from tidelog._text import three_digits
 from tidelog.data.checks import BALANCED, MOST_BALANCED, Balance
 from tidelog.data.columns import SHARES
 from tidelog.data.log import Log, States, declare, is_tabular, log_balance, number_observations, recorded_fit
@@ -30,7 +29,6 @@ from tidelog.ope.evidence import (
     Floats,
     Ordinals,
     Target,
-    atoms_of,
     centred_rewards,
     check_log,
     clusters_of,
@@ -38,10 +36,9 @@ from tidelog.ope.evidence import (
     out_of_fold,
 )
 from tidelog.ope.networks import feature_ratios, network_values
-from tidelog.ope.policies import EstimatorPolicy, target_of
+from tidelog.ope.policies import target_of
 from tidelog.ope.propensities import (
     FilePropensities,
-    Fit,
     Propensities,
     declared_propensities,
     estimates_by_classifier,
@@ -57,7 +54,6 @@ Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
 MODELS = ("tabular", "neural", "none")
 SUSPECTED = 0.05  # p-value of a drift below which models of the logger read the time
-WEAK = 0.5  # share of the networks' values below which the reader is told
 TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network is slow
 
 
@@ -67,19 +63,13 @@ class PolicyEvidence:
 
     policy: Evidence
     cloning: Evidence | None  # None if the logger could not be modelled, or was not requested
+    logger: LoggerModel
     folds: Ordinals  # [E]: fold of each episode
     model: Model
-    bandwidth: float | None  # of the kernel around deterministic continuous actions, if used
-    smoothing: float | None  # value of the smoothed policy minus that of the policy, by the model
-    notes: tuple[str, ...] = ()  # for the reader of the numbers
-    propensities_by: str | None = None  # how propensities were estimated, if they were
-    propensities_fit: Fit | None = None  # and how well
-    classifier: str | None = None  # the name of the user's classifier that estimated them
-    history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
-    drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
+    bandwidth: float | None = None  # of the kernel around deterministic continuous actions, if used
+    smoothing: float | None = None  # value of the smoothed policy minus that of the policy, by the model
+    value_share: float = 1.0  # share of the networks' values that is used, as `shrunk` chose it
     without_support: bool = False  # whether weights alone show that the log cannot judge it: no value was modelled
-    declared: str | None = None  # how propensities were declared, if they were
-    balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
     if_randomised: Evidence | None = None  # if a log without propensities looks randomised: with shares as propensities
 
 
@@ -216,7 +206,7 @@ def evidence_from(
     prepared: Prepared, values: Sequence[Values | None], ratios: Sequence[Floats | None]
 ) -> PolicyEvidence:
     """The evidence with these values of all candidates, and occupancy ratios [N] of the judged ones."""
-    policy, log, plan, known = prepared.policy, prepared.log, prepared.plan, prepared.logger.propensities
+    log, plan, known = prepared.log, prepared.plan, prepared.logger.propensities
     if prepared.regresses:
         pairs = zip(prepared.candidates, values, strict=True)
         values = [None if one is None else _of_target(one, log, plan, targets) for targets, one in pairs]
@@ -230,29 +220,16 @@ def evidence_from(
         first = np.asarray(log.starts[:-1])
         smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
     cloned = evidence[1] if len(evidence) > 1 else None
-    notes = _notes(log, prepared.target, smoothing, prepared.weighted, shares[0])
-    notes += _atom_notes(log, prepared.target, known)
-    if prepared.without_support:
-        notes = (*notes, "values of actions were not modelled: the weights alone show that the log cannot judge it")
-    if isinstance(policy, EstimatorPolicy):
-        decisions = log.transitions
-        notes = (*policy.notes(decisions.observation, decisions.mask, prepared.sample), *notes)
     return PolicyEvidence(
         evidence[0],
         cloned,
+        prepared.logger,
         plan.folds,
         plan.model,
         prepared.target.bandwidth,
         smoothing,
-        notes,
-        known.by,
-        known.fit,
-        known.classifier,
-        prepared.logger.history,
-        prepared.logger.drift,
+        shares[0],
         prepared.without_support,
-        known.declared,
-        prepared.logger.balance,
         None if prepared.logger.shares is None else with_propensities(evidence[0], log, plan, prepared.logger.shares),
     )
 
@@ -431,39 +408,3 @@ def unfitted_ratios(prepared: Prepared, targets: Sequence[Target]) -> Floats | N
         return None
     logged = out_of_fold(prepared.log, prepared.plan.folds, [one.logged for one in targets])
     return np.asarray(logged / prepared.logger.propensities.logged)
-
-
-def _atom_notes(log: Log, target: Target, known: Propensities) -> tuple[str, ...]:
-    """How many actions lie on atoms, where their probabilities are from, and whether the policy takes them."""
-    atoms = atoms_of(log)
-    if atoms is None:
-        return ()
-    on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
-    recorded = "recorded, as declared" if log.atoms else "taken from the recorded propensities (not declared)"
-    source = "estimated apart from the density of the others" if known.estimated else recorded
-    never = "" if target.logged[on].any() else "; the policy never takes exactly these, so they have no weight"
-    return (
-        f"{on.mean():.1%} of the logged actions are {atoms.text}: the logger's probabilities of these were "
-        f"{source}{never}",
-    )
-
-
-def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool, share: float) -> tuple[str, ...]:
-    notes = ["the log's weights are not used: each episode counts once"] if weighted else []
-    if target.bandwidth is not None:
-        by = (
-            "by an unknown amount" if smoothing is None else f"by {three_digits(smoothing, sign=True)} (model estimate)"
-        )
-        notes.append(
-            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
-            f"which changes its value {by}"
-        )
-    if share < WEAK:
-        used = "not used" if share < 0.005 else f"used at {share:.0%} of their size"
-        notes.append(
-            f"the networks' values of actions are {used}: with more of them the difference from the logger would be "
-            "less precise"
-        )
-    if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
-        notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")
-    return tuple(notes)
