@@ -112,9 +112,9 @@ if TYPE_CHECKING:
         TidelogError,
     )
     from tidelog.ope.decide import Limits
-    from tidelog.ope.estimate import estimate
     from tidelog.ope.judge import judge
     from tidelog.ope.ledger import Ledger
+    from tidelog.ope.policy_evidence import estimate
     from tidelog.ope.rules import simple_rules
     from tidelog.ope.verdict import Verdict, Verdicts
     from tidelog.policies.export import export
@@ -198,7 +198,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "SpecError",
         "TidelogError",
     ),
-    "ope.estimate": ("estimate",),
+    "ope.policy_evidence": ("estimate",),
     "ope.rules": ("simple_rules",),
     "ope.ledger": ("Ledger",),
     "ope.decide": ("Limits",),

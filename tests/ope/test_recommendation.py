@@ -8,7 +8,7 @@ import pytest
 import tidelog as tl
 from tidelog import Limits, Log
 from tidelog.ope import policy_evidence
-from tidelog.ope.recommendation import Candidate, Contrast, recommend
+from tidelog.ope.verdict import Candidate, Contrast, recommend
 from tidelog.policies.statistics import Interval
 
 BETTER, SAME = "better", "no difference shown"

@@ -29,8 +29,7 @@ from tidelog.ope import decide, policy_evidence
 from tidelog.ope import judge as comparison
 from tidelog.ope.decide import CELLS, Limits, Reuse, take_episodes, violated_preconditions, worst_case
 from tidelog.ope.decide import decide as decided
-from tidelog.ope.estimate import ESTIMATORS, Supports
-from tidelog.ope.estimators import logged_return, pareto_k
+from tidelog.ope.estimators import ESTIMATORS, Supports, logged_return, pareto_k
 from tidelog.ope.tabular import Values
 from tidelog.ope.text import dominating, no_risk
 from tidelog.ope.verdict import Verdicts, read_verdict, weight_histogram, write

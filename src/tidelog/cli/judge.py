@@ -36,9 +36,9 @@ from tidelog.data.raw import several_as_text
 from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.ope.decide import Limits
-from tidelog.ope.imitation import imitation_of
 from tidelog.ope.judge import judge
 from tidelog.ope.ledger import Ledger
+from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
 from tidelog.ope.verdict import Verdict, Verdicts, held_out_part, percent, store_verdict, write

@@ -39,15 +39,17 @@ from tidelog.ope.assumptions import (
     with_weight_factors,
     worst_factors,
 )
-from tidelog.ope.estimate import ESTIMATORS, Supports, is_listed, row
 from tidelog.ope.estimators import (
     CELLS,
+    ESTIMATORS,
     LONGEST_PRODUCT,
     Estimates,
     Ratios,
     Support,
+    Supports,
     effective_number,
     episode_weights,
+    is_listed,
     logged_return,
 )
 from tidelog.ope.evidence import BY_STEP, Evidence, Floats, atoms_of, clusters_of
@@ -62,7 +64,7 @@ from tidelog.ope.intervals import (
 )
 from tidelog.ope.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
-from tidelog.ope.policy_evidence import PolicyEvidence
+from tidelog.ope.policy_evidence import PolicyEvidence, row
 from tidelog.ope.propensities import FilePropensities, cut_evidence, estimates_by_classifier, is_classifier
 from tidelog.ope.risk import ALPHA
 from tidelog.ope.verdict import Decision
@@ -164,7 +166,7 @@ DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class JudgeQuestion:
     """What is asked about every policy: of which decisions, by which models, under which limits."""
 
     log: Log  # the judged decisions; dependent episodes are in clusters
@@ -1017,7 +1019,7 @@ class LookResult:
 
 
 def look_at(
-    assessments: Sequence[Assessment], question: Question, contrasts: Sequence[tuple[Assessment, Assessment]] = ()
+    assessments: Sequence[Assessment], question: JudgeQuestion, contrasts: Sequence[tuple[Assessment, Assessment]] = ()
 ) -> LookResult:
     """Count the look, and fill in how wide intervals are for earlier looks, other policies and their contrasts.
 

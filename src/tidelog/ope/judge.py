@@ -29,9 +29,9 @@ from tidelog.ope.decide import (
     METHOD,
     NOTHING,
     Assessment,
+    JudgeQuestion,
     Limits,
     LookResult,
-    Question,
     Reuse,
     advise_first_steps,
     decide_if_randomised,
@@ -41,7 +41,6 @@ from tidelog.ope.decide import (
     look_at,
     violated_preconditions,
 )
-from tidelog.ope.estimate import model_of
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import check_kind, check_log, check_seed
 from tidelog.ope.intervals import Confidence, interval
@@ -54,12 +53,12 @@ from tidelog.ope.policy_evidence import (
     choose_model,
     evidence_of,
     logger_model,
+    model_of,
 )
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
-from tidelog.ope.recommendation import Contrast
 from tidelog.ope.risk import ALPHA, Risk, check_risk, risk_of
 from tidelog.ope.text import conditions, estimand, evidence_notes, no_risk, worded
-from tidelog.ope.verdict import Verdict, Verdicts, combine_verdicts, named_policies
+from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies
 from tidelog.policies.policy import Policy, has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
@@ -201,7 +200,7 @@ def asked(
     ledger: Ledger | str | Path | bool | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Progress | bool | None = None,
-) -> Question:
+) -> JudgeQuestion:
     """Check the arguments of `judge`, and prepare the log and its propensities once for all policies."""
     check_kind(log)
     check_seed(seed)
@@ -223,7 +222,7 @@ def asked(
         declared = f"{judged_log.declared.text} ({propensities!r})"
     looks = None if ledger is False else _ledger(ledger, log)
     whole, dependence = with_detected_clusters(judged_log)
-    return Question(
+    return JudgeQuestion(
         log=whole if first_steps is None else cut_log(whole, first_steps),
         whole=whole,
         sample=sample,
@@ -255,7 +254,7 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger:
     return ledger
 
 
-def gather(policies: Mapping[str, Any], question: Question) -> list[Assessment]:
+def gather(policies: Mapping[str, Any], question: JudgeQuestion) -> list[Assessment]:
     """Evidence about each policy, or the findings because of which there is none.
 
     Several policies share folds, propensities and, with tabular values, behaviour cloning: these do not depend on the
@@ -344,7 +343,7 @@ def learnt_and_rules(assessments: Sequence[Assessment]) -> list[tuple[Assessment
     return [(one, rule) for one in known if not one.is_rule for rule in known if rule.is_rule]
 
 
-def verdict_of(a: Assessment, question: Question, look: LookResult, *, named: bool) -> Verdict:
+def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult, *, named: bool) -> Verdict:
     """The verdict on one policy, with its risk and its words; `named`: it is one of several."""
     log, gathered = question.log, a.gathered
     nothing, count, lengths = float("nan"), len(question.returns), np.diff(log.starts)
@@ -391,7 +390,7 @@ def verdict_of(a: Assessment, question: Question, look: LookResult, *, named: bo
     return worded(verdict, a, question, look)
 
 
-def _risk(a: Assessment, question: Question) -> Risk:
+def _risk(a: Assessment, question: JudgeQuestion) -> Risk:
     """The distribution of returns under the policy and the logger."""
     risk = risk_of(
         a.evidence,
@@ -404,7 +403,7 @@ def _risk(a: Assessment, question: Question) -> Risk:
     return replace(risk, reward_unit=question.log.reward_unit)
 
 
-def _context(a: Assessment, question: Question) -> dict[str, Any]:
+def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
     """Context of a verdict: its subject and settings."""
     entries: dict[str, Any] = {
         "policy": a.facts,

@@ -33,8 +33,7 @@ from tidelog.data.raw import source_text
 from tidelog.data.statistics import Sketch
 from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.ope.decide import DEFAULTS
-from tidelog.ope.estimate import Supports
-from tidelog.ope.estimators import weighted_dr
+from tidelog.ope.estimators import Supports, weighted_dr
 from tidelog.ope.evidence import Evidence, Floats, Target, check_kind, check_log, check_seed, clusters_of, episode_folds
 from tidelog.ope.networks import network_values, returns_to_go
 from tidelog.ope.policy_evidence import ModelChoice, choose_model

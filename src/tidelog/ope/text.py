@@ -28,12 +28,11 @@ from tidelog.ope.assumptions import (
     failing,
     unusual_action_count,
 )
-from tidelog.ope.decide import IF_RANDOMISED, Assessment, LookResult, Question, RuleFinding
-from tidelog.ope.estimate import IMPOSSIBLE, is_possible
-from tidelog.ope.estimators import episode_weights, returns
+from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding
+from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
 from tidelog.ope.policies import EstimatorPolicy
-from tidelog.ope.policy_evidence import PolicyEvidence
+from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
 from tidelog.ope.risk import RULE_OF_THREE, tail_sentence
 from tidelog.ope.verdict import CAVEAT, NEXT_STEP, OVERLAP_UNKNOWN, Verdict, percent
@@ -503,7 +502,7 @@ WORDS: dict[str, Callable[..., FindingText]] = {
 # Reasons and paragraph.
 
 
-def worded(verdict: Verdict, a: Assessment, question: Question, look: LookResult) -> Verdict:
+def worded(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
     """The verdict with its reasons and its paragraph."""
     said = [words(one, a) for one in a.findings]
     read, leaks = question.propensities, leak_sentence(a.leaks)
@@ -528,7 +527,7 @@ def worded(verdict: Verdict, a: Assessment, question: Question, look: LookResult
     )
 
 
-def conditions(a: Assessment, question: Question, look: LookResult, overlap_unknown: bool) -> list[str]:
+def conditions(a: Assessment, question: JudgeQuestion, look: LookResult, overlap_unknown: bool) -> list[str]:
     """What the reader of a short form of the verdict has to know."""
     first, looser = question.first_steps, a.limits.looser()
     return [
@@ -541,7 +540,7 @@ def conditions(a: Assessment, question: Question, look: LookResult, overlap_unkn
 
 
 def paragraph(
-    verdict: Verdict, a: Assessment, said: Sequence[FindingText], notes: Sequence[str], question: Question
+    verdict: Verdict, a: Assessment, said: Sequence[FindingText], notes: Sequence[str], question: JudgeQuestion
 ) -> str:
     """Paragraph with the comparison, its result, its reliability and the next step."""
     steps, first = question.log.steps, question.first_steps
@@ -561,7 +560,7 @@ def paragraph(
 
 
 def reasons(
-    verdict: Verdict, said: Sequence[FindingText], caveats: Sequence[str], question: Question
+    verdict: Verdict, said: Sequence[FindingText], caveats: Sequence[str], question: JudgeQuestion
 ) -> tuple[str, ...]:
     """Reasons, one sentence each, the deciding one first; then the assumptions."""
     assumed = (*caveats, OVERLAP_UNKNOWN) if verdict.context["overlap_unknown"] else tuple(caveats)
@@ -656,7 +655,7 @@ def propensities_from(read: FilePropensities) -> str:
     return f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"
 
 
-def _later(question: Question) -> str:
+def _later(question: JudgeQuestion) -> str:
     """What a verdict on the first steps says about the other ones."""
     left_out = question.whole.steps - question.log.steps
     return (
@@ -811,7 +810,7 @@ def _impossible(a: Assessment) -> list[str]:
     return [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
 
 
-def _dominating(a: Assessment, question: Question) -> list[str]:
+def _dominating(a: Assessment, question: JudgeQuestion) -> list[str]:
     """The episodes with most of the weight, where products of ratios are too concentrated."""
     concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in a.findings}
     if a.gathered is None or not concentrated or a.visits:
