@@ -30,7 +30,7 @@ from tidelog.ope import judge as comparison
 from tidelog.ope.decide import CELLS, Limits, Reuse, take_episodes, violated_preconditions, worst_case
 from tidelog.ope.decide import decide as decided
 from tidelog.ope.estimators import ESTIMATORS, Supports, logged_return, pareto_k
-from tidelog.ope.tabular import Values
+from tidelog.ope.evidence import Values
 from tidelog.ope.text import dominating, no_risk
 from tidelog.ope.verdict import Verdicts, read_verdict, weight_histogram, write
 from tidelog.runtime import way_of_acting

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -740,7 +740,7 @@ def upper_limit(excess: float, units: int) -> float:
 # Rules that leave no difference shown: other estimators, unshown decisions, selection, unrecorded causes, heavy tails.
 
 
-def contradictions(a: Assessment, kind: str) -> list[RuleFinding]:
+def contradictions(a: Assessment, *, kind: str) -> list[RuleFinding]:
     """Estimators on the other side of 0, those with products of long episodes, with occupancy ratios, or all others.
 
     The first two count only if they have support of their own. Only estimators whose difference does not change when a
@@ -765,21 +765,6 @@ def contradictions(a: Assessment, kind: str) -> list[RuleFinding]:
         if (a.side == "better" and other.high < 0) or (a.side == "worse" and other.low > 0):
             findings.append(RuleFinding("contradiction", name=name, other=other))
     return findings
-
-
-def contradicting_products(a: Assessment) -> list[RuleFinding]:
-    """Estimators that multiply the weights of long episodes."""
-    return contradictions(a, "products")
-
-
-def contradicting_visits(a: Assessment) -> list[RuleFinding]:
-    """Estimators by occupancy ratios."""
-    return contradictions(a, "visits")
-
-
-def contradicting_others(a: Assessment) -> list[RuleFinding]:
-    """All other estimators."""
-    return contradictions(a, "others")
 
 
 def fails_unshown(a: Assessment) -> list[RuleFinding]:
@@ -832,10 +817,10 @@ UNSUPPORTED: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # the ru
     unshown_excess,  # unshown_share: Limits.unshown_share
 )
 AGAINST: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # where the interval lies on one side of 0
-    contradicting_products,  # contradiction
-    contradicting_visits,  # contradiction
+    partial(contradictions, kind="products"),  # contradiction
+    partial(contradictions, kind="visits"),  # contradiction
     fails_unshown,  # unshown: Limits.lowest_return, highest_return
-    contradicting_others,  # contradiction
+    partial(contradictions, kind="others"),  # contradiction
     chosen_here,  # chosen: Limits.overlap
     hidden_cause,  # sensitivity: Limits.odds_ratio
     heavy_tails,  # heavy_tail: assumptions.HEAVY; Limits.lowest_return, highest_return

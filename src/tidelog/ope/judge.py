@@ -42,7 +42,7 @@ from tidelog.ope.decide import (
     violated_preconditions,
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
-from tidelog.ope.evidence import check_kind, check_log, check_seed
+from tidelog.ope.evidence import check_kind, check_log, check_risk, check_seed
 from tidelog.ope.intervals import Confidence, interval
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
@@ -56,7 +56,7 @@ from tidelog.ope.policy_evidence import (
     model_of,
 )
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
-from tidelog.ope.risk import ALPHA, Risk, check_risk, risk_of
+from tidelog.ope.risk import ALPHA, Risk, risk_of
 from tidelog.ope.text import conditions, estimand, evidence_notes, no_risk, worded
 from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies
 from tidelog.policies.policy import Policy, has_density

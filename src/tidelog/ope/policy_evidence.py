@@ -49,6 +49,7 @@ from tidelog.ope.evidence import (
     Floats,
     Ordinals,
     Target,
+    Values,
     centred_rewards,
     check_kind,
     check_log,
@@ -70,7 +71,7 @@ from tidelog.ope.propensities import (
     with_file_read,
     with_time,
 )
-from tidelog.ope.tabular import Values, tabular_ratios, tabular_values
+from tidelog.ope.tabular import tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
 from tidelog.threads import one_thread
 from tidelog.types import Continuous, Discrete, MultiDiscrete
@@ -443,10 +444,10 @@ def row(
     resampled = ratios.clustered(evidence.clusters).grouped(groups)
     ends, support = interval(resampled, method, confidence), supports.of(name)
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
-    note = "no weight is left at some step"
-    if np.isfinite(ends.estimate):
+    note = "" if np.isfinite(ends.estimate) else "no weight is left at some step"
+    if not is_possible(ends.estimate, evidence):
         low, high = map(three_digits, possible_returns(evidence))
-        note = "" if is_possible(ends.estimate, evidence) else f"{IMPOSSIBLE} ({low} to {high})"
+        note = f"{IMPOSSIBLE} ({low} to {high})"
     return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
 
 

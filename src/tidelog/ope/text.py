@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog._text import amount, three_digits
+from tidelog._text import amount, three_digits, with_ends
 from tidelog.data.checks import Balance
 from tidelog.data.checks import balance_sentence as predicted
 from tidelog.data.log import Log
@@ -34,7 +34,7 @@ from tidelog.ope.evidence import atoms_of
 from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
-from tidelog.ope.risk import RULE_OF_THREE, tail_sentence
+from tidelog.ope.risk import RULE_OF_THREE, Risk
 from tidelog.ope.verdict import CAVEAT, NEXT_STEP, OVERLAP_UNKNOWN, Verdict, percent
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
@@ -628,6 +628,25 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
     if verdict.context["overlap_unknown"]:
         sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     return sentences
+
+
+def tail_sentence(decision: str, risk: Risk | None) -> str:
+    """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
+    is_better = decision in ("better", "better if randomised")
+    if risk is None or not (is_better or decision == "no difference shown"):
+        return ""
+    difference = risk.cvar.difference
+    mean = "The policy is better on average" if is_better else "No difference of means is shown"
+    worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
+    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
+    if difference.high < 0:
+        return f"{mean}, but its bad episodes are worse: {earn}."
+    if difference.low > 0 and not is_better:
+        return f"{mean}, but its bad episodes are better: {earn}."
+    if difference.estimate < 0 and is_better:
+        number = with_ends(difference, risk.reward_unit, sign=True)
+        return f"{mean}, but {worst} may be worse: the difference there is {number}."
+    return ""
 
 
 def quality(fit: Fit, by: str) -> str:

@@ -65,73 +65,6 @@ def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
 Ground = Literal["nothing is better", "the only kind", "beats the rule", "simpler", "no learnt policy is better"]
 
 
-class Candidate(NamedTuple):
-    """One judged policy."""
-
-    name: str
-    decision: str
-    low: float  # lower end of the difference from the logger
-    is_rule: bool
-
-
-class Contrast(NamedTuple):
-    """A learnt policy against a simple rule, on the same episodes."""
-
-    policy: str
-    rule: str
-    difference: Interval  # mean return of the policy minus that of the rule, simultaneous with all other intervals
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Contrast:
-        """Read `to_json`."""
-        ends = (content["difference"][name] for name in Interval._fields)
-        return cls(content["policy"], content["rule"], Interval(*(math.nan if end is None else end for end in ends)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"policy": self.policy, "rule": self.rule, "difference": self.difference._asdict()}
-
-
-class Recommendation(NamedTuple):
-    """What to use, and why."""
-
-    name: str | None  # None: nothing is better than the logger
-    ground: Ground
-    contrast: Contrast | None = None  # of the best learnt policy and the best rule, if both are better
-    no_worse: bool = False  # whether the log shows that the rule loses less than the margin against that policy
-
-
-def recommend(candidates: Sequence[Candidate], contrasts: Sequence[Contrast], margin: float) -> Recommendation:
-    """Recommend one of the candidates, or none; `margin` is the loss below which a rule is no worse.
-
-    Of several better ones of a kind, that with the highest lower end is the best.
-    """
-    learnt, rule = (_best([one for one in candidates if one.is_rule == is_rule]) for is_rule in (False, True))
-    if learnt is None and rule is None:
-        return Recommendation(None, "nothing is better")
-    if rule is None and learnt is not None:
-        return Recommendation(learnt.name, "the only kind")
-    if learnt is None and rule is not None:
-        others = any(not one.is_rule for one in candidates)
-        return Recommendation(rule.name, "no learnt policy is better" if others else "the only kind")
-    names = (learnt.name, rule.name) if learnt is not None and rule is not None else ("", "")
-    found = next((one for one in contrasts if (one.policy, one.rule) == names), None)
-    if found is not None and found.difference.low > 0.0:
-        return Recommendation(names[0], "beats the rule", found)
-    no_worse = found is not None and found.difference.high < margin
-    return Recommendation(names[1], "simpler", found, no_worse)
-
-
-def _best(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The better candidate with the highest lower end, the first of equal ones."""
-    return max((one for one in candidates if one.decision == "better"), key=lambda one: one.low, default=None)
-
-
-# One answer over all candidates: what to do, by how much, and why. The terminal, the report and Python write this one.
-#
-# The rows may come from one judgement, whose intervals hold simultaneously, or from the newest ones of several runs.
-
-
 class Row(NamedTuple):
     """One judged candidate: a policy in one way of acting, or a simple rule."""
 
@@ -173,6 +106,61 @@ class Row(NamedTuple):
         return content
 
 
+class Contrast(NamedTuple):
+    """A learnt policy against a simple rule, on the same episodes."""
+
+    policy: str
+    rule: str
+    difference: Interval  # mean return of the policy minus that of the rule, simultaneous with all other intervals
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Contrast:
+        """Read `to_json`."""
+        ends = (content["difference"][name] for name in Interval._fields)
+        return cls(content["policy"], content["rule"], Interval(*(math.nan if end is None else end for end in ends)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"policy": self.policy, "rule": self.rule, "difference": self.difference._asdict()}
+
+
+class Recommendation(NamedTuple):
+    """What to use, and why."""
+
+    name: str | None  # None: nothing is better than the logger
+    ground: Ground
+    contrast: Contrast | None = None  # of the best learnt policy and the best rule, if both are better
+    no_worse: bool = False  # whether the log shows that the rule loses less than the margin against that policy
+
+
+def recommend(candidates: Sequence[Row], contrasts: Sequence[Contrast], margin: float) -> Recommendation:
+    """Recommend one of the candidates, or none; `margin` is the loss below which a rule is no worse.
+
+    Of several better ones of a kind, that with the highest lower end is the best.
+    """
+    better = [one for one in candidates if one.decision == "better"]
+    kinds = ([one for one in better if (one.rule is not None) == is_rule] for is_rule in (False, True))
+    learnt, rule = (max(kind, key=lambda one: one.difference.low, default=None) for kind in kinds)
+    if learnt is None and rule is None:
+        return Recommendation(None, "nothing is better")
+    if rule is None and learnt is not None:
+        return Recommendation(learnt.name, "the only kind")
+    if learnt is None and rule is not None:
+        others = any(one.rule is None for one in candidates)
+        return Recommendation(rule.name, "no learnt policy is better" if others else "the only kind")
+    names = (learnt.name, rule.name) if learnt is not None and rule is not None else ("", "")
+    found = next((one for one in contrasts if (one.policy, one.rule) == names), None)
+    if found is not None and found.difference.low > 0.0:
+        return Recommendation(names[0], "beats the rule", found)
+    no_worse = found is not None and found.difference.high < margin
+    return Recommendation(names[1], "simpler", found, no_worse)
+
+
+# One answer over all candidates: what to do, by how much, and why. The terminal, the report and Python write this one.
+#
+# The rows may come from one judgement, whose intervals hold simultaneously, or from the newest ones of several runs.
+
+
 class OverallAnswer(NamedTuple):
     """What to do with all candidates."""
 
@@ -201,8 +189,7 @@ def answer_of(
 
     `margin` is the loss of return below which a simple rule is no worse than a learnt policy.
     """
-    candidates = [Candidate(row.name, row.decision, row.difference.low, row.rule is not None) for row in rows]
-    recommendation = recommend(candidates, contrasts, margin)
+    recommendation = recommend(rows, contrasts, margin)
     if recommendation.name is None:
         return _nothing(rows, recommendation, unit)
     row = next(row for row in rows if row.name == recommendation.name)
