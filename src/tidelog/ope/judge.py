@@ -139,6 +139,8 @@ def judge(
       mapping from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does.
       "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
       other episodes better.
+    - `discount` (1.0) of the returns, `model` of action values ("auto": by the log; "tabular", "neural", "none").
+    - `limits`: the support that a verdict needs (`Limits()`); `level` replaces its level of the intervals.
     - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
       return.
     - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
