@@ -169,7 +169,7 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     What a policy learnt from is not counted.
     """
     found = {}
-    for one in gather(policies, asked(log, True, seed=seed, ledger=False, progress=False, **how)):
+    for one in gather(asked(policies, log, True, seed=seed, ledger=False, progress=False, **how)):
         one.reuse = NOTHING_KNOWN
         found[one.name] = None if one.gathered is None else one
     return found

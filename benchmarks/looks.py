@@ -84,8 +84,9 @@ def drawn(name: str, seed: int) -> tuple[Log, dict[str, Table]]:
 def decisions(name: str, seed: int) -> dict[str, list[str]]:
     """The decision on each policy under each rule."""
     log, policies = drawn(name, seed)
-    question = asked(log, True, ledger=False, progress=False)
-    cases = gather(policies, question)
+    options = {"ledger": False, "progress": False}
+    question = asked(policies, log, True, **options)
+    cases = gather(question)
     level = question.limits.level
     together = critical_values([case.deciding_ratios for case in cases], cases[0].confidence, 1.0 - level)
     looks = np.arange(1, POLICIES + 1)
@@ -106,7 +107,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
             said[rule].append(decision)
     second = spent_error(level, 2)
     deviates = {RULES[4]: adaptive_deviate(second, POLICIES), RULES[5]: normal_deviate(second)}
-    (one,) = gather({"made": made(policies, cases)}, question)
+    (one,) = gather(asked(made(policies, cases), log, True, **options))
     for rule, deviate in deviates.items():
         said[rule].append(decide(replace(one, widening=deviate / normal_deviate(1.0 - level))).decision)
     return said

@@ -169,6 +169,8 @@ DEFAULTS = Limits()
 class JudgeQuestion:
     """What is asked about every policy: of which decisions, by which models, under which limits."""
 
+    policies: Mapping[str, Any]  # by name, as the judge asks them
+    named: bool  # whether several were asked about, or a list of one
     log: Log  # the judged decisions; dependent episodes are in clusters
     whole: Log  # the same with all decisions of each episode
     sample: bool | None = None  # None: each policy in its declared way of acting

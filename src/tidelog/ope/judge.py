@@ -160,19 +160,17 @@ def judge(
         >>> verdict.decision
         'no difference shown'
     """
-    question = asked(log, sample, propensities, seed, **options)
-    several = named_policies(policy)
-    policies = several or {str(question.context.get("name", "policy")): policy}
-    assessments = gather(policies, question)
+    question = asked(policy, log, sample, propensities, seed, **options)
+    assessments = gather(question)
     pairs = learnt_and_rules(assessments)
     look = look_at(assessments, question, pairs)
     decided = [decide_if_randomised(one) for one in assessments]
-    verdicts = [verdict_of(one, question, look, named=several is not None) for one in decided]
+    verdicts = [verdict_of(one, question, look) for one in decided]
     for one, verdict in zip(assessments, verdicts, strict=True):
         if isinstance(one.policy, Policy | Rule) and replaces(verdict.summary, one.policy.verdict):
             one.policy.declare(verdict.acting, verdict.summary)
     look.record([verdict.decision for verdict in verdicts])
-    if several is None:
+    if not question.named:
         return verdicts[0]
     supported = {one.name for one in decided if one.decision != "unsupported"}
     contrasts = tuple(
@@ -181,10 +179,11 @@ def judge(
         if {one.name, rule.name} <= supported
     )
     margin = question.limits.margin * float(question.returns.std())
-    return combine_verdicts(tuple(several), verdicts, 1.0 - look.error, contrasts, margin)
+    return combine_verdicts(tuple(question.policies), verdicts, 1.0 - look.error, contrasts, margin)
 
 
 def asked(
+    policy: Any,
     log: Log,
     sample: bool | None = None,
     propensities: Any = None,
@@ -203,7 +202,10 @@ def asked(
     context: Mapping[str, Any] | None = None,
     progress: Progress | bool | None = None,
 ) -> JudgeQuestion:
-    """Check the arguments of `judge`, and prepare the log and its propensities once for all policies."""
+    """Check the arguments of `judge`, and prepare the log and its propensities once for all policies.
+
+    Raises SpecError if policy and log do not fit, SpaceError if memory does not suffice.
+    """
     check_kind(log)
     check_seed(seed)
     check_risk(cvar, bad_outcome)
@@ -213,8 +215,14 @@ def asked(
         raise ConfigError(f"learnt_from = {learnt_from!r}", f"None or '{OTHER_DATA}'", "leave it out if unknown")
     limits = limits or Limits()
     limits = limits if level is None else replace(limits, level=level)
+    several = named_policies(policy)
+    named = several or {str((context or {}).get("name", "policy")): policy}
+    policies = {name: as_policy(one, log.spec) for name, one in named.items()}
     check_log(log, discount)
     check_first_steps(log, first_steps)
+    for one in policies.values():
+        check_fit(one, log)
+    _check_memory(log, len(policies))
     source = log.report.source if log.origin is None else source_text(log.origin)
     about = {"source": source, "steps": log.steps, "episodes": len(log.episode_ids)}
     declared = None
@@ -225,6 +233,8 @@ def asked(
     looks = None if ledger is False else _ledger(ledger, log)
     whole, dependence = with_detected_clusters(judged_log)
     return JudgeQuestion(
+        policies=policies,
+        named=several is not None,
         log=whole if first_steps is None else cut_log(whole, first_steps),
         whole=whole,
         sample=sample,
@@ -256,17 +266,13 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger:
     return ledger
 
 
-def gather(policies: Mapping[str, Any], question: JudgeQuestion) -> list[Assessment]:
+def gather(question: JudgeQuestion) -> list[Assessment]:
     """Evidence about each policy, or the findings because of which there is none.
 
     Several policies share folds, propensities and, with tabular values, behaviour cloning: these do not depend on the
-    policy. Raises SpecError if policy and log do not fit, SpaceError if memory does not suffice.
+    policy.
     """
-    log, limits, several = question.log, question.limits, len(policies) > 1
-    known = {name: as_policy(policy, log.spec) for name, policy in policies.items()}
-    for policy in known.values():
-        check_fit(policy, question.whole)
-    _check_memory(question.whole, len(known))
+    log, limits, several = question.log, question.limits, len(question.policies) > 1
     densities, leaks = isinstance(log.spec.action, Continuous), leaks_of(log)
     assessments: list[Assessment] = []
     shared: LoggerModel | None = None
@@ -275,7 +281,7 @@ def gather(policies: Mapping[str, Any], question: JudgeQuestion) -> list[Assessm
     quiet = question.progress if isinstance(question.progress, bool) else None if question.progress is None else False
     with Screen("judging", quiet) as screen:
         tell = question.progress if callable(question.progress) else screen.tell
-        for position, (name, policy) in enumerate(known.items()):
+        for position, (name, policy) in enumerate(question.policies.items()):
             sample, reuse = is_sampled(policy, question.sample), Reuse.of(policy, question.whole)
             a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)
             assessments.append(a)
@@ -296,7 +302,7 @@ def gather(policies: Mapping[str, Any], question: JudgeQuestion) -> list[Assessm
                 shared = logger_model(unweighted, choice, question.propensities, question.seed)
 
             def part(what: str, share: float, name: str = name, position: int = position) -> None:
-                tell(f"{name}: {what}" if several else what, (position + share) / len(known))
+                tell(f"{name}: {what}" if several else what, (position + share) / len(question.policies))
 
             a.can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
             a.gathered = evidence_of(
@@ -345,8 +351,8 @@ def learnt_and_rules(assessments: Sequence[Assessment]) -> list[tuple[Assessment
     return [(one, rule) for one in known if not one.is_rule for rule in known if rule.is_rule]
 
 
-def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult, *, named: bool) -> Verdict:
-    """The verdict on one policy, with its risk and its words; `named`: it is one of several."""
+def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
+    """The verdict on one policy, with its risk and its words."""
     log, gathered = question.log, a.gathered
     nothing, count, lengths = float("nan"), len(question.returns), np.diff(log.starts)
     unknown = a.reuse.learnt_from is None and not question.other_data
@@ -356,7 +362,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult, *, name
         **question.context,
         "overlap_unknown": unknown,
         "dependence": question.dependence,
-        **({"name": a.name} if named else {}),
+        **({"name": a.name} if question.named else {}),
         **({"propensities": "shares"} if a.decision == IF_RANDOMISED else {}),
         "conditions": conditions(a, question, look, unknown),
     }
