@@ -27,17 +27,13 @@ from benchmarks.keep import keep, share
 from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
-from tidelog.ope.assumptions import with_detected_clusters
-from tidelog.ope.decide import Reason, Reuse, Undecided, apply_limits, evaluate, reported_difference
-from tidelog.ope.estimate import Supports
-from tidelog.ope.judge import Settings, comparisons_of
-from tidelog.ope.policies import as_policy, kernel_density, kernel_draws
-from tidelog.ope.verdict import Limits
+from tidelog.ope.decide import NOTHING_KNOWN, Assessment, decide
+from tidelog.ope.judge import asked, gather
+from tidelog.ope.policies import kernel_density, kernel_draws
 from tidelog.policies.rollout import log_of
 from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
-NOTHING_KNOWN = Reuse(None, None, None)
 COMMAND = "python -m benchmarks calibration"
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 SCRATCH = Path(tempfile.gettempdir()) / "tidelog-calibration"
@@ -167,27 +163,25 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     return [{**about, "target": label, **row(found_of, gain(name, label))} for label, found_of in found.items()]
 
 
-def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Undecided | None]:
-    """What a log shows of each policy by itself, at the first look, as to `tl.judge`; None where it refuses."""
-    log = with_detected_clusters(log)[0]
-    settings = Settings(**{"sample": True, "propensities": None, "seed": seed, "discount": 1.0, "limits": Limits(),
-                           "bandwidth": None, "model": None, **how})  # fmt: skip
-    asked = {name: as_policy(policy, log.spec) for name, policy in policies.items()}
-    returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
+def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Assessment | None]:
+    """What a log shows of each policy by itself, at the first look, as to `tl.judge`; None where it refuses.
+
+    What a policy learnt from is not counted.
+    """
     found = {}
-    for one in comparisons_of(asked, log, settings, returns):
-        case = None if one.gathered is None else one.case(settings)
-        found[one.name] = None if case is None else evaluate(case, Supports(case.policy))
+    for one in gather(asked(policies, log, True, seed=seed, ledger=False, progress=False, **how)):
+        one.reuse = NOTHING_KNOWN
+        found[one.name] = None if one.gathered is None else one
     return found
 
 
-def row(seen: Undecided | None, truth: float) -> dict:
+def row(seen: Assessment | None, truth: float) -> dict:
     """What the default limits make of what was shown, beside the truth."""
-    said, findings = (
-        ("unsupported", [Reason("refused", "")]) if seen is None else apply_limits(seen, Limits(), NOTHING_KNOWN)
-    )
-    told = {"truth": truth, "decision": said, "rule": findings[0].rule if findings else None}
-    return {**told, "interval": None if seen is None else reported_difference(seen, said)}
+    if seen is None:
+        return {"truth": truth, "decision": "unsupported", "rule": "refused", "interval": None}
+    decide(seen)
+    rule = seen.findings[0].rule if seen.findings else None
+    return {"truth": truth, "decision": seen.decision, "rule": rule, "interval": seen.difference}
 
 
 # Problems without exact values.

@@ -12,6 +12,7 @@ which some policy was called better, and decisions of each kind.
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,9 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, share
 from tidelog.data.log import Log
-from tidelog.ope.decide import apply_limits, evaluate
-from tidelog.ope.estimate import Supports
+from tidelog.ope.decide import Assessment, decide
 from tidelog.ope.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
-from tidelog.ope.judge import Settings, comparisons_of
-from tidelog.ope.policies import as_policy
-from tidelog.ope.verdict import Limits
+from tidelog.ope.judge import asked, gather
 
 COMMAND = "python -m benchmarks looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
@@ -86,12 +84,10 @@ def drawn(name: str, seed: int) -> tuple[Log, dict[str, Table]]:
 def decisions(name: str, seed: int) -> dict[str, list[str]]:
     """The decision on each policy under each rule."""
     log, policies = drawn(name, seed)
-    settings = Settings(True, None, 0, 1.0, Limits(), None, None)
-    returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
-    known = {at: as_policy(one, log.spec) for at, one in policies.items()}
-    found = comparisons_of(known, log, settings, returns)
-    cases = [one.case(settings) for one in found]
-    level = settings.limits.level
+    options = {"ledger": False, "progress": False}
+    question = asked(policies, log, True, **options)
+    cases = gather(question)
+    level = question.limits.level
     together = critical_values([case.deciding_ratios for case in cases], cases[0].confidence, 1.0 - level)
     looks = np.arange(1, POLICIES + 1)
     reach = {
@@ -102,25 +98,22 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     }
     said: dict[str, list[str]] = {rule: [] for rule in RULES}
     for place, case in enumerate(cases):
-        supports = Supports(case.policy)
-        alone, _ = apply_limits(evaluate(case, supports), case.limits, case.reuse)
+        alone = decide(case).decision
         for rule in reach:
             decision = alone
             if rule != "alone" and alone in ("better", "worse"):  # else longer arms change nothing
                 widening = float(reach[rule][place]) / normal_deviate(1.0 - level)
-                widened = case._replace(widening=max(widening, 1.0))
-                decision, _ = apply_limits(evaluate(widened, supports), case.limits, case.reuse)
+                decision = decide(replace(case, widening=max(widening, 1.0))).decision
             said[rule].append(decision)
     second = spent_error(level, 2)
     deviates = {RULES[4]: adaptive_deviate(second, POLICIES), RULES[5]: normal_deviate(second)}
-    (one,) = comparisons_of({"made": as_policy(made(policies, cases), log.spec)}, log, settings, returns)
+    (one,) = gather(asked(made(policies, cases), log, True, **options))
     for rule, deviate in deviates.items():
-        case = one.case(settings, deviate / normal_deviate(1.0 - level))
-        said[rule].append(apply_limits(evaluate(case, Supports(case.policy)), case.limits, case.reuse)[0])
+        said[rule].append(decide(replace(one, widening=deviate / normal_deviate(1.0 - level))).decision)
     return said
 
 
-def made(policies: dict[str, Table], cases: list[Any]) -> Table:
+def made(policies: dict[str, Table], cases: list[Assessment]) -> Table:
     """Even chances, moved along every policy by its estimated difference in standard errors, [S, A]."""
     ratios = [case.deciding_ratios for case in cases]
     scores = [one.estimate / max(float(one.contributions.std() / np.sqrt(len(one))), 1e-12) for one in ratios]

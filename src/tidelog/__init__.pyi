@@ -29,11 +29,11 @@ from tidelog.errors import ProcessError as ProcessError
 from tidelog.errors import SpaceError as SpaceError
 from tidelog.errors import SpecError as SpecError
 from tidelog.errors import TidelogError as TidelogError
-from tidelog.ope.estimate import estimate as estimate
+from tidelog.ope.decide import Limits as Limits
 from tidelog.ope.judge import judge as judge
 from tidelog.ope.ledger import Ledger as Ledger
+from tidelog.ope.policy_evidence import estimate as estimate
 from tidelog.ope.rules import simple_rules as simple_rules
-from tidelog.ope.verdict import Limits as Limits
 from tidelog.ope.verdict import Verdict as Verdict
 from tidelog.ope.verdict import Verdicts as Verdicts
 from tidelog.policies.export import export as export
@@ -53,11 +53,11 @@ from tidelog.sweeps.sweep import Sweep as Sweep
 from tidelog.sweeps.sweep import resume as resume
 from tidelog.sweeps.sweep import sweep as sweep
 from tidelog.training.fit import fit as fit
-from tidelog.training.resume import load as load
 from tidelog.training.fit import refit as refit
 from tidelog.training.learn import finetune as finetune
 from tidelog.training.learn import learn as learn
 from tidelog.training.processes import connect_processes as connect_processes
+from tidelog.training.resume import load as load
 from tidelog.training.run import Run as Run
 from tidelog.types import Continuous as Continuous
 from tidelog.types import Discrete as Discrete

@@ -22,7 +22,7 @@ from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import learns_online, ranks
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.ope.estimate import estimate
+from tidelog.ope.policy_evidence import estimate
 from tidelog.policies.policy import load_policy, named_arrays
 from tidelog.training.fit import fit
 from tidelog.training.resume import load

@@ -1,16 +1,19 @@
 """Evidence made by hand, logs with known answers, and policies told as tables. Letters: `N` steps, `E` episodes."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from tidelog import Log
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import treatment
-from tidelog.ope.decide import Case, Reuse, decide
+from tidelog.ope.decide import NOTHING_KNOWN, Assessment, Limits, decide
 from tidelog.ope.evidence import Evidence
-from tidelog.ope.verdict import Limits
+from tidelog.ope.policy_evidence import LoggerModel, PolicyEvidence
+from tidelog.ope.propensities import Propensities
+from tidelog.ope.text import words
 
 QUICK = Limits(replicates=1000)
-NOTHING_KNOWN = Reuse(None, None, None)
 
 
 def bandit(gain=0.5, count=600, chance=0.8, action=None, **changes):
@@ -59,12 +62,27 @@ def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
     return Evidence(**{**known, **changes})
 
 
-def outcome(evidence, limits=QUICK, reuse=NOTHING_KNOWN, cloning=None, **more):
-    return decide(Case(evidence, cloning, reuse, limits, **more))
+def assessed(evidence, limits=QUICK, reuse=NOTHING_KNOWN, cloning=None, **more):
+    """This evidence before the decision; tests of the logger in `more` are those of its model."""
+    about = {"history": (), "drift": ()} | {name: more.pop(name) for name in ("history", "drift") if name in more}
+    known = Propensities(evidence.behaviour, evidence.behaviour_all, evidence.estimated, ())
+    folds = np.zeros(evidence.episodes, np.int64)
+    gathered = PolicyEvidence(evidence, cloning, LoggerModel(known, **about), folds, "none")
+    return Assessment(limits, reuse=reuse, gathered=gathered, **more)
+
+
+def outcome(*evidence, **more):
+    return decide(assessed(*evidence, **more))
 
 
 def rules(outcome):
     return [finding.rule for finding in outcome.findings]
+
+
+def said(outcome):
+    """The findings with their words."""
+    found = [(one.rule, words(one, outcome)) for one in outcome.findings]
+    return [SimpleNamespace(rule=rule, sentence=one.sentence, advice="; ".join(one.advice)) for rule, one in found]
 
 
 class Told:

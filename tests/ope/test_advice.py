@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, treated
+from tests.ope.cases import QUICK, Told, assessed, bandit, best_treatments, outcome, said, treated
 from tests.ope.test_verdict import clicked
 from tidelog.ope.assumptions import ActionCount
-from tidelog.ope.decide import Case, closer_advice, decide, few_episodes_finding, habit_finding
-from tidelog.ope.judge import Comparison, judge
+from tidelog.ope.decide import RuleFinding
+from tidelog.ope.judge import judge
+from tidelog.ope.text import closer_advice, words
 from tidelog.policies.policy import has_density
 
 ASKED = "record the probability"
@@ -86,11 +87,8 @@ def test_the_policys_own_algorithm_says_how_to_stay_closer_to_the_logger(algorit
 def advised(cloning):
     """The advice to a policy with too small an effective sample size."""
     policy = SimpleNamespace(algorithm=tl.DiscreteBCQ(threshold=0.1))
-    known = {"history": (), "drift": (), "declared": None, "balance": None, "if_randomised": None}
-    gathered = SimpleNamespace(without_support=False, policy=bandit(), cloning=cloning, **known)
-    comparison = Comparison("mine", policy, True, NOTHING_KNOWN, (), gathered, False)
     narrow = dataclasses.replace(QUICK, effective_episodes=590.0)
-    findings = decide(comparison.case(SimpleNamespace(limits=narrow, seed=0))).findings
+    findings = said(outcome(bandit(), narrow, cloning=cloning, policy=policy))
     (advice,) = (one.advice for one in findings if one.rule == "effective_sample_size")
     return advice
 
@@ -113,22 +111,23 @@ def test_actions_outside_the_log_are_not_answered_by_a_check_of_the_propensities
         action=action, target=target[action], behaviour=behaviour[action], target_all=np.tile(target, (600, 1)),
         behaviour_all=np.tile(behaviour, (600, 1)), model_all=None, supported=None,
     )  # fmt: skip
-    (finding,) = (one for one in decide(Case(left, None, NOTHING_KNOWN, QUICK)).findings if one.rule == "mean_weight")
+    (finding,) = (one for one in said(outcome(left)) if one.rule == "mean_weight")
     assert "30.0% of the policy's actions are hardly in the log" in finding.sentence
     assert finding.advice == "judge a policy that stays closer to the logger's decisions"
 
 
 def test_rare_rewards_are_named_only_where_rewards_are_rare():
-    rare, common = (few_episodes_finding(1.0, QUICK, visits=False, rare=one)[0].advice for one in (True, False))
+    few = assessed(clicked(np.arange(210, 600, 45)))
+    made = (RuleFinding("earning_episodes", episodes=1.0, least=4.0, rare=one) for one in (True, False))
+    rare, common = ("; ".join(words(one, few).advice) for one in made)
     assert "rare rewards" in rare
     assert "rare rewards" not in common
     assert "closer to the logger" in common
-    few = Case(clicked(np.arange(210, 600, 45)), None, NOTHING_KNOWN, QUICK)
     assert few.rare_rewards
-    assert not few._replace(policy=clicked(np.arange(0, 600, 3))).rare_rewards
+    assert not assessed(clicked(np.arange(0, 600, 3))).rare_rewards
 
 
 def test_advice_to_discount_says_what_it_costs():
     habit = ActionCount(0, 20.0, 1.0, 9.0, outside=True, beyond=True)
-    (finding,) = habit_finding(habit, estimated=False)
-    assert "this asks another question, the value of early rewards, and is another look at these" in finding.advice
+    advice = words(RuleFinding("habit", habit=habit), assessed(bandit())).advice
+    assert "this asks another question, the value of early rewards, and is another look at these" in advice[-1]

@@ -10,11 +10,12 @@ import pytest
 import tidelog as tl
 from tests.ope.cases import QUICK
 from tidelog.ope import propensities as classifiers
-from tidelog.ope.decide import quality, violated_preconditions
+from tidelog.ope.decide import violated_preconditions
 from tidelog.ope.evidence import episode_folds
 from tidelog.ope.judge import judge
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.propensities import Fit, clone_by_classifier, propensities_of
+from tidelog.ope.text import quality
 from tidelog.types import MultiDiscrete
 
 sklearn = pytest.importorskip("sklearn")

@@ -6,7 +6,7 @@ import pytest
 import tidelog as tl
 from tidelog.data.log import number_observations
 from tidelog.ope.assumptions import history_dependence
-from tidelog.ope.estimate import ESTIMATORS
+from tidelog.ope.estimators import ESTIMATORS
 from tidelog.ope.evidence import episode_folds
 
 LARGEST = 1.5e7  # 0 and 1 above it are exact in 32 bits

@@ -11,9 +11,10 @@ from tests.ope.made import evidence_of
 from tests.shared import shared
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge, read_log
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.ope import estimate as module
-from tidelog.ope.estimate import ESTIMATORS, Estimator, possible_returns, table
+from tidelog.ope import policy_evidence as module
+from tidelog.ope.estimators import ESTIMATORS, Estimator, possible_returns
 from tidelog.ope.evidence import Evidence
+from tidelog.ope.policy_evidence import table
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from tests.ope.cases import NOTHING_KNOWN, bandit
+from tests.ope.cases import bandit, outcome, said
 from tidelog._text import three_digits
 from tidelog.ope.assumptions import adverse_tails, tail_shape
-from tidelog.ope.decide import Case, decide
+from tidelog.ope.decide import Limits
 from tidelog.ope.evidence import Evidence
-from tidelog.ope.verdict import Limits
 
 LEVELS = (np.arange(300) + 0.5) / 300  # of the quantiles that stand for a sample
 NORMAL = norm.ppf(LEVELS)
@@ -67,22 +66,22 @@ def test_only_the_tail_that_could_undo_the_difference_counts(better, sign, heavy
 def test_a_difference_that_rests_on_leaving_a_heavy_tail_is_none_unless_a_bound_is_given():
     evidence = left(HEAVY, 300.0)
     quick = Limits(replicates=1000, earning_episodes=0.0, pareto_k=9.0)
-    outcome = decide(Case(evidence, None, NOTHING_KNOWN, quick))
-    assert outcome.decision == "no difference shown"
-    assert outcome.difference.low > 0
-    (finding,) = outcome.findings
+    found = outcome(evidence, quick)
+    assert found.decision == "no difference shown"
+    assert found.difference.low > 0
+    (finding,) = said(found)
     assert finding.rule == "heavy_tail"
     assert "that the policy leaves and whose returns are heavy-tailed above (Pareto k = " in finding.sentence
     assert f"the highest, {three_digits(float(HEAVY[-1]))}, has " in finding.sentence
     assert "Limits(highest_return=...)" in finding.advice
     known = Limits(replicates=1000, earning_episodes=0.0, pareto_k=9.0, highest_return=float(HEAVY[-1]))
-    assert decide(Case(evidence, None, NOTHING_KNOWN, known)).decision == "better"
+    assert outcome(evidence, known).decision == "better"
     # 3 outcomes of 600 at 100 times the highest would be worth more than the difference
     wide = Limits(replicates=1000, earning_episodes=0.0, pareto_k=9.0, highest_return=100.0 * float(HEAVY[-1]))
-    outcome = decide(Case(evidence, None, NOTHING_KNOWN, wide))
-    assert outcome.decision == "no difference shown"
-    assert "may lack" in outcome.findings[0].sentence
-    assert "highest_return" not in outcome.findings[0].advice
+    found = outcome(evidence, wide)
+    assert found.decision == "no difference shown"
+    assert "may lack" in said(found)[0].sentence
+    assert "highest_return" not in said(found)[0].advice
 
 
 def test_what_is_missing_at_most_follows_from_the_bound():

@@ -7,7 +7,7 @@ import pytest
 import tidelog as tl
 from tests.report.pages import Page
 from tidelog.cli import main
-from tidelog.ope.imitation import Imitation
+from tidelog.ope.policies import Imitation
 
 
 def log_of(action, episode):

@@ -11,9 +11,9 @@ import pytest
 
 from tests.ope.noise import noise, random_policies
 from tidelog import BC, CheckpointError, ConfigError, Ledger, fit, judge, open_log
+from tidelog.ope.decide import Limits
 from tidelog.ope.intervals import adaptive_deviate, normal_deviate, spent_error
 from tidelog.ope.ledger import FILE, state_folder
-from tidelog.ope.verdict import Limits
 
 QUICK = Limits(replicates=1000)
 

@@ -7,12 +7,13 @@ import jax
 import numpy as np
 import pytest
 
+from tests.ope.cases import assessed, bandit
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
-from tidelog import CheckpointError, ConfigError, Limits, Log, collect, judge, load, load_policy, read_log
+from tidelog import CheckpointError, ConfigError, Log, collect, judge, load, load_policy, read_log
 from tidelog.data import statistics
 from tidelog.data.statistics import Overlap, Sketch, episode_hashes
 from tidelog.ope import judge as comparison
-from tidelog.ope.decide import chosen_finding, reuse_of
+from tidelog.ope.decide import Reuse, chosen_here
 from tidelog.training.record import Record
 from tidelog.training.run import policy_of_run
 
@@ -170,10 +171,10 @@ def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp
     assert set(left) < set(held_out)
     origin = run.best_policy().origin
     assert Sketch.from_json(origin["held_out"]).overlap(many, chose).shared == 75
-    reuse = reuse_of(run.best_policy(), many.take_episodes(left))
+    reuse = Reuse.of(run.best_policy(), many.take_episodes(left))
     assert (reuse.learnt_from.shared, reuse.chosen_by, reuse.held_out.shared) == (0, LOSS, 0)
-    assert not chosen_finding(reuse.chosen_by, reuse.held_out, Limits())
-    assert chosen_finding(LOSS, reuse_of(run.best_policy(), many.take_episodes(chose)).held_out, Limits())
+    assert not chosen_here(assessed(bandit(), reuse=reuse))
+    assert chosen_here(assessed(bandit(), reuse=Reuse.of(run.best_policy(), many.take_episodes(chose))))
     again = load(tmp_path / "run", many)  # the same episodes validate after a restart
     assert again.record.held_out == run.record.held_out
     one, two = (each.learnt_from()[1].stores for each in (run, again))

@@ -5,16 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.ope.cases import QUICK, bandit, episodes, outcome, rules
+from tests.ope.cases import QUICK, bandit, episodes, outcome, rules, said
 from tests.ope.made import evidence_of
-from tidelog import Limits
 from tidelog.ope.assumptions import (
     excess_unshown,
     extreme_returns,
     extreme_values,
     unshown_share,
 )
-from tidelog.ope.decide import excess_finding
+from tidelog.ope.decide import upper_limit
 from tidelog.ope.estimators import per_decision_is, sequential_dr
 
 
@@ -83,7 +82,7 @@ def test_better_falls_with_its_bound_and_says_so():
     once = bandit(0.5, action=action, supported=shown, behaviour=np.where(missing, 1.0, 0.5))
     found = outcome(once, replace(QUICK, unshown_share=1.0, mean_weight_errors=1e9))
     assert (found.decision, rules(found)) == ("no difference shown", ["unshown"])
-    assert "does not show 40.0% of the policy's decisions" in found.findings[0].sentence
+    assert "does not show 40.0% of the policy's decisions" in said(found)[0].sentence
     assert found.difference == found.bound
     assert found.bound.low < 0 < found.estimates["wdr"].interval.low < found.bound.high
     few = np.tile([True, True], (600, 1))
@@ -101,19 +100,15 @@ def test_the_limit_on_what_is_not_shown():
     rare = shown.copy()
     rare[1:61:5] = False  # of 12 rows no action is shown: the logger's own neither
     mixed = bandit(5.0, chance=0.9, action=action, supported=rare)
-    (told,) = [one.sentence for one in outcome(mixed).findings if one.rule == "unshown_share"]
+    (told,) = [one.sentence for one in said(outcome(mixed)) if one.rule == "unshown_share"]
     assert f"does not show {unshown_share(mixed):.1%} of the policy's decisions, and 2.0% of the logger's own" in told
     assert "unshown_share" not in rules(outcome(evidence, replace(QUICK, unshown_share=0.21)))
 
 
 def test_the_share_is_judged_by_what_it_may_be():
     """With 600 episodes a share of 0.18 can be 0.206, with 6,000 hardly more than 0.188; clusters are fewer."""
-    limits = Limits(unshown_share=0.2)
-    assert excess_finding(0.2, 0.18, 600, limits, estimated=True)
-    assert not excess_finding(0.2, 0.18, 6_000, limits, estimated=True)
-    sentence = excess_finding(0.2, 0.18, 600, limits, estimated=True)[0].sentence
-    assert "does not show 20.0% of the policy's decisions, and 2.0% of the logger's own" in sentence, "one number"
-    assert "upper 95% limit 20.6%" in excess_finding(0.2, 0.18, 600, limits, estimated=True)[0].sentence
+    assert upper_limit(0.18, 600) == pytest.approx(0.206, abs=5e-4)
+    assert upper_limit(0.18, 6_000) == pytest.approx(0.188, abs=5e-4)
     missing = np.arange(600) % 10 == 0
     shown = np.stack([np.ones(600, bool), ~missing], axis=1)
     action = np.where(missing, 0, np.arange(600) % 2)

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import pearson3
 
-from tests.ope.cases import NOTHING_KNOWN, QUICK
+from tests.ope.cases import assessed
 from tidelog.ope import intervals
-from tidelog.ope.decide import Case
 from tidelog.ope.estimators import (
     discounts,
     double_reinforcement,
@@ -190,28 +189,29 @@ def clicked(seed, rows=1000, rate=0.02, actions=20, steps=1):
 @pytest.mark.parametrize("logs", [{}, {"rows": 24_000, "rate": 0.001, "steps": 60}], ids=["products", "visits"])
 def test_a_difference_that_chance_makes_often_is_not_shown(logs, monkeypatch):
     case = next(
-        case for case in (Case(clicked(seed, **logs), None, NOTHING_KNOWN, QUICK) for seed in range(99))
+        case for case in (assessed(clicked(seed, **logs)) for seed in range(99))
         if case.between(case.deciding_ratios).high < 0
     )  # fmt: skip
-    below, above = permutation_arms(case.policy, case.confidence, visits=case.deciding == "drl")
-    found = case.difference(case.deciding)
+    below, above = permutation_arms(case.evidence, case.confidence, visits=case.deciding == "drl")
+    found = case.difference_by(case.deciding)
     assert found.estimate < 0 < found.high == pytest.approx(found.estimate + above)
     assert found.low <= found.estimate - below
-    policy = case.policy
+    policy = case.evidence
     copy_of_the_logger = replace(policy, target=policy.behaviour, occupancy=np.ones(len(policy.reward)))
-    gain = case._replace(cloning=copy_of_the_logger)
-    other = gain.from_cloning()  # by other random pairings
+    gain = assessed(policy, cloning=copy_of_the_logger)
+    other = gain.from_cloning  # by other random pairings
     assert other.high - other.estimate == pytest.approx(found.high - found.estimate, rel=0.15)
     monkeypatch.setattr(intervals, "SKEWED", np.inf)
-    found = case.difference(case.deciding)
-    assert gain.from_cloning() == pytest.approx(found)
-    mirrored = case._replace(policy=copy_of_the_logger, cloning=policy).from_cloning()
+    found = case.difference_by(case.deciding)
+    gain = assessed(policy, cloning=copy_of_the_logger)
+    assert gain.from_cloning == pytest.approx(found)
+    mirrored = assessed(copy_of_the_logger, cloning=policy).from_cloning
     assert mirrored.low == pytest.approx(-found.high)
 
 
 @pytest.mark.full
 def test_twenty_rare_clicks_make_a_policy_worse_no_more_often_than_the_level_allows():
-    differences = [Case(clicked(seed), None, NOTHING_KNOWN, QUICK).difference("wdr") for seed in range(300)]
+    differences = [assessed(clicked(seed)).interval for seed in range(300)]
     worse, better = sum(one.high < 0 for one in differences), sum(one.low > 0 for one in differences)
     # 2.5% are worse and 1.9% better, of 3,000; 10.4% are worse without permutations: 1 in 20,000 seeds fails
     assert max(worse, better) <= 20

@@ -13,6 +13,7 @@ from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope import networks, propensities
 from tidelog.ope.estimators import double_reinforcement
 from tidelog.ope.policy_evidence import evidence_of
+from tidelog.ope.text import evidence_notes
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,8 @@ def quick(monkeypatch):
 def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_the_value(log, policy):
     told = []
     found = evidence_of(policy, log, sample=True, progress=lambda what, share: told.append(share))
-    assert (found.model, found.folds.max(), found.bandwidth, found.notes) == ("tabular", 4, None, ())
+    assert (found.model, found.folds.max(), found.bandwidth) == ("tabular", 4, None)
+    assert evidence_notes(found, policy, log, True) == ()
     assert told == sorted(told)
     assert told[-1] == 1.0
     assert not found.policy.estimated
@@ -113,15 +115,16 @@ def test_continuous_actions_with_and_without_a_bandwidth(quick):
     policy = tl.fit(tl.BC(hidden=(8,), embedding=2), log, 5).policy()
     smooth = evidence_of(policy, log, bandwidth=0.3)
     assert smooth.bandwidth == 0.3
-    assert "noise of 0.3 half-ranges" in smooth.notes[0]
-    assert f"{smooth.smoothing:+.3g} (model estimate)" in smooth.notes[0]
+    (note,) = evidence_notes(smooth, policy, log, False)
+    assert "noise of 0.3 half-ranges" in note
+    assert f"{smooth.smoothing:+.3g} (model estimate)" in note
     assert smooth.policy.target_all is smooth.policy.behaviour_all is smooth.policy.model_all is None
     assert np.isfinite(smooth.policy.occupancy).all()
     assert smooth.cloning is not None
     exact = evidence_of(policy, log, cloning=False)
     assert not exact.policy.target.any()
     assert exact.policy.occupancy is None
-    assert "has no density" in exact.notes[0]
+    assert "has no density" in evidence_notes(exact, policy, log, False)[0]
 
 
 @pytest.mark.full
@@ -168,7 +171,7 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
 def test_weights_of_the_log_are_not_used_and_that_is_said(log, policy):
     weighted = replace(log, weight=np.linspace(0, 1, log.steps, dtype=np.float32))
     found = evidence_of(policy, weighted)
-    assert "each episode counts once" in found.notes[0]
+    assert "each episode counts once" in evidence_notes(found, policy, weighted, False)[0]
     assert (found.policy.model == evidence_of(policy, log).policy.model).all()
 
 

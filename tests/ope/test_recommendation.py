@@ -8,7 +8,7 @@ import pytest
 import tidelog as tl
 from tidelog import Limits, Log
 from tidelog.ope import policy_evidence
-from tidelog.ope.recommendation import Candidate, Contrast, recommend
+from tidelog.ope.verdict import Contrast, Row, recommend
 from tidelog.policies.statistics import Interval
 
 BETTER, SAME = "better", "no difference shown"
@@ -39,7 +39,7 @@ def test_the_rule_of_the_recommendation(decisions, contrasts, expected):
     lows = (0.1, 0.2, 0.4, 0.3)
     kinds = (("mode", False), ("sampled", False), ("constant", True), ("tree", True))
     candidates = [
-        Candidate(name, decision, low, is_rule)
+        Row(name, decision, Interval(low, low, 9.0), rule="a rule" if is_rule else None)
         for (name, is_rule), decision, low in zip(kinds, decisions, lows, strict=True)
     ]
     found = recommend(candidates, contrasts, 0.05)
@@ -47,7 +47,10 @@ def test_the_rule_of_the_recommendation(decisions, contrasts, expected):
 
 
 def test_a_rule_is_no_worse_only_below_the_margin():
-    candidates = [Candidate("sampled", BETTER, 0.2, False), Candidate("tree", BETTER, 0.1, True)]
+    candidates = [
+        Row("sampled", BETTER, Interval(0.3, 0.2, 0.4)),
+        Row("tree", BETTER, Interval(0.3, 0.1, 0.4), rule="a tree"),
+    ]
     assert recommend(candidates, [against(-0.1, 0.04)], 0.05).no_worse
     assert not recommend(candidates, [against(-0.1, 0.06)], 0.05).no_worse
     assert not recommend(candidates, [], 0.05).no_worse

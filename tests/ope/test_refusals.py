@@ -12,22 +12,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.ope.cases import bandit, episodes
+from tests.ope.cases import assessed, bandit, episodes
 from tidelog import ConfigError, Log, SpecError, judge
 from tidelog.algorithms.sampling import Batch
 from tidelog.data.log import number_observations
 from tidelog.errors import CheckpointError
-from tidelog.ope import assumptions, decide, ledger, networks, policies, propensities, tabular, verdict
+from tidelog.ope import assumptions, decide, ledger, networks, policies, propensities, tabular, text, verdict
 from tidelog.ope.assumptions import relative_time, with_detected_clusters
+from tidelog.ope.decide import Assessment, Limits
 from tidelog.ope.estimators import Ratios, cluster_sums, means
 from tidelog.ope.evidence import Evidence, Target
 from tidelog.ope.intervals import Confidence, bernstein
-from tidelog.ope.judge import Comparison
 from tidelog.ope.ledger import _File, _open, _opened, state_folder
 from tidelog.ope.policies import ExternalPolicy, target_of
 from tidelog.ope.propensities import Clone, Propensities, clone_by_counts, propensities_of, with_time
 from tidelog.ope.risk import Sample
-from tidelog.ope.verdict import Limits, _plain
+from tidelog.ope.verdict import _plain
 from tidelog.types import Continuous, MultiDiscrete, Spec, Vector
 
 TWO = Ratios(np.ones((2, 1)), np.ones((2, 1)))
@@ -40,6 +40,7 @@ def log_of(action, **columns):
 
 DISCRETE = log_of([0, 1, 0, 1], reward=[0.0, 1.0, 0.5, 0.0], actions=2)
 PUSHES = log_of(np.asarray([[0.1], [0.2], [-0.3]], np.float32), reward=[0.0, 1.0, 0.5], bounds=(-1.0, 1.0))
+REFUSED = Assessment(Limits())
 BOTH = log_of([[0, 1], [1, 0]], reward=[0.0, 1.0], actions=[2, 2])
 
 
@@ -104,7 +105,7 @@ CONFIG_ERRORS = {
         "learnt_from = 'this': expected None or 'other data'. fix: leave it out if unknown",
     ),
     "no evidence": (
-        lambda: Comparison("bc", None, False, None, (), None, False).case(None),
+        lambda: Assessment(Limits(), name="bc").evidence,
         "no evidence was gathered for bc",
     ),
 }
@@ -199,13 +200,14 @@ def test_propensities_that_are_known_are_used_and_a_network_reads_the_time():
 
 def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):
     monkeypatch.setattr(decide, "has_density", lambda policy, log: True)
-    assert decide._no_density(None, PUSHES, True, None) == []
-    (finding,) = decide._no_density(None, PUSHES, False, None)
-    assert "a deterministic continuous action has no probability" in finding.sentence
+    assert decide._without_density(None, PUSHES, True, None) is None
+    said = text.words(decide._without_density(None, PUSHES, False, None), REFUSED)
+    assert "a deterministic continuous action has no probability" in said.sentence
     monkeypatch.setattr(decide, "has_density", lambda policy, log: False)
-    (finding,) = decide._no_density(None, PUSHES, True, None)
-    assert finding.sentence == "this policy has no density: it cannot compute the probability of an action"
-    assert finding.advice == "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
+    assert text.words(decide._without_density(None, PUSHES, True, None), REFUSED) == (
+        "this policy has no density: it cannot compute the probability of an action",
+        ("judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)",),
+    )
 
 
 def test_one_advice_for_clipped_actions_without_a_density(monkeypatch):
@@ -220,24 +222,29 @@ def test_one_advice_for_clipped_actions_without_a_density(monkeypatch):
     )
     monkeypatch.setattr(decide, "has_density", lambda policy, log: False)
     asked = {"bandwidth": None, "propensities": None}
-    density, cut = decide.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
-    assert (density.rule, density.advice) == ("density", "")
-    assert cut.advice == (
+
+    def advised(**sample):
+        found = decide.violated_preconditions(None, log, action[:, 0], **sample, **asked)
+        return [text.words(one, REFUSED).advice for one in found]
+
+    density, cut = advised(sample=False)
+    assert density == ()
+    assert cut == (
         "record each action before clipping, with wider bounds, and then judge it with small noise added to its "
-        "actions (bandwidth=0.2, --bandwidth 0.2); or round the actions to a few levels and judge them as discrete "
-        "actions"
+        "actions (bandwidth=0.2, --bandwidth 0.2)",
+        "or round the actions to a few levels and judge them as discrete actions",
     )
     monkeypatch.setattr(decide, "has_density", lambda policy, log: True)
-    (_, both) = decide.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
-    assert "and then judge the policy with sampled actions" in both.advice
-    assert both.advice.count("; ") == 1
-    (only,) = decide.violated_preconditions(None, log, action[:, 0], sample=True, **asked)
-    assert only.advice.startswith("record each action before clipping, with wider bounds; or round")
+    (_, both) = advised(sample=False)
+    assert "and then judge the policy with sampled actions" in both[0]
+    assert len(both) == 2
+    (only,) = advised(sample=True)
+    assert only[0] == "record each action before clipping, with wider bounds"
 
 
 def test_an_estimate_just_beyond_the_log_shows_more_digits():
-    (finding,) = decide.range_finding(1.00001, 0.0, 1.0)
-    assert "the estimated mean return of the policy, 1.00001, is above the highest return" in finding.sentence
+    said = text.words(decide.RuleFinding("range", estimate=1.00001, low=0.0, high=1.0), REFUSED)
+    assert "the estimated mean return of the policy, 1.00001, is above the highest return" in said.sentence
 
 
 @pytest.fixture
@@ -302,15 +309,14 @@ def test_another_log_is_judged_whole():
 
 
 def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too():
-    case = SimpleNamespace(limits=Limits(), policy=episodes(supported=None), deciding="drl", history=())
-    outcome = SimpleNamespace(unshown=0.4, bound=1.0, decision="better")
-    (sentence,) = decide._unshown(case, outcome)
+    none, some = assessed(episodes(supported=None)), assessed(episodes())
+    for one in (none, some):
+        one.decision, one.unshown, one.bound = "better", 0.4, 1.0
+    (sentence,) = text._unshown(none)
     assert sentence.startswith("none of the policy's decisions is known to be in the log, and the answer assumes")
-    case.policy = episodes()
-    assert "does not show 40.0% of the policy's decisions" in decide._unshown(case, outcome)[0]
-    rare = np.where(case.policy.action == 1, 6.0, 0.1)
-    case.policy = episodes(occupancy=rare)
-    sentences = decide._markov(case)
+    assert "does not show 40.0% of the policy's decisions" in text._unshown(some)[0]
+    rare = np.where(episodes().action == 1, 6.0, 0.1)
+    sentences = text._markov(assessed(episodes(occupancy=rare), Limits(horizon=2)))
     assert re.match(
         r"the policy takes action 1 about 9 times per episode, logged episodes 0 to 3 times: the effect of this is "
         "assumed, not observed",
@@ -327,5 +333,5 @@ def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies
 
 def test_one_episode_that_was_cut_off_is_one():
     lengths = np.asarray([2, 3])
-    assert "; 1 episode was cut off" in decide.estimand(lengths, 1, 1.0, False, None)
-    assert "; 2 episodes were cut off" in decide.estimand(lengths, 2, 1.0, False, None)
+    assert "; 1 episode was cut off" in text.estimand(lengths, 1, 1.0, False, None)
+    assert "; 2 episodes were cut off" in text.estimand(lengths, 2, 1.0, False, None)

@@ -9,7 +9,8 @@ import pytest
 from tests.ope.made import evidence_of
 from tidelog import ConfigError, SpecError
 from tidelog.ope.intervals import Confidence
-from tidelog.ope.risk import Compared, Risk, Sample, bands_of, risk_of, tail_refusal, tail_sentence
+from tidelog.ope.risk import Compared, Risk, Sample, bands_of, risk_of, tail_refusal
+from tidelog.ope.text import tail_sentence
 from tidelog.policies.statistics import Interval
 
 QUICK = Confidence(replicates=500)

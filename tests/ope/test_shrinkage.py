@@ -12,6 +12,7 @@ from tidelog.ope.estimators import direct_method, ips, logged_return, snips, wei
 from tidelog.ope.policies import as_policy
 from tidelog.ope.policy_evidence import evidence_of as evidence_for
 from tidelog.ope.propensities import shrunk
+from tidelog.ope.text import evidence_notes
 
 
 def with_values(evidence, values):
@@ -124,7 +125,8 @@ def test_rare_rewards_give_one_estimate_with_every_seed_and_the_reader_is_told(m
     found = [evidence_for(policy, log, sample=True, seed=seed, cloning=False, tests=False) for seed in (0, 1)]
     estimates = [weighted_dr(one.policy).estimate for one in found]
     assert estimates[0] == pytest.approx(estimates[1], abs=5e-4)
-    assert all("the networks' values of actions are " in one.notes[0] for one in found)
+    notes = [evidence_notes(one, policy, log, True) for one in found]
+    assert all("the networks' values of actions are " in one[0] for one in notes)
 
 
 class Prefers:

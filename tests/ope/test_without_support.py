@@ -5,9 +5,8 @@ import pytest
 
 import tidelog as tl
 from tidelog.ope import judge, policy_evidence
-from tidelog.ope.decide import has_no_support
+from tidelog.ope.decide import Limits, has_no_support
 from tidelog.ope.evidence import Evidence
-from tidelog.ope.verdict import Limits
 
 RARE = 0.001
 

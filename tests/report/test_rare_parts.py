@@ -9,7 +9,7 @@ from tests.data.clicks import interactions
 from tidelog import Log
 from tidelog.data.raw import Problem
 from tidelog.errors import CheckpointError, LogError
-from tidelog.ope.recommendation import Row
+from tidelog.ope.verdict import Row
 from tidelog.policies.statistics import Interval
 from tidelog.report import lists, policies, verdict
 from tidelog.report import runs as saved

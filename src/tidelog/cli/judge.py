@@ -35,12 +35,13 @@ from tidelog.data.log import Log, is_declaration
 from tidelog.data.raw import several_as_text
 from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.ope.imitation import imitation_of
+from tidelog.ope.decide import Limits
 from tidelog.ope.judge import judge
 from tidelog.ope.ledger import Ledger
+from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
-from tidelog.ope.verdict import Limits, Verdict, Verdicts, held_out_part, percent, store_verdict, write
+from tidelog.ope.verdict import Verdict, Verdicts, held_out_part, percent, store_verdict, write
 from tidelog.policies.policy import Policy, has_density, has_probabilities, remember
 from tidelog.report.page import report_of
 from tidelog.runtime.rule import Rule

@@ -127,7 +127,7 @@ def imitation_lines(run: Run) -> Iterator[str]:
     record = run.record
     if record.has_rewards or not record.held_out or connected().rank:
         return
-    from tidelog.ope.imitation import imitation_of
+    from tidelog.ope.policies import imitation_of
     from tidelog.ope.verdict import held_out_part
 
     try:

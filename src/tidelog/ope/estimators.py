@@ -705,3 +705,123 @@ def _scaled(weights: NDArray[Any]) -> Floats:
         raise SpecError("invalid weights", "a vector of finite numbers, none below 0")
     largest = float(weights.max())
     return np.asarray(weights / largest) if largest > 0 else weights
+
+
+# The estimators by name, what each needs, and its support.
+
+CLIP = 10.0  # largest weight of the estimators that clip weights
+NEEDS = {
+    "model": "a model of action values (model='none' was set, or this log supports none)",
+    "occupancy": "occupancy ratios, which cannot be estimated on this log",
+}
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator of a policy's value: its function, its inputs, and where it applies."""
+
+    ratios: Callable[[Evidence], Ratios]
+    what: str
+    paper: str
+    needs: tuple[str, ...] = ()  # required parts of the evidence
+    steps: str = "any"  # "one": only episodes of one step; "several": listed only for longer episodes
+    vetoes: bool = False  # may contradict, because a constant added to every reward changes no difference
+    largest: float = np.inf  # largest weight, if it clips weights
+    uses_occupancy: bool = False  # uses occupancy ratios, not products along episodes
+
+
+def fqe(evidence: Evidence) -> Ratios:
+    """The model's value of each episode's first observation, under the target policy."""
+    return means(required_part(evidence, "model_target")[evidence.starts[:-1]])
+
+
+_Q, _VISITS = ("model",), ("model", "occupancy")
+ESTIMATORS: dict[str, Estimator] = {
+    "ips": Estimator(ips, "reward times weight", "Horvitz & Thompson 1952", (), "one"),
+    "snips": Estimator(snips, "ips over the sum of weights", "Swaminathan & Joachims 2015", (), "one", True),
+    "clipped_ips": Estimator(
+        lambda e: clipped_ips(e, CLIP),
+        f"ips, weights clipped at {CLIP:g}",
+        "Ionides 2008",
+        (),
+        "one",
+        largest=CLIP,
+    ),
+    "dm": Estimator(direct_method, "the model alone", "Dudik, Langford & Li 2011", _Q, "one", True),
+    "switch_dr": Estimator(
+        lambda e: switch_dr(e, CLIP),
+        f"dr where the weight is at most {CLIP:g}, else dm",
+        "Wang, Agarwal & Dudik 2017",
+        _Q,
+        "one",
+        largest=CLIP,
+    ),
+    "dros": Estimator(dr_optimistic_shrinkage, "dr, large weights shrunk", "Su et al. 2020", _Q, "one"),
+    "is": Estimator(trajectory_is, "return times the episode's weight", "Precup, Sutton & Singh 2000", (), "several"),
+    "wis": Estimator(wis, "is over the sum of weights", "Precup, Sutton & Singh 2000", (), "several", True),
+    "pdis": Estimator(per_decision_is, "reward times the weight so far", "Precup, Sutton & Singh 2000", (), "several"),
+    "wpdis": Estimator(weighted_per_decision_is, "pdis, each step over its sum", "Thomas 2015", (), "several", True),
+    "dr": Estimator(sequential_dr, "model, corrected by residuals", "Jiang & Li 2016", _Q),
+    "wdr": Estimator(weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
+    "fqe": Estimator(fqe, "the model's value of initial states", "Le, Voloshin & Yue 2019", _Q, "several", True),
+    "mwl": Estimator(
+        marginal_importance,
+        "rewards weighted by occupancy ratios",
+        "Uehara, Huang & Jiang 2020",
+        ("occupancy",),
+        "several",
+        uses_occupancy=True,
+    ),
+    "drl": Estimator(
+        double_reinforcement,
+        "model, corrected by occupancy ratios",
+        "Kallus & Uehara 2020",
+        _VISITS,
+        "several",
+        True,
+        uses_occupancy=True,
+    ),
+}
+
+
+def possible_returns(evidence: Evidence) -> tuple[float, float]:
+    """Lowest and highest return of an episode with a length and rewards within the ranges of the log."""
+    powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[int(evidence.lengths.min()) - 1, -1]]
+    return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
+
+
+def is_possible(estimate: float, evidence: Evidence) -> bool:
+    """Whether an episode of the log's lengths and rewards can earn an estimate; of one that is no number nothing."""
+    low, high = possible_returns(evidence)
+    return not np.isfinite(estimate) or low - evidence.rounding <= estimate <= high + evidence.rounding
+
+
+class Supports:
+    """Support of each estimator on the same evidence; shared measures are computed once."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._products = evidence, support_of(evidence)
+        self._occupancy = None if evidence.occupancy is None else occupancy_support(evidence)
+
+    def of(self, name: str) -> Support:
+        """Support of one estimator."""
+        estimator = ESTIMATORS[name]
+        if estimator.uses_occupancy and self._occupancy is not None:
+            return self._occupancy
+        if np.isfinite(estimator.largest):
+            return replace(self._products, clipped_share=support_of(self._evidence, largest=CLIP).clipped_share)
+        return self._products
+
+
+def obstacle_of(name: str, evidence: Evidence) -> str | None:
+    """Why an estimator cannot be computed on this evidence; None if it can."""
+    estimator = ESTIMATORS[name]
+    if estimator.steps == "one" and evidence.horizon > 1:
+        return f"supports episodes of one step; the longest here has {evidence.horizon}. fix: use 'wis' or 'wdr'"
+    missing = [part for part in estimator.needs if getattr(evidence, part) is None]
+    return f"needs {NEEDS[missing[0]]}" if missing else None
+
+
+def is_listed(name: str, evidence: Evidence) -> bool:
+    """Whether the table of this evidence lists an estimator."""
+    return obstacle_of(name, evidence) is None and not (ESTIMATORS[name].steps == "several" and evidence.horizon == 1)

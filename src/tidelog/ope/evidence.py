@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,16 @@ def check_seed(seed: Any) -> None:
     """Raise ConfigError unless the seed is a whole number of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise ConfigError(f"seed = {seed!r}", "a whole number of at least 0", "use seed=0")
+
+
+def check_risk(alpha: float, bad_outcome: float | None) -> None:
+    """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
+        raise ConfigError(f"cvar = {alpha!r}", "a share of episodes between 0 and 1", "use cvar=0.1 for the worst 10%")
+    if bad_outcome is None:
+        return
+    if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
+        raise ConfigError(f"bad_outcome = {bad_outcome!r}", "a finite return", "use bad_outcome=-5.0, or remove it")
 
 
 def clusters_of(log: Log) -> Ordinals | None:
@@ -103,6 +113,23 @@ def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: ND
     for fold, values in enumerate(found):
         joined[of == fold] = values[where[of == fold]]
     return joined
+
+
+class Values(NamedTuple):
+    """Cross-fitted model values at every step."""
+
+    logged: Floats  # [N]: of the logged action
+    target: Floats  # [N]: mean over the target's actions
+    all_actions: Floats | None  # [N, A], of discrete actions
+
+
+def join_folds(log: Log, folds: Ordinals, found: Sequence[Values]) -> Values:
+    """Values at every step from those at the rows of each fold."""
+    of = fold_of_steps(log, folds)
+    back = np.argsort(np.concatenate([np.flatnonzero(of == fold) for fold in range(len(found))]))
+    columns = zip(*found, strict=True)
+    joined = [None if any(x is None for x in one) else np.concatenate(one)[back] for one in columns]
+    return Values(*joined)  # type: ignore[arg-type]
 
 
 def centred_rewards(log: Log, discount: float) -> tuple[Log, NDArray[np.float64]]:

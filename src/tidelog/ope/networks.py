@@ -39,13 +39,14 @@ from tidelog.ope.evidence import (
     Floats,
     Ordinals,
     Target,
+    Values,
     elapsed_share,
     ends_by_clock,
     fold_of_steps,
+    join_folds,
     observed_numbers,
     without,
 )
-from tidelog.ope.tabular import Values, join_folds
 from tidelog.policies.policy import CHUNK
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member, use_cache

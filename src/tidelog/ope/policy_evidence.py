@@ -1,4 +1,4 @@
-"""Gather the evidence about a policy on a log: the common function of every judgement.
+"""Gather the evidence about a policy on a log, and estimate its value: the common functions of every judgement.
 
 The estimand is always the discounted return up to the recorded end of an episode: a truncation is an end. Models of the
 logger and of the values are cross-fitted over the same folds: an episode's numbers come from models that never saw it.
@@ -23,42 +23,64 @@ from tidelog._text import three_digits
 from tidelog.data.checks import BALANCED, MOST_BALANCED
 from tidelog.data.columns import SHARES
 from tidelog.data.dependence import Balance
-from tidelog.data.log import Log, States, declare, is_tabular, log_balance, number_observations, recorded_fit
+from tidelog.data.log import (
+    Log,
+    States,
+    declare,
+    is_tabular,
+    log_balance,
+    number_observations,
+    recorded_fit,
+    with_declaration,
+)
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence
+from tidelog.ope.estimators import (
+    ESTIMATORS,
+    Estimate,
+    Estimates,
+    Supports,
+    is_listed,
+    is_possible,
+    obstacle_of,
+    possible_returns,
+)
 from tidelog.ope.evidence import (
     Evidence,
     Floats,
     Ordinals,
     Target,
-    atoms_of,
+    Values,
     centred_rewards,
+    check_kind,
     check_log,
+    check_seed,
     clusters_of,
     episode_folds,
     out_of_fold,
 )
+from tidelog.ope.intervals import METHODS, MOST_GROUPS, Confidence, interval
 from tidelog.ope.networks import feature_ratios, network_values
-from tidelog.ope.policies import EstimatorPolicy, target_of
+from tidelog.ope.policies import as_policy, is_sampled, target_of
 from tidelog.ope.propensities import (
     FilePropensities,
-    Fit,
     Propensities,
     declared_propensities,
     estimates_by_classifier,
     propensities_of,
     shrunk,
+    with_file_read,
     with_time,
 )
-from tidelog.ope.tabular import Values, tabular_ratios, tabular_values
+from tidelog.ope.tabular import tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
+from tidelog.threads import one_thread
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
 MODELS = ("tabular", "neural", "none")
 SUSPECTED = 0.05  # p-value of a drift below which models of the logger read the time
-WEAK = 0.5  # share of the networks' values below which the reader is told
 TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network is slow
 
 
@@ -68,19 +90,13 @@ class PolicyEvidence:
 
     policy: Evidence
     cloning: Evidence | None  # None if the logger could not be modelled, or was not requested
+    logger: LoggerModel
     folds: Ordinals  # [E]: fold of each episode
     model: Model
-    bandwidth: float | None  # of the kernel around deterministic continuous actions, if used
-    smoothing: float | None  # value of the smoothed policy minus that of the policy, by the model
-    notes: tuple[str, ...] = ()  # for the reader of the numbers
-    propensities_by: str | None = None  # how propensities were estimated, if they were
-    propensities_fit: Fit | None = None  # and how well
-    classifier: str | None = None  # the name of the user's classifier that estimated them
-    history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
-    drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
+    bandwidth: float | None = None  # of the kernel around deterministic continuous actions, if used
+    smoothing: float | None = None  # value of the smoothed policy minus that of the policy, by the model
+    value_share: float = 1.0  # share of the networks' values that is used, as `shrunk` chose it
     without_support: bool = False  # whether weights alone show that the log cannot judge it: no value was modelled
-    declared: str | None = None  # how propensities were declared, if they were
-    balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
     if_randomised: Evidence | None = None  # if a log without propensities looks randomised: with shares as propensities
 
 
@@ -93,76 +109,10 @@ class ModelChoice:
     folds: Ordinals
 
 
-OneStepValues: TypeAlias = dict[int, "list[Values | None]"]  # by the number of candidates
+OneStepValues: TypeAlias = dict[int, "list[Values]"]  # by the number of candidates
 
 
 def evidence_of(
-    policy: Policy,
-    log: Log,
-    *,
-    progress: Progress | None = None,
-    one_step: OneStepValues | None = None,
-    **settings: Any,
-) -> PolicyEvidence:
-    """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
-
-    Settings and errors are those of `prepare_evidence`. `one_step` holds the networks' values of another policy on this
-    log, and gets them: in episodes of one step they depend on the log alone.
-    """
-    tell = progress or (lambda what, share: None)
-    prepared = prepare_evidence(policy, log, progress=progress, **settings)
-    shared = {} if one_step is None or not prepared.regresses else one_step
-    values = shared.get(len(prepared.candidates)) or _values(prepared, tell)
-    shared[len(prepared.candidates)] = values
-    found = evidence_from(prepared, values, _ratios(prepared))
-    release_memory()
-    tell("models", 1.0)
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """What is known about a policy and its logger before values and occupancy ratios are fitted."""
-
-    policy: Policy
-    log: Log  # without weights
-    weighted: bool  # whether it had some
-    sample: bool
-    discount: float
-    seed: int
-    target: Target
-    plan: ModelChoice  # without a model where `without_support`
-    logger: LoggerModel
-    candidates: list[list[Target]]  # whose values are fitted, a target for each fold: the policy and its clones first
-    judged: int  # the number of candidates with ratios too; one after them is the policy without its kernel
-    without_support: bool
-
-    @property
-    def model(self) -> Model:
-        """The model that is fitted, as in `PolicyEvidence`."""
-        return self.plan.model
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether there is anything to fit."""
-        return self.model != "none"
-
-    @property
-    def regresses(self) -> bool:
-        """Whether networks regress the reward of single decisions: their values depend on no policy."""
-        one_step = len(self.log.starts) == self.log.steps + 1
-        return self.model == "neural" and one_step and isinstance(self.log.spec.action, Discrete)
-
-    def fits_ratios(self, targets: Sequence[Target]) -> bool:
-        """Whether occupancy ratios of a candidate are fitted; not with one-step episodes or without a density.
-
-        With one-step episodes, target and logger see the same observations: only the ratio of the actions remains.
-        """
-        several = len(self.log.starts) != self.log.steps + 1
-        return self.is_fitted and several and any(one.logged.any() for one in targets)
-
-
-def prepare_evidence(
     policy: Policy,
     log: Log,
     *,
@@ -176,85 +126,76 @@ def prepare_evidence(
     cloning: bool = True,
     tests: bool = True,
     lacks_support: Callable[[Evidence], bool] | None = None,
+    one_step: OneStepValues | None = None,
     progress: Progress | None = None,
-) -> Prepared:
-    """Model the logger and ask the policy, for `evidence_from`.
+) -> PolicyEvidence:
+    """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
 
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
     "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
     log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
     continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
-    `lacks_support` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
-    settings out of range.
+    `lacks_support` says so of the evidence without them. `one_step` holds the networks' values of another policy on
+    this log, and gets them: in episodes of one step they depend on the log alone. Raises SpecError if policy and log do
+    not fit, ConfigError for settings out of range.
     """
     check_log(log, discount)
-    weighted, log = log.weight is not None, replace(log, weight=None)
+    log, tell = replace(log, weight=None), progress or (lambda what, share: None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = choose_model(log, model, folds, seed)
-    tell = progress or (lambda what, share: None)
     tell("policy", 0.1)
-    shared = isinstance(propensities, LoggerModel)
-    logger = propensities if shared else logger_model(log, plan, propensities, seed, tests=tests)
-    known: Propensities = logger.propensities
+    known_logger = isinstance(propensities, LoggerModel)
+    logger: LoggerModel = propensities if known_logger else logger_model(log, plan, propensities, seed, tests=tests)
+    known = logger.propensities
     release_memory()
     tell("propensities", 0.4)
+    # The policy and its clones have values and ratios, the policy without its kernel only values; a target a fold.
     count = int(plan.folds.max()) + 1
     candidates = [[target] * count]
     if cloning and known.clones:
         candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
-    judged, without_support = len(candidates), False
+    judged, without_support = candidates[:], False
     if lacks_support is not None and plan.model == "neural":
-        without_support = lacks_support(_evidence(log, plan, candidates[0], known, None, None, discount))
+        without_support = lacks_support(_evidence(log, plan, [target] * count, known, None, None, discount))
         plan = replace(plan, model="none") if without_support else plan
     if target.bandwidth is not None and not without_support:
         candidates.append([target_of(policy, log)] * count)
-    return Prepared(
-        policy, log, weighted, sample, discount, seed, target, plan, logger, candidates, judged, without_support
-    )
-
-
-def evidence_from(
-    prepared: Prepared, values: Sequence[Values | None], ratios: Sequence[Floats | None]
-) -> PolicyEvidence:
-    """The evidence with these values of all candidates, and occupancy ratios [N] of the judged ones."""
-    policy, log, plan, known = prepared.policy, prepared.log, prepared.plan, prepared.logger.propensities
-    if prepared.regresses:
-        pairs = zip(prepared.candidates, values, strict=True)
-        values = [None if one is None else _of_target(one, log, plan, targets) for targets, one in pairs]
-    triples = zip(prepared.candidates, values, ratios, strict=False)
-    evidence = [_evidence(log, plan, targets, known, one, two, prepared.discount) for targets, one, two in triples]
-    shares = [1.0]
+    single = len(log.starts) == log.steps + 1
+    values: list[Values | None] = [None] * len(candidates)
+    if plan.model == "neural" and single and isinstance(log.spec.action, Discrete):  # regressions of the reward
+        shared = {} if one_step is None else one_step
+        fitted = shared.get(len(candidates)) or _values(log, plan, candidates, discount, seed, tell)
+        shared[len(candidates)] = fitted
+        values = [
+            None if one is None else _of_target(one, log, plan, own)
+            for own, one in zip(candidates, fitted, strict=True)
+        ]
+    elif plan.model != "none":
+        values = [*_values(log, plan, candidates, discount, seed, tell)]
+    ratios = [_ratios(log, plan, targets, known.logged, discount, seed, single=single) for targets in judged]
+    triples = zip(judged, values, ratios, strict=False)
+    evidence = [_evidence(log, plan, targets, known, one, two, discount) for targets, one, two in triples]
+    share = 1.0
     if plan.model == "neural":
-        evidence, shares = map(list, zip(*map(shrunk, evidence), strict=True))
+        (evidence[0], share), *others = map(shrunk, evidence)
+        evidence[1:] = [one for one, _ in others]
     smoothing = None
-    if len(values) > prepared.judged and values[0] is not None and values[-1] is not None:
+    if len(values) > len(judged) and values[0] is not None and values[-1] is not None:
         first = np.asarray(log.starts[:-1])
         smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
-    cloned = evidence[1] if len(evidence) > 1 else None
-    notes = _notes(log, prepared.target, smoothing, prepared.weighted, shares[0])
-    notes += _atom_notes(log, prepared.target, known)
-    if prepared.without_support:
-        notes = (*notes, "values of actions were not modelled: the weights alone show that the log cannot judge it")
-    if isinstance(policy, EstimatorPolicy):
-        decisions = log.transitions
-        notes = (*policy.notes(decisions.observation, decisions.mask, prepared.sample), *notes)
+    release_memory()
+    tell("models", 1.0)
     return PolicyEvidence(
         evidence[0],
-        cloned,
+        evidence[1] if len(evidence) > 1 else None,
+        logger,
         plan.folds,
         plan.model,
-        prepared.target.bandwidth,
+        target.bandwidth,
         smoothing,
-        notes,
-        known.by,
-        known.fit,
-        known.classifier,
-        prepared.logger.history,
-        prepared.logger.drift,
-        prepared.without_support,
-        known.declared,
-        prepared.logger.balance,
-        None if prepared.logger.shares is None else with_propensities(evidence[0], log, plan, prepared.logger.shares),
+        share,
+        without_support,
+        None if logger.shares is None else with_propensities(evidence[0], log, plan, logger.shares),
     )
 
 
@@ -345,24 +286,22 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
     )
 
 
-def _values(prepared: Prepared, tell: Progress) -> list[Values | None]:
-    """Cross-fitted values of each candidate; None without a model."""
-    if not prepared.is_fitted:
-        return [None] * len(prepared.candidates)
-    plan, discount = prepared.plan, prepared.discount
-    log, known = centred_rewards(prepared.log, discount)
+def _values(
+    log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values]:
+    """Cross-fitted values of each candidate; what is known of them without a model is added to the model's."""
+    log, known = centred_rewards(log, discount)
     if plan.states is not None:
-        values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in prepared.candidates]
+        values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
     else:
         values = network_values(
-            log,
-            plan.folds,
-            prepared.candidates,
-            discount,
-            prepared.seed,
-            lambda share: tell("values", 0.4 + 0.6 * share),
+            log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
         )
-    return [with_known(one, known) for one in values]
+    column = np.reshape(known, (-1, 1))
+    return [
+        Values(one.logged + known, one.target + known, None if one.all_actions is None else one.all_actions + column)
+        for one in values
+    ]
 
 
 def _of_target(values: Values, log: Log, plan: ModelChoice, targets: Sequence[Target]) -> Values:
@@ -372,12 +311,6 @@ def _of_target(values: Values, log: Log, plan: ModelChoice, targets: Sequence[Ta
         return values
     mean = (out_of_fold(log, plan.folds, chances, log.position) * values.all_actions).sum(1)
     return Values(values.logged, mean, values.all_actions)
-
-
-def with_known(values: Values, known: Floats) -> Values:
-    """Values of a model, and what is known about them without it: [N], or [1] for all steps."""
-    by_action = None if values.all_actions is None else values.all_actions + np.reshape(known, (-1, 1))
-    return Values(values.logged + known, values.target + known, by_action)
 
 
 def _evidence(
@@ -412,59 +345,127 @@ def _evidence(
     )
 
 
-def _ratios(prepared: Prepared) -> list[Floats | None]:
-    """Occupancy ratios of each judged candidate."""
-    log, plan, discount, found = prepared.log, prepared.plan, prepared.discount, list[Floats | None]()
-    behaviour = prepared.logger.propensities.logged
-    for targets in prepared.candidates[: prepared.judged]:
-        if not prepared.fits_ratios(targets):
-            found.append(unfitted_ratios(prepared, targets))
-        elif plan.states is not None:
-            found.append(tabular_ratios(log, plan.states, plan.folds, targets, behaviour, discount))
-        else:
-            found.append(feature_ratios(log, plan.folds, targets, behaviour, discount, prepared.seed))
-    return found
+def _ratios(
+    log: Log, plan: ModelChoice, targets: list[Target], behaviour: Floats, discount: float, seed: int, *, single: bool
+) -> Floats | None:
+    """Occupancy ratios of a candidate; None without a model or a density.
 
-
-def unfitted_ratios(prepared: Prepared, targets: Sequence[Target]) -> Floats | None:
-    """Occupancy ratios of one-step episodes; None without a model, or if the target has no density."""
-    if not prepared.is_fitted or not any(one.logged.any() for one in targets):
+    With `single` steps, target and logger see the same observations: only the ratio of the actions remains.
+    """
+    if plan.model == "none" or not any(one.logged.any() for one in targets):
         return None
-    logged = out_of_fold(prepared.log, prepared.plan.folds, [one.logged for one in targets])
-    return np.asarray(logged / prepared.logger.propensities.logged)
+    if single:
+        return np.asarray(out_of_fold(log, plan.folds, [one.logged for one in targets]) / behaviour)
+    if plan.states is not None:
+        return tabular_ratios(log, plan.states, plan.folds, targets, behaviour, discount)
+    return feature_ratios(log, plan.folds, targets, behaviour, discount, seed)
 
 
-def _atom_notes(log: Log, target: Target, known: Propensities) -> tuple[str, ...]:
-    """How many actions lie on atoms, where their probabilities are from, and whether the policy takes them."""
-    atoms = atoms_of(log)
-    if atoms is None:
-        return ()
-    on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
-    recorded = "recorded, as declared" if log.atoms else "taken from the recorded propensities (not declared)"
-    source = "estimated apart from the density of the others" if known.estimated else recorded
-    never = "" if target.logged[on].any() else "; the policy never takes exactly these, so they have no weight"
-    return (
-        f"{on.mean():.1%} of the logged actions are {atoms.text}: the logger's probabilities of these were "
-        f"{source}{never}",
-    )
+# Estimates of a policy's value: one row for each estimator, with its interval and support.
+
+IMPOSSIBLE = "outside the range that an episode can earn"
 
 
-def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool, share: float) -> tuple[str, ...]:
-    notes = ["the log's weights are not used: each episode counts once"] if weighted else []
-    if target.bandwidth is not None:
-        by = (
-            "by an unknown amount" if smoothing is None else f"by {three_digits(smoothing, sign=True)} (model estimate)"
-        )
-        notes.append(
-            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
-            f"which changes its value {by}"
-        )
-    if share < WEAK:
-        used = "not used" if share < 0.005 else f"used at {share:.0%} of their size"
-        notes.append(
-            f"the networks' values of actions are {used}: with more of them the difference from the logger would be "
-            "less precise"
-        )
-    if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
-        notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")
-    return tuple(notes)
+@one_thread("blas")  # as tidelog.judge
+def estimate(
+    policy: Any,
+    log: Log,
+    names: Sequence[str] | str | None = None,
+    sample: bool | None = None,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    method: str = "bca",
+    level: float = 0.95,
+    replicates: int = 1000,
+    progress: Callable[[str, float], None] | None = None,
+) -> Estimates:
+    """Estimate a policy's value, one row per estimator with interval and support; `names` None: all that apply.
+
+    `policy` is a tidelog policy, any object with `probabilities(observation, mask)`, or a fitted scikit-learn
+    estimator; `sample` None evaluates a policy
+    in its declared way of acting, else by its most likely actions. Raises ConfigError for an unknown name, SpecError if
+    policy and log do not fit or a named estimator cannot be computed on this log.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> found = tl.estimate(policy, log, ["wis", "dr"], sample=True, model="tabular")
+        >>> [row.name for row in found]
+        ['wis', 'dr']
+        >>> found["wis"].low < found["wis"].estimate < found["wis"].high
+        True
+    """
+    chosen = check_names([names] if isinstance(names, str) else names)
+    check_seed(seed)
+    confidence = Confidence(level, replicates, seed)
+    if method not in METHODS or method == "bernstein":
+        raise ConfigError(f"method = {method!r}: {nearest(str(method), set(METHODS) - {'bernstein'})}")
+    check_kind(log)
+    needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
+    known = as_policy(policy, log.spec)
+    log, propensities = with_declaration(log, propensities)
+    evidence = evidence_of(
+        known,
+        log,
+        sample=is_sampled(known, sample),
+        discount=discount,
+        propensities=with_file_read(propensities, log),
+        model=model_of(model, "model" in needed),
+        seed=seed,
+        bandwidth=bandwidth,
+        cloning=False,
+        tests=False,
+        progress=progress,
+    ).policy
+    return table(evidence, chosen, method, confidence)
+
+
+def table(
+    evidence: Evidence, names: Sequence[str] | None, method: str = "bca", confidence: Confidence | None = None
+) -> Estimates:
+    """Estimates on this evidence; SpecError if a named estimator cannot be computed."""
+    for name in names or ():
+        obstacle = obstacle_of(name, evidence)
+        if obstacle:
+            raise SpecError(f"'{name}' {obstacle}")
+    listed = names or [name for name in ESTIMATORS if is_listed(name, evidence)]
+    supports = Supports(evidence)
+    return Estimates([row(name, evidence, supports, method, confidence or Confidence()) for name in listed])
+
+
+def row(
+    name: str, evidence: Evidence, supports: Supports, method: str, confidence: Confidence, groups: int = MOST_GROUPS
+) -> Estimate:
+    """One estimator's estimate on this evidence."""
+    ratios = ESTIMATORS[name].ratios(evidence)
+    resampled = ratios.clustered(evidence.clusters).grouped(groups)
+    ends, support = interval(resampled, method, confidence), supports.of(name)
+    how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
+    note = "" if np.isfinite(ends.estimate) else "no weight is left at some step"
+    if not is_possible(ends.estimate, evidence):
+        low, high = map(three_digits, possible_returns(evidence))
+        note = f"{IMPOSSIBLE} ({low} to {high})"
+    return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
+
+
+def check_names(names: Sequence[str] | None) -> list[str] | None:
+    """The names without repeats; ConfigError for an unknown estimator."""
+    if names is None:
+        return None
+    for name in names:
+        if name not in ESTIMATORS:
+            raise ConfigError(f"unknown estimator '{name}': {nearest(str(name), ESTIMATORS)}")
+    if not names:
+        raise ConfigError("no estimator was named", f"one or more of {', '.join(ESTIMATORS)}")
+    return list(dict.fromkeys(names))
+
+
+def model_of(asked: str, needed: bool) -> str | None:
+    """The `model` argument of `evidence_of`: "auto" is None (chosen by the log), or "none" if no model is needed."""
+    if asked == "auto":
+        return None if needed else "none"
+    return asked

@@ -24,7 +24,7 @@ from tidelog._text import in_unit, with_ends
 from tidelog.data.columns import declared_unit
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators import LARGEST_LOG, log_weights, returns
-from tidelog.ope.evidence import Evidence, Floats
+from tidelog.ope.evidence import Evidence, Floats, check_risk
 from tidelog.ope.intervals import MOST_GROUPS, Confidence, resampled_counts
 from tidelog.policies.statistics import Interval
 
@@ -492,16 +492,6 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
     )
 
 
-def check_risk(alpha: float, bad_outcome: float | None) -> None:
-    """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
-    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
-        raise ConfigError(f"cvar = {alpha!r}", "a share of episodes between 0 and 1", "use cvar=0.1 for the worst 10%")
-    if bad_outcome is None:
-        return
-    if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
-        raise ConfigError(f"bad_outcome = {bad_outcome!r}", "a finite return", "use bad_outcome=-5.0, or remove it")
-
-
 def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
     """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
     policy, logger = (
@@ -565,25 +555,6 @@ def _picture_levels(sample: Sample, bad: int | None) -> Integers:
     candidates.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
     levels = np.concatenate([*candidates, [1, count], [] if bad is None else [bad]])
     return np.unique(np.clip(levels, 1, count)).astype(np.int64)
-
-
-def tail_sentence(decision: str, risk: Risk | None) -> str:
-    """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
-    is_better = decision in ("better", "better if randomised")
-    if risk is None or not (is_better or decision == "no difference shown"):
-        return ""
-    difference = risk.cvar.difference
-    mean = "The policy is better on average" if is_better else "No difference of means is shown"
-    worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
-    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
-    if difference.high < 0:
-        return f"{mean}, but its bad episodes are worse: {earn}."
-    if difference.low > 0 and not is_better:
-        return f"{mean}, but its bad episodes are better: {earn}."
-    if difference.estimate < 0 and is_better:
-        number = with_ends(difference, risk.reward_unit, sign=True)
-        return f"{mean}, but {worst} may be worse: the difference there is {number}."
-    return ""
 
 
 def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) -> str | None:

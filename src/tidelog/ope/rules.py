@@ -32,14 +32,23 @@ from tidelog.data.log import Log
 from tidelog.data.raw import source_text
 from tidelog.data.statistics import Sketch
 from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
-from tidelog.ope.estimate import Supports
-from tidelog.ope.estimators import weighted_dr
-from tidelog.ope.evidence import Evidence, Floats, Target, check_kind, check_log, check_seed, clusters_of, episode_folds
+from tidelog.ope.decide import DEFAULTS
+from tidelog.ope.estimators import Supports, weighted_dr
+from tidelog.ope.evidence import (
+    Evidence,
+    Floats,
+    Target,
+    Values,
+    check_kind,
+    check_log,
+    check_seed,
+    clusters_of,
+    episode_folds,
+)
 from tidelog.ope.networks import network_values, returns_to_go
 from tidelog.ope.policy_evidence import ModelChoice, choose_model
 from tidelog.ope.propensities import propensities_of
-from tidelog.ope.tabular import Values, tabular_values
-from tidelog.ope.verdict import DEFAULTS
+from tidelog.ope.tabular import tabular_values
 from tidelog.policies.policy import as_declared
 from tidelog.policies.rule_search import best_trees
 from tidelog.recommend.read import reopen_any

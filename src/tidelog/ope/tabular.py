@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,16 +44,8 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
 from tidelog.data.log import Log, States
-from tidelog.ope.evidence import Floats, Ordinals, Target, ends_by_clock, fold_of_steps, without
+from tidelog.ope.evidence import Floats, Ordinals, Target, Values, ends_by_clock, fold_of_steps, join_folds, without
 from tidelog.types import Discrete
-
-
-class Values(NamedTuple):
-    """Cross-fitted model values at every step."""
-
-    logged: Floats  # [N]: of the logged action
-    target: Floats  # [N]: mean over the target's actions
-    all_actions: Floats | None  # [N, A], of discrete actions
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,15 +195,6 @@ def fold_values(log: Log, states: States, folds: Ordinals, fold: int, target: Ta
     all_actions = _values_at(log, states, rows, without(folds, fold), policy, discount)
     mean = (_chances(target)[position[rows]] * all_actions).sum(1)
     return Values(all_actions[np.arange(len(rows)), np.asarray(log.action)[rows]], mean, all_actions)
-
-
-def join_folds(log: Log, folds: Ordinals, found: Sequence[Values]) -> Values:
-    """Values at every step from those at the rows of each fold."""
-    of = fold_of_steps(log, folds)
-    back = np.argsort(np.concatenate([np.flatnonzero(of == fold) for fold in range(len(found))]))
-    columns = zip(*found, strict=True)
-    joined = [None if any(x is None for x in one) else np.concatenate(one)[back] for one in columns]
-    return Values(*joined)  # type: ignore[arg-type]
 
 
 def _values_at(log: Log, states: States, rows: Ordinals, learnt: Ordinals, policy: Floats, discount: float) -> Floats:

@@ -12,7 +12,7 @@ from tidelog._text import in_unit, three_digits
 from tidelog.data.log import Log
 from tidelog.data.statistics import episode_returns
 from tidelog.errors import TidelogError
-from tidelog.ope.imitation import Imitation
+from tidelog.ope.policies import Imitation
 from tidelog.plots import Source, Values, bars, curves, overlaid, ridges
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.report.frame import (

@@ -10,11 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog._text import amount, in_unit, three_digits, with_ends
-from tidelog.ope.estimate import ESTIMATORS
-from tidelog.ope.estimators import Estimate
-from tidelog.ope.recommendation import Contrast, OverallAnswer, Row, answer_of
+from tidelog.ope.estimators import ESTIMATORS, Estimate
 from tidelog.ope.risk import Band, Risk
-from tidelog.ope.verdict import SavedVerdict, Together, Verdict, estimates_picture, percent, row_of
+from tidelog.ope.verdict import (
+    Contrast,
+    OverallAnswer,
+    Row,
+    SavedVerdict,
+    Together,
+    Verdict,
+    answer_of,
+    estimates_picture,
+    percent,
+    row_of,
+)
 from tidelog.plots import Bins, Curve, Reach, Values, binned, curves, intervals, short, svg
 from tidelog.report.frame import (
     banner,

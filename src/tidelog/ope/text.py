@@ -1,0 +1,984 @@
+"""The words of a verdict: sentences and advice of its findings, reasons, paragraph, notes and caveats.
+
+Everything that a verdict says stands here, for a decision maker; `decide` has the numbers and the rules. No text is
+read back: what follows from a finding follows from its name and numbers.
+
+Letters: `E` episodes, `N` steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog._text import amount, three_digits, with_ends
+from tidelog.data.checks import balance_sentence as predicted
+from tidelog.data.dependence import Balance
+from tidelog.data.log import Log
+from tidelog.ope.assumptions import (
+    ENDS,
+    NEXT,
+    REWARDS,
+    extreme_returns,
+    failing,
+    unusual_action_count,
+)
+from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding
+from tidelog.ope.estimators import episode_weights, is_possible, returns
+from tidelog.ope.evidence import atoms_of
+from tidelog.ope.policies import EstimatorPolicy
+from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
+from tidelog.ope.propensities import FilePropensities, Fit
+from tidelog.ope.risk import RULE_OF_THREE, Risk
+from tidelog.ope.verdict import CAVEAT, NEXT_STEP, OVERLAP_UNKNOWN, Verdict, percent
+from tidelog.policies.statistics import Interval
+from tidelog.runtime.way_of_acting import first_decisions
+from tidelog.types import Continuous
+
+SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which stays closer to the log"
+RECORDED = "record the probability of each decision (the `propensity` column)"
+CHECKED = "check the propensity column against the logger's code"
+NOISE = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
+SHORTER = (
+    "give less weight to late rewards, about which the log says little (discount=0.9, --discount 0.9): this asks "
+    "another question, the value of early rewards, and is another look at these episodes, with a wider interval"
+)
+VARY = "let the logger vary its decisions more"
+VARIED = f"{VARY}, and record the probability of each decision"
+CLOSER = "judge a policy that stays closer to the logger's decisions"
+NOT_CLOSER = (
+    "a policy closer to the logger does not help, because even a copy of it (behaviour cloning) breaks a limit on "
+    "support: the log is too small for its states and actions, or the logger changed while it recorded. Judge on more "
+    "episodes, of one logger"
+)
+UNKNOWN_PROPENSITIES = "the probabilities of the recorded decisions are unknown, and cannot be estimated"
+
+
+class FindingText(NamedTuple):
+    """A finding in words."""
+
+    sentence: str
+    advice: tuple[str, ...] = ()  # what to do, the best first; or one of the others
+
+
+def words(finding: RuleFinding, a: Assessment) -> FindingText:
+    """The sentence of a finding, without a full stop, and the advice."""
+    said = WORDS[finding.rule](a, **finding.numbers)
+    first: list[str] = []
+    if finding.first_steps is not None:
+        steps = finding.first_steps
+        part = "the first decision" if steps == 1 else f"only the first {steps} decisions"
+        first.append(
+            f"judge {part} of each episode, which the log can weigh and which says nothing about later ones "
+            f"(first_steps={steps}, --first-steps {steps})"
+        )
+    first += [SAMPLED] if finding.sampled else []
+    return said._replace(advice=(*first, *said.advice))
+
+
+# Preconditions.
+
+
+def _episodes(a: Assessment, count: int, needed: int, in_clusters: bool) -> FindingText:
+    one, several = ("cluster", "clusters of episodes") if in_clusters else ("episode", "episodes")
+    units = f"{one} is" if count == 1 else f"{several} are"
+    advice: tuple[str, ...] = ("judge it on more episodes: hold out a larger share, or use a larger log",)
+    if in_clusters:
+        advice = (
+            "judge it on more clusters: hold out a larger share, or use a log with more of them",
+            "leave `cluster` out of the mapping only if episodes of one cluster do not affect one another",
+        )
+    return FindingText(f"{count} {units} too few; at least {needed:,} are needed", advice)
+
+
+def _rewards(a: Assessment, earned: float) -> FindingText:
+    sentence = f"every episode earned exactly {earned:.6g}, so this log cannot show which decisions are better"
+    return FindingText(sentence, ("check that the reward column is the right one",))
+
+
+def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False) -> FindingText:
+    sentence = "this policy has no density: it cannot compute the probability of an action"
+    if not sample:
+        sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
+    return FindingText(sentence, () if with_cut else _with_density(sample, known, "or"))
+
+
+def _with_density(sample: bool, known: bool, other: str) -> tuple[str, ...]:
+    return (SAMPLED, f"{other} {NOISE}") if known and not sample else (NOISE,)
+
+
+def _cut_actions(a: Assessment, share: float, density: RuleFinding | None = None) -> FindingText:
+    sentence = (
+        f"{share:.1%} of the logged actions lie exactly on a bound: they were clipped there, and the density of an "
+        "action before clipping is not the probability of the bound"
+    )
+    wider = "record each action before clipping, with wider bounds"
+    levels = "or round the actions to a few levels and judge them as discrete actions"
+    if density is not None:
+        ways = _with_density(density.numbers["sample"], density.numbers["known"], "or")
+        wider += f", and then {', '.join(ways)}"
+    return FindingText(sentence, (wider, levels))
+
+
+def _atoms(
+    a: Assessment,
+    share: float,
+    values: NDArray[Any] | None = None,
+    of: str = "",
+    off: int = 0,
+    needed: int = 0,
+) -> FindingText:
+    if values is None:
+        sentence = (
+            f"{share:.1%} of the logged actions are {of}, and the policy never takes exactly these: other "
+            f"actions are in {off:,} rows, at least {needed:,} are needed"
+        )
+        return FindingText(
+            sentence, ("judge a policy that chooses among these values, as discrete actions (actions=)",)
+        )
+    shown = ", ".join(f"{one:.4g}" for one in values[:3]) + (", ..." if len(values) > 3 else "")
+    sentence = (
+        f"{share:.1%} of the logged actions are exactly {shown}: such a value has a probability and "
+        "no density, and the recorded propensities are taken for densities"
+    )
+    declared = (
+        f"if they are probabilities there and densities elsewhere, declare it (atoms = [{shown}] in the mapping or in "
+        "Log.from_arrays)"
+    )
+    return FindingText(sentence, (declared, "or estimate them (propensities='estimated', --propensities estimated)"))
+
+
+def _propensities(a: Assessment, several: bool) -> FindingText:
+    if several:
+        return FindingText(f"{UNKNOWN_PROPENSITIES} for several simultaneous choices", (RECORDED,))
+    return FindingText(
+        f"{UNKNOWN_PROPENSITIES}: the logger always chose the same value of at least one action", (VARIED,)
+    )
+
+
+# Advice on what to judge instead.
+
+
+def closer_advice(policy: Any) -> str:
+    """Advice to train the policy closer to the logger, by the hyper-parameter of its algorithm that does this."""
+    algorithm = getattr(policy, "algorithm", None)
+    for field in dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ():
+        role, value = field.metadata.get("role"), getattr(algorithm, field.name)
+        flag = f"--{field.name.replace('_', '-')}"
+        if role == "inverse temperature" and value > 0:
+            return f"train it closer to the logger: lower {field.name}, now {value:g} ({flag} {value / 3:.2g})"
+        if role == "support threshold" and value < 1:
+            higher = value + (1.0 - value) / 3
+            return f"train it closer to the logger: raise {field.name}, now {value:g} ({flag} {higher:.2g})"
+    return CLOSER
+
+
+def _closer(a: Assessment) -> str:
+    """How to train the policy closer to the logger, unless even a copy of the logger breaks a limit on support."""
+    return closer_advice(a.policy) if a.copy_has_support else NOT_CLOSER
+
+
+def _varied(a: Assessment) -> str:
+    """Advice for a log that shows too little; probabilities that are recorded need not be asked for."""
+    return VARIED if a.estimated else VARY
+
+
+def _closer_or_varied(a: Assessment) -> tuple[str, ...]:
+    return _closer(a), f"or {_varied(a)}"
+
+
+# What makes a verdict unsupported.
+
+
+def _overlap(a: Assessment, overlap: Any) -> FindingText:
+    about = "" if overlap.exact else "about "
+    sentence = (
+        f"the policy learnt from {about}{overlap.share:.1%} of the episodes that it is judged on; at most "
+        f"{a.limits.overlap:.1%} is allowed, because memorised episodes look like skill"
+    )
+    return FindingText(sentence, ("judge it on episodes that it never saw: hold some out, or use a new log",))
+
+
+def _horizon(a: Assessment) -> FindingText:
+    sentence = (
+        f"episodes have up to {a.evidence.horizon:,} decisions: products of probabilities carry no information "
+        f"beyond {a.limits.horizon}, and how often the policy visits each state cannot be estimated here"
+    )
+    return FindingText(sentence, (_closer(a),))
+
+
+def _model(a: Assessment) -> FindingText:
+    sentence = "there is no model of action values (model='none' was set, or no model supports such actions)"
+    return FindingText(sentence, ("remove model='none' if it was set",))
+
+
+def _weight(a: Assessment) -> FindingText:
+    return FindingText("at some step no recorded episode agrees with the policy's decisions so far", (_closer(a),))
+
+
+def _range(a: Assessment, estimate: float, low: float, high: float) -> FindingText:
+    side, word, name, end = (
+        ("highest", "above", "highest_return", high) if estimate > high else ("lowest", "below", "lowest_return", low)
+    )
+    shown, limit = three_digits(estimate), three_digits(end)
+    if shown == limit:
+        shown, limit = f"{estimate:.7g}", f"{end:.7g}"
+    sentence = (
+        f"the estimated mean return of the policy, {shown}, is {word} the {side} return of any episode in the log, "
+        f"{limit}: the estimate is not credible"
+    )
+    possible = f"if such returns are possible, set Limits({name}=...) ({_flag(name)})"
+    return FindingText(sentence, ("judge a policy closer to the logger", possible))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _markov_state(a: Assessment, test: Any) -> FindingText:
+    sentence = (
+        f"episodes of up to {a.evidence.horizon:,} decisions can be judged only if an observation contains everything "
+        f"that matters (a Markov state), but it does not: {test.sentence}"
+    )
+    return FindingText(
+        sentence, (f"add {test.cause} to the observation as a column, train again and judge again", SHORTER)
+    )
+
+
+def _logger_history(a: Assessment, test: Any) -> FindingText:
+    sentence = f"propensities were estimated from the observation alone, but {test.sentence}"
+    return FindingText(sentence, (RECORDED, f"or add {test.cause} as a column"))
+
+
+def _changed_logger(a: Assessment, test: Any) -> FindingText:
+    sentence = f"the logger changed over time, and its estimated propensities miss this: {test.sentence}"
+    return FindingText(sentence, (RECORDED, "or judge on a period in which the logger did not change"))
+
+
+def _propensities_fit(a: Assessment, balance: Balance) -> FindingText:
+    declared = a.found.logger.propensities.declared is not None
+    what = "declared" if declared else "recorded"
+    sentence = f"the {what} probabilities of the decisions do not fit the logged actions: {predicted(balance, what)}"
+    advice: tuple[str, ...] = (CHECKED,)
+    if declared:
+        advice = ("correct the declaration", "`tidelog data validate` says how")
+    if any(one.name in a.leaks for one in balance.named):  # the first cause
+        sentence += f"; {leak_sentence(a.leaks)}"
+        advice = (f"take {listed(a.leaks)} out of the observations, unless known before the decision, and train again",)
+    return FindingText(sentence, advice)
+
+
+def leak_sentence(leaks: Sequence[str]) -> str:
+    """That columns of the observation may be outcomes of the decision; empty without any."""
+    if len(leaks) == 1:
+        return f"{listed(leaks)} looks like an outcome of the decision (`tidelog data validate` says why)"
+    return f"{listed(leaks)} look like outcomes of the decision (`tidelog data validate` says why)" if leaks else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names of columns in a sentence."""
+    quoted = [f"'{name}'" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def _habit(a: Assessment, habit: Any) -> FindingText:
+    sentence = (
+        f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged episodes "
+        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
+    )
+    return FindingText(sentence, (_varied(a), SHORTER))
+
+
+def _unsupported_mass(a: Assessment, support: Any, needed: float) -> FindingText:
+    sentence = (
+        f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log (the logger took them with less "
+        f"than a tenth of the probability of a uniform choice); at most {a.limits.unsupported_mass:.1%} is allowed"
+    )
+    return FindingText(sentence, _closer_or_varied(a))
+
+
+def _effective_sample_size(a: Assessment, support: Any, needed: float) -> FindingText:
+    size = support.effective_sample_size
+    sentence = (
+        f"the log has too little information about this policy: effective sample size {size:,.1f} of "
+        f"{support.episodes:,} episodes; at least {needed:,.0f} are needed"
+    )
+    if size < a.limits.effective_share * support.episodes:
+        return FindingText(sentence, _closer_or_varied(a))
+    times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
+    return FindingText(sentence, (_closer(a), f"or collect {times} of this kind"))
+
+
+def _largest_weight(a: Assessment, support: Any, needed: float) -> FindingText:
+    sentence = (
+        f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
+        f"{a.limits.largest_weight:.1%} is allowed"
+    )
+    return FindingText(sentence, _closer_or_varied(a))
+
+
+def _pareto_k(a: Assessment, support: Any, needed: float) -> FindingText:
+    sentence = (
+        f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
+        f"(Pareto k = {support.pareto_k:.2f}, limit {a.limits.pareto_k:g})"
+    )
+    return FindingText(sentence, _closer_or_varied(a))
+
+
+def _mean_weight(a: Assessment, support: Any, most: float, lost: bool, visits: bool) -> FindingText:
+    mean, error = support.mean_weight, support.mean_weight_error
+    off = abs(mean - 1.0)
+    chance = math.erfc(off / error / math.sqrt(2.0)) if error > 0 else 0.0
+    away = f"{off / error:.1f} standard errors away" if error > 0 else "with a standard error of 0"
+    limit = f"at most {most:g}"
+    if a.estimated:
+        limit = f"{limit}, or a factor of {a.limits.odds_ratio:g} where propensities are estimated"
+    check = RECORDED if a.estimated else CHECKED
+    wrong = "the logger's probabilities are wrong, or the policy takes actions that the logger never took"
+    if lost:
+        wrong = f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log"
+        check = _closer(a)
+    wrong += f", or this is chance (p = {chance:.2g})" if chance >= 0.001 else ""
+    if visits:
+        sentence = (
+            f"occupancy-weighted terminations average {three_digits(mean)} (expected 1.00), {away} ({limit}): small "
+            f"errors in each probability add up over up to {support.horizon:,} decisions, or {wrong}"
+        )
+        return FindingText(sentence, (check, SHORTER))
+    return FindingText(
+        f"the episodes' mean weight is {three_digits(mean)} (expected 1.00), {away} ({limit}): {wrong}", (check,)
+    )
+
+
+def _carrying_episodes(a: Assessment, episodes: float, least: float, rare: bool) -> FindingText:
+    sentence = (
+        f"the difference rests on about {episodes:.1f} episodes, because the policy often visits states that the log "
+        f"rarely contains; at least {least:g} are needed"
+    )
+    return FindingText(sentence, (_closer(a), "or collect more episodes"))
+
+
+def _earning_episodes(a: Assessment, episodes: float, least: float, rare: bool) -> FindingText:
+    sentence = (
+        f"the difference rests on about {episodes:.1f} episodes whose return is unlike most others; at least {least:g} "
+        "are needed"
+    )
+    if rare:
+        return FindingText(sentence, ("collect more episodes, because rare rewards occur too seldom here",))
+    return FindingText(sentence, (_closer(a), "or collect more episodes"))
+
+
+def _unshown_share(a: Assessment, excess: float, high: float) -> FindingText:
+    sentence = (
+        f"the log does not show {a.unshown:.1%} of the policy's decisions, and {a.unshown - excess:.1%} of the "
+        f"logger's own (rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is "
+        f"{a.limits.unshown_share:.1%}"
+    )
+    return FindingText(sentence, _closer_or_varied(a))
+
+
+# What leaves no difference shown, or makes a verdict conditional.
+
+
+def _contradiction(a: Assessment, name: str, other: Interval) -> FindingText:
+    sides = ("better", "worse") if a.side == "better" else ("worse", "better")
+    sentence = (
+        f"the estimators contradict each other: '{a.deciding}' finds the policy {sides[0]}, '{name}' finds "
+        f"it {sides[1]} ({three_digits(other.low, sign=True)} to {three_digits(other.high, sign=True)})"
+    )
+    return FindingText(sentence, ("look at the table of estimates, and judge on more episodes",))
+
+
+def _fails_unshown(a: Assessment) -> FindingText:
+    bound = a.interval if a.bound is None else a.bound
+    which, end = ("worst", bound.low) if a.side == "better" else ("best", bound.high)
+    sentence = (
+        f"{_unshown_text(a.unshown)}; if they earned the {which} return in these {a.support.episodes:,} episodes, the "
+        f"difference could be {three_digits(end, sign=True)}"
+    )
+    return FindingText(sentence, _closer_or_varied(a))
+
+
+def _unshown_text(share: float) -> str:
+    """The share of the policy's decisions that the log does not show; 1 where it shows none, or where it is unknown."""
+    if share < 1.0:
+        return f"the log does not show {share:.1%} of the policy's decisions"
+    return "none of the policy's decisions is known to be in the log"
+
+
+def _chosen(a: Assessment, metric: str) -> FindingText:
+    sentence = f"the checkpoint was chosen by '{metric}' on these same episodes, so they cannot show that it is better"
+    return FindingText(sentence, ("judge it on other episodes, or judge the last checkpoint",))
+
+
+def _sensitivity(a: Assessment, low: float) -> FindingText:
+    sentence = (
+        f"the logger's probabilities were estimated; if something that is not in the log changed one decision of each "
+        f"episode by odds of {a.limits.odds_ratio:g}, the policy may not be better (the difference could be "
+        f"{three_digits(low, sign=True)})"
+    )
+    return FindingText(sentence, (f"{RECORDED}, which removes this doubt",))
+
+
+def _heavy_tail(a: Assessment, tail: Any) -> FindingText:
+    side, most, name = ("above", "highest", "highest_return") if tail.high else ("below", "lowest", "lowest_return")
+    bound = a.limits.highest_return if tail.high else a.limits.lowest_return
+    decisions = "the policy leaves" if tail.left else "the policy takes more often"
+    advice: tuple[str, ...] = ("judge on many more episodes",)
+    if bound is None:
+        rest = "a log of this size does not show how much of this tail it lacks"
+        known = f"state the {most} possible return of an episode, if it is known (Limits({name}=...), {_flag(name)})"
+        advice = (known, *advice)
+    else:
+        rest = (
+            f"with returns of up to {three_digits(bound)} a log of this size may lack {three_digits(tail.missing)} per "
+            "episode of this tail"
+        )
+    sentence = (
+        f"the difference rests on decisions that {decisions} and whose returns are heavy-tailed {side} (Pareto k = "
+        f"{tail.shape:.2f}; above 0.5 they have no variance): the {most}, "
+        f"{three_digits(tail.extreme)}, has {tail.share:.1%} of their sum, and {rest}"
+    )
+    return FindingText(sentence, advice)
+
+
+def _randomised(a: Assessment, balance: Balance | None) -> FindingText:
+    test = ""
+    if balance is not None:
+        test = (
+            f": no observation predicts them ({balance.p_text}), but where an action's share differs by less than "
+            f"{balance.points} between two halves of the episodes, a log of this size may not show it"
+        )
+    sentence = (
+        "the policy is better if nothing unrecorded decided who got what; the log has no propensities, and its "
+        f"decisions look as if they were drawn at random{test}"
+    )
+    declare = (
+        'if decisions were drawn at random, say so (propensity = "shares" in the mapping, or --randomised) and judge '
+        "again"
+    )
+    return FindingText(sentence, (declare,))
+
+
+WORDS: dict[str, Callable[..., FindingText]] = {
+    "episodes": _episodes,
+    "rewards": _rewards,
+    "density": _density,
+    "cut_actions": _cut_actions,
+    "atoms": _atoms,
+    "propensities": _propensities,
+    "overlap": _overlap,
+    "horizon": _horizon,
+    "model": _model,
+    "weight": _weight,
+    "range": _range,
+    "markov": _markov_state,
+    "logger_history": _logger_history,
+    "drift": _changed_logger,
+    "propensities_fit": _propensities_fit,
+    "habit": _habit,
+    "unsupported_mass": _unsupported_mass,
+    "effective_sample_size": _effective_sample_size,
+    "largest_weight": _largest_weight,
+    "pareto_k": _pareto_k,
+    "mean_weight": _mean_weight,
+    "carrying_episodes": _carrying_episodes,
+    "earning_episodes": _earning_episodes,
+    "unshown_share": _unshown_share,
+    "contradiction": _contradiction,
+    "unshown": _fails_unshown,
+    "chosen": _chosen,
+    "sensitivity": _sensitivity,
+    "heavy_tail": _heavy_tail,
+    "randomised": _randomised,
+}
+
+
+# Reasons and paragraph.
+
+
+def worded(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
+    """The verdict with its reasons and its paragraph."""
+    said = [words(one, a) for one in a.findings]
+    read, leaks = question.propensities, leak_sentence(a.leaks)
+    of_file = [propensities_from(read)] if isinstance(read, FilePropensities) else []
+    if leaks and not any(leaks in one.sentence for one in said):
+        of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
+    widened, looser = look_reasons(look), a.limits.looser()
+    notes = (
+        *verdict.context.get("notes", ()),
+        *of_file,
+        *question.dependence,
+        *_dominating(a, question),
+        *_impossible(a),
+        *look_notes(look, widened),
+        *([f"limits are looser than the defaults: {', '.join(looser)}"] if looser else []),
+    )
+    assumed = caveats(a)
+    return dataclasses.replace(
+        verdict,
+        reasons=(*reasons(verdict, said, assumed, question), *of_file, *widened),
+        paragraph=paragraph(verdict, a, said, (*notes, *assumed), question),
+    )
+
+
+def conditions(a: Assessment, question: JudgeQuestion, look: LookResult, overlap_unknown: bool) -> list[str]:
+    """What the reader of a short form of the verdict has to know."""
+    first, looser = question.first_steps, a.limits.looser()
+    return [
+        *([] if first is None else [f"of an episode, only the {first_decisions(first)} counted"]),
+        *([CAVEAT] if overlap_unknown else []),
+        *(["earlier verdicts on these episodes were not counted"] if look.look is None else []),
+        *([] if look.own_file is None else [f"earlier verdicts were counted in {look.own_file.name} alone"]),
+        *([f"limits looser than the defaults: {len(looser)}"] if looser else []),
+    ]
+
+
+def paragraph(
+    verdict: Verdict, a: Assessment, said: Sequence[FindingText], notes: Sequence[str], question: JudgeQuestion
+) -> str:
+    """Paragraph with the comparison, its result, its reliability and the next step."""
+    steps, first = question.log.steps, question.first_steps
+    decisions = f" ({steps:,} decisions)" if steps != verdict.episodes else ""
+    part = "" if first is None else f"the {first_decisions(first)} of "
+    parts = [f"The policy was compared with the logger on {part}{verdict.episodes:,} recorded episodes{decisions}."]
+    parts += [f"{_sentence(_later(question))}."] if first is not None else []
+    parts += [_outcome(verdict, said), *_reliability(verdict, a, notes)]
+    advice = list(dict.fromkeys(one for finding in said for one in finding.advice))[:3]
+    if verdict.decision == "better":
+        advice = ["try it on a small share of new cases alongside the current practice, and record the results"]
+    elif verdict.decision == "worse":
+        advice = ["train with other settings, and keep the current practice meanwhile"]
+    elif verdict.decision == "no difference shown" and not said:
+        advice = [_more_episodes(verdict.difference)]
+    return " ".join(part for part in parts if part) + (f"{NEXT_STEP}{'; '.join(advice)}." if advice else "")
+
+
+def reasons(
+    verdict: Verdict, said: Sequence[FindingText], caveats: Sequence[str], question: JudgeQuestion
+) -> tuple[str, ...]:
+    """Reasons, one sentence each, the deciding one first; then the assumptions."""
+    assumed = (*caveats, OVERLAP_UNKNOWN) if verdict.context["overlap_unknown"] else tuple(caveats)
+    if question.first_steps is not None:
+        assumed = (_later(question), *assumed)
+    if said:
+        return (*(one.sentence for one in said), *assumed)
+    where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[verdict.decision]
+    return (f"the {percent(verdict.level)} interval of the difference lies {where}", *assumed)
+
+
+def _outcome(verdict: Verdict, said: Sequence[FindingText]) -> str:
+    decision, unit, difference = verdict.decision, verdict.reward_unit, verdict.difference
+    sentences = " ".join(f"{_sentence(one.sentence)}." for one in said)
+    if decision == "unsupported":
+        return f"Any number for it would be a guess. {sentences}"
+    first = verdict.first_steps
+    per = "per episode" if first is None else f"in the {first_decisions(first)} of an episode"
+    mean = f"the logger's mean is {amount(verdict.logger.estimate, unit)}"
+    span = f"between {three_digits(difference.low, sign=True)} and {amount(difference.high, unit, sign=True)}"
+    number = f"{span} with {percent(verdict.level)} confidence; {mean}"
+    about = amount(abs(difference.estimate), unit)
+    if decision == "no difference shown":
+        if difference == (0.0, 0.0, 0.0):
+            return f"By every measure the policy does what the logger did ({mean})."
+        gap = f"The estimated difference is {amount(difference.estimate, unit, sign=True)} {per} ({number})"
+        return f"{gap}. {sentences}" if said else f"{gap}, which chance alone can explain."
+    if decision == IF_RANDOMISED:
+        return (
+            f"If nothing unrecorded decided who got what, the policy would earn about {about} more {per} than the "
+            f"logger did (difference {number}). {sentences}"
+        )
+    side = "more" if decision == "better" else "less"
+    return f"The policy would earn about {about} {side} {per} than the logger did (difference {number})."
+
+
+HOW = {
+    "counts": "by counting the logger's actions at equal observations",
+    "network": "by a network that was trained to imitate the logger",
+    "trees": "by boosted trees that were trained to imitate the logger",
+    "classifier": "by a classifier, {name}, that was trained to imitate the logger",
+    "file": "elsewhere",
+}
+
+
+def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[str]:
+    sentences = ["Every check agrees with this."] if verdict.decision == "better" else []
+    tail = tail_sentence(verdict.decision, verdict.risk)
+    sentences += [tail] if tail else []
+    sentences += [f"{_sentence(note)}." for note in notes]
+    logger = None if a.gathered is None else a.gathered.logger
+    if logger is not None and logger.propensities.declared is not None:
+        test = "" if logger.balance is None else (
+            f"; the logged actions do not contradict this ({logger.balance.p_text}; a difference of "
+            f"{logger.balance.points} in an action's share between two halves of the episodes would probably have been "
+            "noticed)"
+        )  # fmt: skip
+        declared = logger.propensities.declared
+        sentences.append(f"The probabilities of the recorded decisions were {declared}{test}.")
+    elif logger is not None and logger.propensities.by is not None and verdict.decision != IF_RANDOMISED:
+        known = logger.propensities
+        how = HOW[logger.propensities.by].format(name=known.classifier)
+        sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
+        sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, logger.propensities.by))}."]
+    if verdict.context["overlap_unknown"]:
+        sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
+    return sentences
+
+
+def tail_sentence(decision: str, risk: Risk | None) -> str:
+    """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
+    is_better = decision in ("better", "better if randomised")
+    if risk is None or not (is_better or decision == "no difference shown"):
+        return ""
+    difference = risk.cvar.difference
+    mean = "The policy is better on average" if is_better else "No difference of means is shown"
+    worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
+    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
+    if difference.high < 0:
+        return f"{mean}, but its bad episodes are worse: {earn}."
+    if difference.low > 0 and not is_better:
+        return f"{mean}, but its bad episodes are better: {earn}."
+    if difference.estimate < 0 and is_better:
+        number = with_ends(difference, risk.reward_unit, sign=True)
+        return f"{mean}, but {worst} may be worse: the difference there is {number}."
+    return ""
+
+
+def quality(fit: Fit, by: str) -> str:
+    """How well estimated probabilities predict the logger's decisions in episodes that their model never saw."""
+    wrong = ""
+    if not fit.calibrated:
+        wrong = (
+            f"; with them a uniform choice has a mean weight of {three_digits(fit.mean_weight)} (expected at most 1.00)"
+        )
+        other = ": propensities='best' (--propensities best) also tries boosted trees"
+        wrong += other if by in ("counts", "network") else ""
+    share = 1.0 - fit.loss / fit.constant if fit.constant > 0.0 else 0.0
+    known = f"{share:.0%} less than" if share > 0.0 else "no less than"
+    where = "they miss the logged decisions, which their model may have seen," if by == "file" else ""
+    return (
+        f"{where or 'in other episodes they miss the logged decisions'} by {fit.loss:.2f} nats on average, {known} the "
+        f"{fit.constant:.2f} of always stating the same shares{wrong}"
+    )
+
+
+def propensities_from(read: FilePropensities) -> str:
+    """The file of the logger's probabilities, what they are, and how many of its rows are about other episodes."""
+    kind = "estimated by a model that is not known here" if read.estimated else "as recorded"
+    others = f"; rows about other episodes: {read.unused:,}" if read.unused else ""
+    return f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"
+
+
+def _later(question: JudgeQuestion) -> str:
+    """What a verdict on the first steps says about the other ones."""
+    left_out = question.whole.steps - question.log.steps
+    return (
+        f"{left_out:,} later decisions ({left_out / question.whole.steps:.1%} of all) and what follows from them are "
+        f"in no number: the policy may be worse after the {first_decisions(question.first_steps or 0)}"
+    )
+
+
+def _more_episodes(difference: Interval) -> str:
+    gap, half = abs(difference.estimate), (difference.high - difference.low) / 2
+    if not gap or half / gap > 30:
+        return "if both are equally good, choose by cost; otherwise judge on many more episodes"
+    times = math.ceil(1.5 * (half / gap) ** 2)  # the interval then clears 0 by a margin
+    return (
+        f"about {times:,} times as many held-out episodes would show a difference of this size, if it is real; "
+        "otherwise choose by cost"
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def estimand(
+    lengths: NDArray[np.int64],
+    cut: int,
+    discount: float,
+    sample: bool,
+    bandwidth: float | None,
+    first_steps: int | None = None,
+) -> str:
+    """Description of the estimated quantity; `lengths` [E] of the episodes, `cut` of them truncated."""
+    what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
+    until = (
+        "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
+    )
+    ends = "1 episode was" if cut == 1 else f"{cut:,} episodes were"
+    after = f"; {ends} cut off, and rewards after that are not counted" if cut else ""
+    if first_steps is not None:
+        until = f"over its {first_decisions(first_steps)}"
+        after = "; an episode that ends before has fewer, and rewards after them are not counted"
+    acts = "samples its actions" if sample else "always takes its most likely action"
+    noise = f", with noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
+    return f"mean of {what} {until}{after}; the policy {acts}{noise}"
+
+
+UNSUPPORTED_RISK = "the verdict is unsupported: a log that cannot show the mean cannot show the worst episodes either"
+
+
+def no_risk(a: Assessment) -> str | None:
+    """Why a verdict has no distribution of returns; None if it can have one."""
+    if a.decision == "unsupported":
+        return UNSUPPORTED_RISK
+    if a.visits:
+        return (
+            f"episodes have up to {a.evidence.horizon:,} decisions; the distribution of returns needs products of "
+            f"ratios over whole episodes, which carry no information beyond {a.limits.horizon} decisions"
+        )
+    return None
+
+
+# Notes on the evidence, on earlier looks, and on episodes that dominate.
+
+WEAK = 0.5  # share of the networks' values below which the reader is told
+DOMINATING = 3  # largest number of episodes that are named
+
+
+def evidence_notes(found: PolicyEvidence, policy: Any, log: Log, sample: bool) -> tuple[str, ...]:
+    """For the reader of the numbers: how the judged policy and the evidence differ from what was asked."""
+    evidence, notes = found.policy, list[str]()
+    if isinstance(policy, EstimatorPolicy):
+        notes += policy.notes(log.transitions.observation, log.transitions.mask, sample)
+    notes += ["the log's weights are not used: each episode counts once"] if log.weight is not None else []
+    if found.bandwidth is not None:
+        by = "by an unknown amount"
+        if found.smoothing is not None:
+            by = f"by {three_digits(found.smoothing, sign=True)} (model estimate)"
+        notes.append(
+            f"the deterministic policy is judged with noise of {found.bandwidth:g} half-ranges around its actions, "
+            f"which changes its value {by}"
+        )
+    if found.value_share < WEAK:
+        used = "not used" if found.value_share < 0.005 else f"used at {found.value_share:.0%} of their size"
+        notes.append(
+            f"the networks' values of actions are {used}: with more of them the difference from the logger would be "
+            "less precise"
+        )
+    if isinstance(log.spec.action, Continuous) and found.bandwidth is None and not evidence.target.any():
+        notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")
+    atoms = atoms_of(log)
+    if atoms is not None:
+        on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
+        recorded = "recorded, as declared" if log.atoms else "taken from the recorded propensities (not declared)"
+        estimated = found.logger.propensities.estimated
+        source = "estimated apart from the density of the others" if estimated else recorded
+        never = (
+            "; the policy never takes exactly these, so they have no weight" if not evidence.target[on].any() else ""
+        )
+        notes.append(
+            f"{on.mean():.1%} of the logged actions are {atoms.text}: the logger's probabilities of these were "
+            f"{source}{never}"
+        )
+    if found.without_support:
+        notes.append("values of actions were not modelled: the weights alone show that the log cannot judge it")
+    return tuple(notes)
+
+
+def look_reasons(look: LookResult) -> tuple[str, ...]:
+    """Why the interval is wider than that of one policy at the first look."""
+    sentences, seen = [], look.look
+    if seen is not None and seen.number > 1:
+        times = "once" if seen.before == 1 else f"{seen.before:,} times"
+        different, results = seen.different_before, seen.policies_before
+        policies = "one policy" if different == 1 else f"{different:,} policies"
+        policies += f" ({results:,} results)" if results > different else ""
+        sentences.append(
+            f"these episodes were judged {times} before, with {policies}: the interval is "
+            f"{look.widenings.max():.2g} times as long as at a first look, because it holds for "
+            f"{percent(1.0 - look.error)} instead of {percent(look.level)} and for any policy that the earlier "
+            "results led to (`tidelog judge --looks` lists them)"
+        )
+    if look.policies > 1:
+        sentences.append(
+            f"{look.policies:,} policies were judged together: the intervals of all differences hold "
+            f"simultaneously with {percent(1.0 - look.error)} confidence"
+        )
+    return tuple(sentences)
+
+
+def look_notes(look: LookResult, widened: Sequence[str]) -> tuple[str, ...]:
+    """Notes on the look, after the reasons for wider intervals."""
+    if look.look is None:
+        return (*widened, "the number of times these episodes were judged before is unknown (ledger=False)")
+    sentences = [*widened]
+    if look.own_file is not None:
+        sentences.append(f"looks that are not in {look.own_file} are unknown and do not widen the interval")
+    if look.look.elsewhere:
+        sentences.append(
+            f"{look.look.elsewhere:.1%} of these episodes were judged before as part of another set; the wider "
+            "interval does not cover judging a growing log again and again until the verdict is favourable"
+        )
+    if not look.look.recorded:
+        sentences.append("this look could not be recorded in any ledger: later verdicts will not count it")
+    return tuple(sentences)
+
+
+def _impossible(a: Assessment) -> list[str]:
+    """The estimates that no episode can earn."""
+    if a.gathered is None:
+        return []
+    names = [f"'{one.name}'" for one in a.estimates if not is_possible(one.estimate, a.evidence)]
+    return [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
+
+
+def _dominating(a: Assessment, question: JudgeQuestion) -> list[str]:
+    """The episodes with most of the weight, where products of ratios are too concentrated."""
+    concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in a.findings}
+    if a.gathered is None or not concentrated or a.visits:
+        return []
+    return dominating(question.log.episode_ids, np.diff(question.log.starts), episode_weights(a.evidence))
+
+
+def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[np.float64]) -> list[str]:
+    """A sentence that names the episodes with most of the weight, [] if more than a few share it.
+
+    `ids`, `lengths` and `weights` [E] are those of the episodes. Products of ratios grow along an episode: a few long
+    episodes can have all of the weight of a log of short ones.
+    """
+    largest = float(weights.max(initial=0.0))
+    if not 0.0 < largest < np.inf:
+        return []
+    shares = weights / largest
+    shares /= shares.sum()
+    first = np.argsort(-shares, kind="stable")[:DOMINATING]
+    first = first[: int(np.searchsorted(np.cumsum(shares[first]), 0.5)) + 1]
+    if shares[first].sum() < 0.5 or len(lengths) < 2 * DOMINATING:
+        return []
+    named = [
+        f"'{ids[one]}' with {shares[one]:.1%} of the weight and {lengths[one]:,} "
+        f"{'decision' if lengths[one] == 1 else 'decisions'}"
+        for one in first.tolist()
+    ]
+    middle = int(np.median(lengths))
+    sentence = f"the episode {named[0]} dominates" if len(named) == 1 else f"the episodes {', '.join(named)} dominate"
+    longer = lengths[first].min() > max(2 * middle, 1)
+    cause = (
+        "; the weight of an episode is a product over its decisions, so the longest have the largest" if longer else ""
+    )
+    return [f"{sentence}; half of all episodes have at most {middle:,}{cause}"]
+
+
+# Caveats: assumptions that no test can rule out.
+
+LEAST_SHARE = 0.001  # smallest share of unshown decisions that is reported
+
+
+def caveats(a: Assessment) -> tuple[str, ...]:
+    """Sentences without a full stop, the most important first; only those that concern this verdict."""
+    if a.decision == "unsupported":
+        return ()
+    sentences = [*_unshown(a), *_markov(a), *_drift(a)]
+    sentences += [] if a.decision == "no difference shown" else _rare_outcomes(a)
+    return (*sentences, _assumptions(a))
+
+
+def _unshown(a: Assessment) -> list[str]:
+    """Share of the policy's decisions that the log does not show, and the assumption about them."""
+    share = a.unshown
+    if a.bound is None or share < LEAST_SHARE:
+        return []
+    limits, unshown = a.limits, _unshown_text(1.0 if a.evidence.supported is None else share)
+    assumed = []
+    if a.decision != "worse":
+        assumed.append(_extreme("less than", a, limits.lowest_return, "worst", "lowest_return"))
+    if a.decision != "better":
+        assumed.append(_extreme("more than", a, limits.highest_return, "best", "highest_return"))
+    fields = ", ".join(f"{field}=..." for _, field in assumed)
+    flags = ", ".join(_flag(field) for _, field in assumed)
+    return [
+        f"{unshown}, and the answer assumes that none of them returns "
+        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields}) ({flags})"
+    ]
+
+
+def _extreme(than: str, a: Assessment, known: float | None, end: str, field: str) -> tuple[str, str]:
+    """One end of the assumed returns of unshown decisions, and the field of `Limits` that states it."""
+    limit = float(extreme_returns(a.evidence, end == "best")[0]) if known is None else known
+    source = f"the {end} in the log" if known is None else f"the stated {field}"
+    return f"{than} {three_digits(limit)} ({source})", field
+
+
+def _markov(a: Assessment) -> list[str]:
+    """Whether an observation is a Markov state: result of the tests, and how far the policy leaves the log."""
+    past = failing(a.found.logger.history, (REWARDS, NEXT, ENDS))
+    if a.deciding != "drl":
+        names = "'fqe', 'mwl' and 'drl'"
+        return [f"the observation is not a Markov state, so do not rely on {names}: {past[0].sentence}"] if past else []
+    sentences = [
+        "the answer assumes that the observation contains everything that affects later events (a Markov state); the "
+        "tests on this log found no effect of the history of an episode, but they can miss weak effects"
+    ]
+    habit = unusual_action_count(a.evidence)
+    if habit.outside:
+        sentences.append(
+            f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged "
+            f"episodes {habit.low:.0f} to {habit.high:.0f} times: the effect of this is assumed, not observed"
+        )
+    return sentences
+
+
+def _drift(a: Assessment) -> list[str]:
+    """Rewards that changed during the time of the log."""
+    changed = failing(a.found.logger.drift, (REWARDS,))
+    if not changed:
+        return []
+    return [
+        f"rewards changed during the time of the log ({changed[0].sentence}): the answer is an average over that time"
+    ]
+
+
+def _rare_outcomes(a: Assessment) -> list[str]:
+    """Outcomes that are too rare for a log of this size to exclude them: under the policy, and where it is left.
+
+    Both would make the difference smaller; each sentence tells the return from which such outcomes would undo it.
+    """
+    earned, worse, units = returns(a.evidence), a.decision == "worse", float(a.evidence.units)
+    effective = max(min(a.support.effective_sample_size, units), 1.0)
+    logger, counted = a.logger.estimate, "episodes" if a.evidence.clusters is None else "clusters"
+    left = f"which the policy would {'avoid' if worse else 'give up'}, "
+    tails = (
+        (worse, logger + a.difference.estimate, effective, "effective sample size", ""),
+        (not worse, logger, units, counted, left),
+    )
+    sentences = []
+    for high, mean, count, name, where in tails:
+        than, what, sign = ("more", "rare gain", 1.0) if high else ("less", "rare harm", -1.0)
+        chance, end = min(RULE_OF_THREE / count, 1.0), float(earned.max() if high else earned.min())
+        undone = mean + sign * abs(a.difference.high if worse else a.difference.low) / chance
+        known = a.limits.highest_return if high else a.limits.lowest_return
+        if known is not None and sign * known < max(sign * undone, sign * end):
+            continue  # no possible outcome of this kind undoes the difference
+        if sign * undone > sign * end:
+            reverses = f", and would undo the difference if it returned {three_digits(undone)} or {than}"
+        else:
+            reverses = ", and would undo the difference"
+        sentences.append(
+            f"no recorded episode returned {than} than {three_digits(end)}; {what} beyond that, {where}with a "
+            f"probability of up to {chance:.2g} per episode (3 / {name}), cannot be excluded{reverses}"
+        )
+    return sentences
+
+
+def _assumptions(a: Assessment) -> str:
+    """Assumptions that no log can test."""
+    units = "episodes" if a.evidence.clusters is None else "clusters"
+    propensities = (
+        f"the {'declared' if a.found.logger.propensities.declared is not None else 'recorded'} propensities are right, "
+    )
+    if a.decision == IF_RANDOMISED:
+        propensities = "decisions were drawn with each action's share, "
+    elif a.evidence.estimated:
+        propensities = ""
+    return (
+        f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
+        f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "
+        "another, and no episodes are missing or cut off because of their outcome"
+    )
