@@ -8,6 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.data.clicks import clicks
+from tests.runtime.cases import listing
 from tests.training.logs import log, saved
 from tidelog.algorithms.names import names
 from tidelog.cli import main
@@ -24,6 +26,9 @@ reward = "recovered"
 terminated = "ended"
 propensity = "propensity"
 """
+ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
+TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
+TINY += ["--pretrain-share", "0.5"]
 SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32"]
 
 
@@ -95,6 +100,23 @@ def run(clinic):
     words = ["train", "bc", "--data", clinic / "visits.csv", "--columns", clinic / "columns.toml", "--seeds", 2]
     assert call(*words, "--steps", 42, "--every", 14, "--out", clinic / "run", *SMALL) == 0
     return clinic / "run"
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    """A folder with a table of clicks, and a policy for its items that has learnt nothing."""
+    folder = tmp_path_factory.mktemp("shop")
+    clicks(users=16).write_csv(folder / "clicks.csv")
+    listing("lists, mean").save(folder / "policy")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ranker(shop):
+    """A run of a recommender that has learnt from the table a little."""
+    words = ["train", "recommender-bcq", "--data", shop / "clicks.csv", *ROLES, *TINY, "--held-out", "0.3"]
+    assert call(*words, "--steps", 4, "--every", 4, "--out", shop / "run") == 0
+    return shop / "run"
 
 
 @pytest.fixture
