@@ -13,6 +13,7 @@ from tests.runtime.cases import listing
 from tests.training.logs import log, saved
 from tidelog.algorithms.names import names
 from tidelog.cli import main
+from tidelog.ope import rules
 from tidelog.training import metrics
 
 __all__ = ["log", "saved"]
@@ -96,9 +97,10 @@ def clinic(table, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(clinic):
-    """The folder of a finished run with seeds 0 and 1."""
+    """The folder of a finished run with seeds 0 and 1, and its simple rules, which every verdict on a copy reads."""
     words = ["train", "bc", "--data", clinic / "visits.csv", "--columns", clinic / "columns.toml", "--seeds", 2]
     assert call(*words, "--steps", 42, "--every", 14, "--out", clinic / "run", *SMALL) == 0
+    rules.rules_of_run(clinic / "run", rules.Record.read(clinic / "run"))
     return clinic / "run"
 
 

@@ -5,7 +5,6 @@
 
 import re
 import shlex
-import subprocess
 import sys
 
 import gymnasium
@@ -14,8 +13,6 @@ import pytest
 import tidelog as tl
 from tidelog.cli import main
 
-# as the installed script does, which does not look for modules in the working folder
-SCRIPT = "import sys; sys.path = [one for one in sys.path if one]; from tidelog.cli import main; sys.exit(main())"
 MODULE = """
 import pathlib
 import gymnasium
@@ -166,20 +163,3 @@ def test_a_wrong_name_of_an_environment_of_ones_own(env, parts, house, tmp_path)
     for word in ("--plugin", "gymnasium:", "..", "?.", "registration"):
         assert word not in said
     assert not (tmp_path / "log").exists()
-
-
-@pytest.mark.full
-def test_the_printed_command_continues_a_run_in_a_new_process(tmp_path):
-    (tmp_path / "steering.py").write_text(MODULE)
-    (tmp_path / "broken").touch()
-
-    def shell(words):
-        words = [sys.executable, "-c", SCRIPT, *words]
-        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    failed = shell(TRAIN)
-    assert failed.returncode == 4, failed.stderr
-    (tmp_path / "broken").unlink()
-    (command,) = re.findall(r"`tidelog (.*?)`", " ".join(failed.stderr.split()))
-    done = shell(shlex.split(command))
-    assert done.returncode == 0, done.stderr

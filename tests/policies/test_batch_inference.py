@@ -251,13 +251,6 @@ def test_lists_are_written_as_text_in_csv(policy, frame, tmp_path):
     assert back["codes"].to_list() == [f"[{row}, 1]" if row else None for row in range(frame.height)]
 
 
-def test_a_table_without_rows_is_refused(policy, frame, tmp_path):
-    write_table(frame.head(0), tmp_path / "empty.csv")
-    for act in (act_on_table, act_on_known):
-        with pytest.raises(SpecError, match=r"empty\.csv has no rows: expected at least one"):
-            act(policy, tmp_path / "empty.csv")
-
-
 def test_pictures_and_numbered_codes_have_no_unknown_words():
     words = Codes((3, 2), ("bed", "ward"), ((), ("north", "south")))
     spec = Spec({"photo": Image(4, 4, 1), "categorical": words}, Discrete(2))
