@@ -1,5 +1,6 @@
 """A table with its mapping, a run made from it by the command line, and a way to call commands."""
 
+import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -128,6 +129,18 @@ def here(clinic, tmp_path, monkeypatch):
         (tmp_path / name).write_bytes((clinic / name).read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def toy(folder, rows=60, **columns):
+    """Write `log.csv` of episodes of three rows and its mapping; `columns` are observations or `action`."""
+    at = np.arange(rows)
+    observed = [name for name in columns if name != "action"]
+    table = {"episode": at // 3} | columns | {"action": columns.get("action", at % 2), "reward": at % 2}
+    pl.DataFrame(table | {"terminated": at % 3 == 2}).write_csv(folder / "log.csv")
+    roles = [f'{name} = "{name}"' for name in ("episode", "action", "reward", "terminated")]
+    words = [name for name in observed if isinstance(columns[name][0], str)]
+    lines = [*roles, f"observation = {json.dumps(observed)}", f"categorical = {json.dumps(words)}"]
+    (folder / "columns.toml").write_text("\n".join(lines))
 
 
 def contents(folder):

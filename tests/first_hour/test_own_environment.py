@@ -137,21 +137,15 @@ def test_an_environment_of_evaluations_is_named_again_too(house):
     assert house(*back, "--env", ENV)[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("env", "parts"),
-    [
-        ("steering:Seter-v0", ["no environment 'steering:Seter-v0'", "did you mean 'steering:Steer-v0'?"]),
-        ("steering", ["steering.py is a module in this folder. fix: name an environment that it registers (steering:"]),
-        ("steerin:Steer-v0", ["did you mean 'steering:Steer-v0'?", "which does not exist here"]),
-        ("nothing:Steer-v0", ["start in the folder of the module"]),
-        (
-            "no_import:Steer-v0",
-            ["line 2 of", "no_import.py: the package 'no_such' is not", "fix: install no_such"],
-        ),
-        ("no_text:Steer-v0", ["line 1 of", "no_text.py: SyntaxError", "fix: correct the module"]),
-        ("no_code:Steer-v0", ["line 3 of", "no_code.py: ZeroDivisionError", "fix: correct the module"]),
-    ],
-)
+@pytest.mark.parametrize(("env", "parts"), [
+    ("steering:Seter-v0", ["no environment 'steering:Seter-v0'", "did you mean 'steering:Steer-v0'?"]),
+    ("steering", ["steering.py is a module in this folder. fix: name an environment that it registers (steering:"]),
+    ("steerin:Steer-v0", ["did you mean 'steering:Steer-v0'?", "which does not exist here"]),
+    ("nothing:Steer-v0", ["start in the folder of the module"]),
+    ("no_import:Steer-v0", ["line 2 of", "no_import.py: the package 'no_such' is not", "fix: install no_such"]),
+    ("no_text:Steer-v0", ["line 1 of", "no_text.py: SyntaxError", "fix: correct the module"]),
+    ("no_code:Steer-v0", ["line 3 of", "no_code.py: ZeroDivisionError", "fix: correct the module"]),
+])  # fmt: skip
 def test_a_wrong_name_of_an_environment_of_ones_own(env, parts, house, tmp_path):
     (tmp_path / "no_import.py").write_text("import gymnasium\nimport no_such.parts\n")
     (tmp_path / "no_text.py").write_text("def (\n")

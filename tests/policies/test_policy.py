@@ -23,10 +23,9 @@ LOW, HIGH = -2.0, 6.0
 NAMES = ["severity", "strain", "toxicity", "hour", "kidneys"]
 
 
-@pytest.fixture(scope="module")
-def clinic(log):
-    """A cloned policy with numbers and one category as observation, and six named actions."""
-    return finish(begin(bc(learning_rate=0.1), log)).policy()
+@pytest.fixture
+def clinic(trained):
+    return trained
 
 
 @pytest.fixture(scope="module")
