@@ -28,6 +28,12 @@ from tidelog.training.run import Run
 from tidelog.training.splits import TimeSplit
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Every command is called in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
 def said(capsys):
     found = capsys.readouterr()
     return " ".join((found.out + found.err).replace("│", " ").split())
@@ -35,41 +41,33 @@ def said(capsys):
 
 @pytest.mark.sample("policy")
 @pytest.mark.parametrize("source", ["policy", "run"])
-def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
+def test_lists_for_every_user(source, shop, capsys, request):
     path = request.getfixturevalue("ranker") if source == "run" else shop / "policy"
     words = ["recommend", str(path), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    assert main([*words, "--out", str(tmp_path / "lists.csv")]) == 0
+    assert main([*words, "--out", "lists.csv"]) == 0
     assert "lists of 2 items for 16 users" in said(capsys)
-    lists = pl.read_csv(tmp_path / "lists.csv")
+    lists = pl.read_csv("lists.csv")
     assert lists.columns == ["u", "rank", "i", "score"]
     assert lists.height == 32
     taken = set(clicks(users=16).select("u", "i").iter_rows())
     assert not taken & set(lists.select("u", "i").iter_rows())
-    (tmp_path / "few.txt").write_text("i1\ni2\ni3\n")
-    again = [
-        *words,
-        "--exclude-seen",
-        "no",
-        "--candidates",
-        str(tmp_path / "few.txt"),
-        "--out",
-        str(tmp_path / "few.csv"),
-    ]
+    Path("few.txt").write_text("i1\ni2\ni3\n")
+    again = [*words, "--exclude-seen", "no", "--candidates", "few.txt", "--out", "few.csv"]
     assert main(again) == 0
-    assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
+    assert set(pl.read_csv("few.csv")["i"]) <= {"i1", "i2", "i3"}
     capsys.readouterr()
-    assert main([*words, "--json", "--out", str(tmp_path / "more.csv")]) == 0
+    assert main([*words, "--json", "--out", "more.csv"]) == 0
     found = capsys.readouterr()
-    assert json.loads(found.out) == {"out": str(tmp_path / "more.csv"), "users": 16, "k": 2, "rows": 32}
+    assert json.loads(found.out) == {"out": "more.csv", "users": 16, "k": 2, "rows": 32}
     assert "lists of 2 items for 16 users" in found.err
 
 
 @pytest.mark.parametrize("words", [[], ["--rule", "popularity"]])
-def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, tmp_path, monkeypatch):
+def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monkeypatch):
     shown = []
     monkeypatch.setattr(Screen, "tell", lambda _, doing, share: shown.append((doing, round(share, 2))))
     monkeypatch.setattr("tidelog.runtime.recommender.MARKS", 4 * 10)  # lists of four users at a time
-    out = ["--out", str(tmp_path / "lists.csv")]
+    out = ["--out", "lists.csv"]
     assert (
         main(["recommend", str(ranker), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0
     )
@@ -77,15 +75,15 @@ def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, tmp_p
     assert made == [0.3, 0.5, 0.7, 0.9]
 
 
-def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):
+def test_lists_of_what_is_in_stock_with_reasons(shop, capsys):
     """The stock is a number, a word or empty; two thirds of the items are there."""
     words = ["recommend", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
     words += ["--exclude-seen", "no", "--diversity", "0.4", "--because", "--available", "stock"]
     for name, cells in (("number", ["12", "0", None]), ("word", ["yes", "no", None]), ("flag", ["true", "0", "0"])):
         table = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": (4 * cells)[:10]})
-        table.write_csv(tmp_path / f"{name}.csv")
-        out = tmp_path / f"lists-{name}.csv"
-        assert main([*words, "--candidates", str(tmp_path / f"{name}.csv"), "--out", str(out)]) == 0
+        table.write_csv(f"{name}.csv")
+        out = Path(f"lists-{name}.csv")
+        assert main([*words, "--candidates", f"{name}.csv", "--out", str(out)]) == 0
         lists = pl.read_csv(out)
         assert lists.columns == ["u", "rank", "i", "score", "because", "times_likelier"]
         assert set(lists["i"]) <= {"i0", "i3", "i6", "i9"}
@@ -98,33 +96,24 @@ def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):
         "none": (["0"] * 10, "no item has a true 'stock'"),
     }
     for name, (cells, message) in wrong.items():
-        pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": cells}).write_csv(tmp_path / f"{name}.csv")
-        assert main([*words, "--candidates", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+        pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": cells}).write_csv(f"{name}.csv")
+        assert main([*words, "--candidates", f"{name}.csv", "--out", "no.csv"]) == 2
         assert message in said(capsys), name
-    assert not (tmp_path / "no.csv").exists()
+    assert not Path("no.csv").exists()
 
 
 @pytest.mark.full
-def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
-    clicks(users=16).write_csv(tmp_path / "clicks.csv")
-    people().write_csv(tmp_path / "users.csv")
-    words = [
-        "train",
-        "recommender-bcq",
-        "--data",
-        str(tmp_path / "clicks.csv"),
-        *ROLES,
-        *TINY,
-        "--pretrain-share",
-        "0.5",
-    ]
-    words += ["--user-features", str(tmp_path / "users.csv"), "--learning-rate", "0.1"]
-    assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", str(tmp_path / "run")]) == 0
-    ask = ["recommend", str(tmp_path / "run"), "--data", str(tmp_path / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    told = [*ask, "--user-features", str(tmp_path / "users.csv")]
-    assert main([*told, "--out", str(tmp_path / "told.csv")]) == 0
-    assert main([*ask, "--out", str(tmp_path / "untold.csv")]) == 0
-    one, two = (pl.read_csv(tmp_path / f"{name}.csv")["score"] for name in ("told", "untold"))
+def test_a_table_of_users_goes_into_training_and_lists(capsys):
+    clicks(users=16).write_csv("clicks.csv")
+    people().write_csv("users.csv")
+    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--pretrain-share", "0.5"]
+    words += ["--user-features", "users.csv", "--learning-rate", "0.1"]
+    assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", "run"]) == 0
+    ask = ["recommend", "run", "--data", "clicks.csv", *ROLES[:8], "--k", "2"]
+    told = [*ask, "--user-features", "users.csv"]
+    assert main([*told, "--out", "told.csv"]) == 0
+    assert main([*ask, "--out", "untold.csv"]) == 0
+    one, two = (pl.read_csv(f"{name}.csv")["score"] for name in ("told", "untold"))
     assert (one - two).abs().max() > 1e-4
     capsys.readouterr()
     broken = {
@@ -135,17 +124,17 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
         "word": (people().with_columns(plan=pl.lit("gold")), "has 'gold', unknown in the log"),
     }
     for name, (frame, message) in broken.items():
-        frame.write_csv(tmp_path / f"{name}.csv")
-        assert main([*ask, "--user-features", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+        frame.write_csv(f"{name}.csv")
+        assert main([*ask, "--user-features", f"{name}.csv", "--out", "no.csv"]) == 2
         assert message in said(capsys), name
-    assert not (tmp_path / "no.csv").exists()
-    skip = [*ask, "--user-features", str(tmp_path / "few.csv"), "--unknown", "skip", "--out", str(tmp_path / "s.csv")]
+    assert not Path("no.csv").exists()
+    skip = [*ask, "--user-features", "few.csv", "--unknown", "skip", "--out", "s.csv"]
     assert main(skip) == 0
 
 
 @pytest.mark.full
-def test_a_run_is_exported_and_gives_the_same_lists_without_jax(ranker, tmp_path, capsys):
-    out = tmp_path / "policy"
+def test_a_run_is_exported_and_gives_the_same_lists_without_jax(ranker, capsys):
+    out = Path("policy")
     assert main(["export", str(ranker), "--no-onnx", "--out", str(out)]) == 0
     told = said(capsys)
     assert "numpy, random" in told
@@ -154,10 +143,10 @@ def test_a_run_is_exported_and_gives_the_same_lists_without_jax(ranker, tmp_path
     assert tidelog.runtime.load(out).recommend([["i1", "i2"]], 3).items.tolist() == again.items.tolist()
 
 
-def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
-    pl.DataFrame({"u": ["a"], "i": ["i11"]}).write_csv(tmp_path / "new.csv")
-    words = ["recommend", str(shop / "policy"), "--data", str(tmp_path / "new.csv"), "--user", "u", "--item", "i"]
-    words += ["--k", "3", "--out", str(tmp_path / "lists.csv")]
+def test_an_unknown_item_is_named_or_passed_over(shop, capsys):
+    pl.DataFrame({"u": ["a"], "i": ["i11"]}).write_csv("new.csv")
+    words = ["recommend", str(shop / "policy"), "--data", "new.csv", "--user", "u", "--item", "i"]
+    words += ["--k", "3", "--out", "lists.csv"]
     assert main(words) == 2
     assert "history 0 has the unknown item 'i11'" in said(capsys)
     assert main([*words, "--unknown", "skip"]) == 0
@@ -169,13 +158,13 @@ def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
      (1.6e15, "0.5h", 1800), (1.6e18, "1800s", 1800), (1.6e9, "1800s", 1800), (0.0, "30min", None), (0.0, "90", 90),
      ("2026-01-01T00:00:00", "1800", 1800), ("2026-01-01T00:00:00", "30min", 1800), (1.6e9, "30 weeks", None)],
 )  # fmt: skip
-def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, tmp_path, capsys):
+def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, capsys):
     ticks = 1.0 if isinstance(first, str) or first < 1.6e12 else first / 1.6e9
     dates = [f"2026-01-01T00:{row:02}:00" for row in range(20)]
     times = dates if isinstance(first, str) else [first + 60.0 * row * ticks for row in range(20)]
     frame = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
-    frame.write_csv(tmp_path / "events.csv")
-    words = ["data", "inspect", "--data", str(tmp_path / "events.csv"), "--user", "u", "--item", "i", "--time", "t"]
+    frame.write_csv("events.csv")
+    words = ["data", "inspect", "--data", "events.csv", "--user", "u", "--item", "i", "--time", "t"]
     code = main([*words, "--session-gap", gap])
     if seconds is None:
         assert code == 2
@@ -184,34 +173,26 @@ def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, tmp_path, 
         )
         return
     assert code == 0
-    log = read_interactions(tmp_path / "events.csv", user="u", item="i", time="t", session_gap=gap)
+    log = read_interactions("events.csv", user="u", item="i", time="t", session_gap=gap)
     assert log.session_gap == pytest.approx(seconds * ticks)
 
 
-def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
+def test_inspect_and_validate_understand_interactions(shop, capsys):
     source = str(shop / "clicks.csv")
     assert main(["data", "inspect", "--data", source, *ROLES, "--session-gap", "1000"]) == 0
     shown = said(capsys)
     assert "events of 16 users" in shown
     assert "no pause ends a session" in shown
     assert main(["data", "validate", "--data", source, *ROLES]) == 0
-    read_interactions(source, user="u", item="i", time="t").save(tmp_path / "saved")
-    assert main(["data", "validate", "--data", str(tmp_path / "saved")]) == 0
+    read_interactions(source, user="u", item="i", time="t").save("saved")
+    assert main(["data", "validate", "--data", "saved"]) == 0
     assert "0 errors" in said(capsys)
     broken = pl.read_csv(source).with_columns(t=pl.lit("noon"))
-    broken.write_csv(tmp_path / "broken.csv")
-    flags = [
-        "data",
-        "validate",
-        "--data",
-        str(tmp_path / "broken.csv"),
-        *ROLES,
-        "--quarantine",
-        str(tmp_path / "aside.csv"),
-    ]
+    broken.write_csv("broken.csv")
+    flags = ["data", "validate", "--data", "broken.csv", *ROLES, "--quarantine", "aside.csv"]
     assert main(flags) == 4
     assert "unreadable cell in 't'" in said(capsys)
-    assert pl.read_csv(tmp_path / "aside.csv").height == broken.height
+    assert pl.read_csv("aside.csv").height == broken.height
 
 
 # What the commands say next, followed to the letter.
@@ -246,8 +227,7 @@ def advised_policy(monkeypatch):
     [{}, {"user_id": "user", "item_id": "item", "timestamp": "t", "event type": "event"}],
     ids=["timestamp", "t"],
 )
-def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, capsys):
     table = shop_table(tmp_path)
     pl.read_csv(table).rename(renamed).write_csv(table)
     assert main(["data", "inspect", "--data", table.name]) == 0
@@ -272,13 +252,12 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     assert pl.read_csv("lists-2.csv").equals(pl.read_csv("lists.csv"))
 
 
-def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, monkeypatch, capsys):
+def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, capsys):
     table = shop_table(tmp_path, user_id=pl.when(pl.col("item_id") == "i1").then(None).otherwise(pl.col("user_id")))
     assert main(["data", "inspect", "--data", str(table)]) == 0
     inspected = capsys.readouterr().out
     assert "as interactions: 1 error" in inspected
     assert "tidelog train" not in inspected
-    monkeypatch.chdir(tmp_path)
     assert main(proposed(inspected, "data validate")) == 4
     assert "empty cell in 'user_id'" in said(capsys)
     assert len(pl.read_csv("bad.csv")) == pl.read_csv(table)["user_id"].null_count()
@@ -337,12 +316,12 @@ def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("ticks", [1.0, 1e3])
-def test_epoch_times_are_shown_as_dates(ticks, tmp_path, capsys):
+def test_epoch_times_are_shown_as_dates(ticks, capsys):
     """The command `date -u -d @1395864323` writes 2014-03-26 20:05:23."""
     times = [(1395864323.0 + 86_400 * row) * ticks for row in range(20)]
     table = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
-    table.write_csv(tmp_path / "events.csv")
-    assert main(["data", "inspect", "--data", str(tmp_path / "events.csv"), *ROLES[:6]]) == 0
+    table.write_csv("events.csv")
+    assert main(["data", "inspect", "--data", "events.csv", *ROLES[:6]]) == 0
     assert "from 2014-03-26 20:05:23 to 2014-04-14 20:05:23" in said(capsys)
     log = read_interactions(table, user="u", item="i", time="t")
     assert log.facts()["time"] == "2014-03-26 20:05:23 to 2014-04-14 20:05:23"
@@ -372,9 +351,8 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
 )
 @pytest.mark.full
 @pytest.mark.usefixtures("advised_policy")
-def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, tmp_path, monkeypatch, capsys):
+def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, capsys):
     """A user who has taken 6 of the items leaves few or none for lists of 10."""
-    monkeypatch.chdir(tmp_path)
     first = [(1, f"i{place}", float(place)) for place in range(6)] + [(1, "i0", 6.0)]
     rest = [(2 + place, f"i{place + shift}", 10.0 * shift + place) for place in range(items - 1) for shift in (0, 1)]
     pl.DataFrame(first + rest, schema=["u", "i", "t"], orient="row").write_csv("clicks.csv")
@@ -389,8 +367,7 @@ def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, exp
 @pytest.mark.full
 @pytest.mark.usefixtures("advised_policy")
 @pytest.mark.parametrize("profile", [True, False])
-def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, capsys):
     clicks(users=16).write_csv("clicks.csv")
     people().write_csv("people.csv")
     words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--user-features", "people.csv"]
@@ -407,8 +384,7 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, mon
 
 
 @pytest.mark.full
-def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, capsys):
     read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind").save("log")
     words = ["train", "recommender-bcq", "--data", "log", *TINY, "--steps", "1", "--every", "1"]
     assert main(words) == 0
@@ -421,8 +397,7 @@ def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, m
 
 @pytest.mark.full
 @pytest.mark.usefixtures("advised_policy")
-def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, capsys):
     words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--steps", "2"]
     assert main([*words, "--pretrain-share", "1", "--q-weight", "0.5"]) == 2
     assert "fix: lower pretrain_share, or drop q_weight" in said(capsys)
@@ -446,8 +421,7 @@ def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monk
 @pytest.mark.parametrize(
     "words", [["judge"], ["evaluate", "--env", "CartPole-v1"], ["finetune", "--env", "CartPole-v1"]]
 )
-def test_a_command_that_needs_actions_names_those_for_lists(words, ranker, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_command_that_needs_actions_names_those_for_lists(words, ranker, tmp_path, capsys):
     assert main([words[0], str(ranker), *words[1:]]) == 2
     told = capsys.readouterr().err
     assert f"ranks items of a catalogue, `tidelog {words[0]}` needs a policy that chooses one action" in told
@@ -461,31 +435,31 @@ def test_the_notes_of_a_saved_policy_are_read():
     assert notes_of({"origin": {}}) == notes_of({"origin": "damaged"}) == []
 
 
-def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, tmp_path, capsys):
+def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, capsys):
     """The table's lists are those of the same times by `recommend`; what is missing is named with its flag."""
     whole, frame = listing("lists, gaps"), clicks(users=16)
-    whole.save(tmp_path / "policy")
-    words = ["recommend", str(tmp_path / "policy"), "--data", str(shop / "clicks.csv"), "--k", "2", "--out"]
-    words += [str(tmp_path / "lists.csv"), "--user", "u", "--item", "i", "--exclude-seen", "no"]
+    whole.save("policy")
+    words = ["recommend", "policy", "--data", str(shop / "clicks.csv"), "--k", "2", "--out"]
+    words += ["lists.csv", "--user", "u", "--item", "i", "--exclude-seen", "no"]
     now = float(frame["t"].max()) + 7.0
     for more, missing in (([], "times is missing"), (["--time", "t"], "now is missing")):
         assert main([*words, *more]) == 2
         assert f"this policy reads time gaps, and {missing}" in said(capsys)
     assert main([*words, "--time", "t", "--now", "soon"]) == 2
     assert "--now soon: expected a number" in said(capsys)
-    assert not (tmp_path / "lists.csv").exists()
+    assert not Path("lists.csv").exists()
     assert main([*words, "--time", "t", "--now", str(now), "--because"]) == 0
     mine = frame.filter(pl.col("u") == "u3").sort("t", maintain_order=True)
     asked = tidelog.Histories([mine["i"].to_list()], times=[mine["t"].to_list()], now=now)
     wanted = whole.recommend(asked, 2, exclude_seen=False)
-    found = pl.read_csv(tmp_path / "lists.csv").filter(pl.col("u") == "u3")
+    found = pl.read_csv("lists.csv").filter(pl.col("u") == "u3")
     assert found["i"].to_list() == wanted.items[0].tolist()
     assert found["score"].to_list() == pytest.approx(wanted.scores[0].tolist(), abs=1e-5)
 
 
-def test_a_reward_may_be_a_column(tmp_path, capsys):
-    clicks(users=16).with_columns(worth=2.5).write_csv(tmp_path / "clicks.csv")
-    words = ["--data", str(tmp_path / "clicks.csv"), *ROLES[:6], "--reward", "worth"]
+def test_a_reward_may_be_a_column(capsys):
+    clicks(users=16).with_columns(worth=2.5).write_csv("clicks.csv")
+    words = ["--data", "clicks.csv", *ROLES[:6], "--reward", "worth"]
     assert main(["data", "validate", *words]) == 0
 
 
@@ -511,23 +485,23 @@ def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_th
     assert "--now NOW" in run_result.next_command(trained)
 
 
-def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(ranker, shop, tmp_path, capsys):
+def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(ranker, shop, capsys):
     """The kind of event is a column that only one of the tables has; a saved policy knows no columns."""
     words = ["recommend", str(ranker), "--k", "2", "--data"]
-    assert main([*words, str(shop / "clicks.csv"), *ROLES[:8], "--out", str(tmp_path / "named.csv")]) == 0
+    assert main([*words, str(shop / "clicks.csv"), *ROLES[:8], "--out", "named.csv"]) == 0
     capsys.readouterr()
-    assert main([*words, str(shop / "clicks.csv"), "--out", str(tmp_path / "left.csv")]) == 0
+    assert main([*words, str(shop / "clicks.csv"), "--out", "left.csv"]) == 0
     assert "columns of the run's log: --user u, --item i, --time t, --event kind" in said(capsys)
-    assert pl.read_csv(tmp_path / "left.csv").equals(pl.read_csv(tmp_path / "named.csv"))
-    clicks(users=16).drop("kind").write_csv(tmp_path / "plain.csv")
-    assert main([*words, str(tmp_path / "plain.csv"), "--item", "i", "--out", str(tmp_path / "plain-lists.csv")]) == 0
+    assert pl.read_csv("left.csv").equals(pl.read_csv("named.csv"))
+    clicks(users=16).drop("kind").write_csv("plain.csv")
+    assert main([*words, "plain.csv", "--item", "i", "--out", "plain-lists.csv"]) == 0
     assert "columns of the run's log: --user u, --time t note: " in said(capsys)
-    clicks(users=16).rename({"u": "who"}).write_csv(tmp_path / "other.csv")
-    assert main([*words, str(tmp_path / "other.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+    clicks(users=16).rename({"u": "who"}).write_csv("other.csv")
+    assert main([*words, "other.csv", "--out", "no.csv"]) == 2
     assert "has no column 'u'" in said(capsys)
 
 
-def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, tmp_path, capsys):
+def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, capsys):
     """The rule counts the whole log of the run; a list is what followed the last item with its kind of event."""
     words = [
         "recommend",
@@ -540,9 +514,9 @@ def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, tmp_path, cap
         "--exclude-seen",
         "no",
     ]
-    assert main([*words, "--rule", "last-event-markov", "--out", str(tmp_path / "lists.csv")]) == 0
+    assert main([*words, "--rule", "last-event-markov", "--out", "lists.csv"]) == 0
     assert "lists by the counting rule last-event Markov (what followed the last item with its kind" in said(capsys)
-    lists = pl.read_csv(tmp_path / "lists.csv")
+    lists = pl.read_csv("lists.csv")
     rows = list(clicks(users=16).sort("u", "t").select("u", "i", "kind").iter_rows())
     before = {user: (item, kind) for user, item, kind in rows}
     follows: dict = {}
@@ -557,13 +531,13 @@ def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, tmp_path, cap
         assert not counts or counts.get(item) == max(counts.values())
 
 
-def test_the_next_command_follows_the_advice_to_use_a_rule(ranker, shop, tmp_path, monkeypatch, capsys):
+def test_the_next_command_follows_the_advice_to_use_a_rule(ranker, shop, capsys):
     command = run_result.next_command(tidelog.load(ranker), "own frequency")
     assert " --rule own-frequency --data " in command
     words = shlex.split(command)[1:]
-    words[words.index("--out") + 1] = str(tmp_path / "lists.csv")
+    words[words.index("--out") + 1] = "lists.csv"
     assert main(words) == 0
-    assert (tmp_path / "lists.csv").exists()
+    assert Path("lists.csv").exists()
 
 
 def test_every_rule_that_is_compared_has_a_name_and_answers_over_http(shop):
