@@ -11,22 +11,13 @@ import tidelog as tl
 from tidelog import CheckpointError, ConfigError, Log, SpecError, runtime
 from tidelog._files import digest
 from tidelog.policies.batch_inference import act_on_known, act_on_table
-from tidelog.policies.rule_search import (
-    SMALLEST,
-    best_trees,
-    bin_column,
-    shortest_between,
-    thresholds,
-)
+from tidelog.policies.rule_search import SMALLEST, best_trees, bin_column, shortest_between, thresholds
 from tidelog.policies.rule_search import _Search as Search
 from tidelog.runtime.rule import Question, Rule, columns_of, follow, load_rule
 from tidelog.types import Codes, Discrete, Spec, Vector
 
 SPEC = Spec(
-    {
-        "numeric": Vector(2, ("age", "income")),
-        "categorical": Codes((3,), ("village",), (("east", "north", "west"),)),
-    },
+    {"numeric": Vector(2, ("age", "income")), "categorical": Codes((3,), ("village",), (("east", "north", "west"),))},
     Discrete(3, ("A", "B", "C")),
 )
 AGE, VILLAGE = ("numeric", 0), ("categorical", 0)
