@@ -133,19 +133,6 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.full
-def test_the_readmes_python_runs(
-    demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert sum(bool(line) for line in code.splitlines()) <= 15
-    monkeypatch.chdir(demo_folder)
-    exec(compile(code.replace("suggestion.steps", "20"), "README.md", "exec"), {})
-    space = tl.load_policy("policy").spec.action
-    assert capsys.readouterr().out.split("\n")[0] in space.names
-    assert space.n == 6
-
-
-@pytest.mark.full
 @pytest.mark.parametrize("script", ["first_policy.py", "own_network.py", "own_environment.py"])
 def test_examples_run(script: str, demo_folder: Path) -> None:
     words = ["tidelog-demo/treatment.csv", "tidelog-demo/columns.toml", "20"] if script == "first_policy.py" else []

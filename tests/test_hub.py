@@ -10,10 +10,12 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests import hub_stub
 from tests.cli.conftest import call
 from tests.runtime.cases import listing, policy
+from tests.runtime.test_signing import pem
 from tidelog import CheckpointError, ConfigError, collect, hub, load_policy
 from tidelog.cli.policies import open_policy
 from tidelog.policies.model_card import model_card
@@ -127,19 +129,9 @@ def test_names_of_a_log_write_no_markup():
 
 
 def test_a_signed_policy_is_checked_with_its_key(stub, tmp_path):
-    crypto = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519", reason="needs the extra sign")
-    from cryptography.hazmat.primitives import serialization as forms
-
-    keys = [crypto.Ed25519PrivateKey.generate() for _ in range(2)]
-    private = tmp_path / "private.pem"
-    private.write_bytes(keys[0].private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
-    publics = []
-    for place, key in enumerate(keys):
-        publics.append(tmp_path / f"public-{place}.pem")
-        publics[-1].write_bytes(
-            key.public_key().public_bytes(forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo)
-        )
-    judged().push_to_hub(REPOSITORY, key=private)
+    keys = [pem(tmp_path / f"{name}.pem", ed25519.Ed25519PrivateKey.generate()) for name in ("own", "other")]
+    publics = [key.with_suffix(".pub") for key in keys]
+    judged().push_to_hub(REPOSITORY, key=keys[0])
     assert "signature.json" in files(stub)
     load_policy(f"hf://{REPOSITORY}", key=publics[0])
     with pytest.raises(CheckpointError, match="was made with the key"):

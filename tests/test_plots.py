@@ -391,14 +391,7 @@ def test_text_of_a_picture_stays_within_it():
             [Source("a treatment of many words " * 2, "log", np.array([-1.0000001, -1.0000002]))],
             "return of an episode, " * 5,
         ),
-        bars(
-            "a",
-            [words] * 2,
-            [("bar", np.array([9_999_999.0, 1]))],
-            "{:,.0f}".format,
-            "rows",
-            12,
-        ),
+        bars("a", [words] * 2, [("bar", np.array([9_999_999.0, 1]))], "{:,.0f}".format, "rows", 12),
     ):
         made = figure([picture])
         made.set_dpi(72)

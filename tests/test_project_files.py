@@ -26,28 +26,6 @@ def test_the_citation_names_this_version_and_this_licence() -> None:
     assert set(citation["keywords"]) <= set(PROJECT["keywords"])
 
 
-def test_a_weakness_and_a_conduct_are_reported_privately() -> None:
-    assert "privately" in text("SECURITY.md")
-    assert "(SECURITY.md)" in text("CODE_OF_CONDUCT.md")
-    assert "## Security" in text("docs/artefact.md")  # where SECURITY.md leads
-
-
-@pytest.mark.parametrize("name", ["bug", "idea"])
-def test_a_form_asks_for_what_an_answer_needs(name: str) -> None:
-    form = yaml.safe_load(text(f".github/ISSUE_TEMPLATE/{name}.yml"))
-    assert {"name", "description", "body"} <= set(form)
-    asked = {field["id"]: field for field in form["body"] if field["type"] != "markdown"}
-    assert asked
-    for field in asked.values():
-        assert field["type"] in ("textarea", "input", "dropdown")
-        assert field["attributes"]["label"]
-    if name == "bug":
-        assert {"what", "repeat", "versions"} == set(asked)
-        code = re.findall(r"python -c '([^']+)'", asked["versions"]["attributes"]["description"])
-        compile(code[0], "bug.yml", "exec")
-        assert "tidelog.__version__" in code[0]
-
-
 def test_checks_before_a_commit_and_in_nox_are_those_of_ci() -> None:
     ci = text(".ci/run")
     hooks = [hook for repo in yaml.safe_load(text(".pre-commit-config.yaml"))["repos"] for hook in repo["hooks"]]

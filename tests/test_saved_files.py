@@ -58,25 +58,18 @@ def test_a_record_is_decoded_without_conversions():
     assert fields.position == (0, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            "[0, 0, 0]",
-            '[0, "0", 0]',
-            r"manifest.json: position\[1\]: Expected `int`, got `str`\. fix: restore the file",
-        ),
-        ("[0, 0, 0]", "[0, -1, 0]", "position"),
-        ("[0, 0, 0]", "[0, 1.0, 0]", "position"),
-        ("[0, 0, 0]", "[0, true, 0]", "position"),
-        ('"metrics": {"metrics.jsonl": 3}', '"x": 1', "required field `metrics`"),
-        ("1.5", "NaN", "not finite"),
-        ("1.5", "1e999", "not finite"),
-        ("1.5", "1e305", "best"),
-        ("3}}", "30000000000000000000}}", "beyond 64 bits"),
-        ('"0": 1.5', '"0": 1.5, "0": 1.5', "the key '0' is repeated"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("[0, 0, 0]", '[0, "0", 0]', r"manifest.json: position\[1\]: Expected `int`, got `str`\. fix: restore the file"),
+    ("[0, 0, 0]", "[0, -1, 0]", "position"),
+    ("[0, 0, 0]", "[0, 1.0, 0]", "position"),
+    ("[0, 0, 0]", "[0, true, 0]", "position"),
+    ('"metrics": {"metrics.jsonl": 3}', '"x": 1', "required field `metrics`"),
+    ("1.5", "NaN", "not finite"),
+    ("1.5", "1e999", "not finite"),
+    ("1.5", "1e305", "best"),
+    ("3}}", "30000000000000000000}}", "beyond 64 bits"),
+    ('"0": 1.5', '"0": 1.5, "0": 1.5', "the key '0' is repeated"),
+])  # fmt: skip
 def test_the_error_names_file_field_and_fix(old, new, said):
     assert old in GOOD
     with pytest.raises(CheckpointError, match=said) as error:

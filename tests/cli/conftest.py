@@ -1,5 +1,6 @@
 """A table with its mapping, a run made from it by the command line, and a way to call commands."""
 
+import json
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -8,9 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.data.clicks import clicks
+from tests.runtime.cases import listing
 from tests.training.logs import log, saved
 from tidelog.algorithms.names import names
 from tidelog.cli import main
+from tidelog.ope import rules
 from tidelog.training import metrics
 
 __all__ = ["log", "saved"]
@@ -24,6 +28,9 @@ reward = "recovered"
 terminated = "ended"
 propensity = "propensity"
 """
+ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
+TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
+TINY += ["--pretrain-share", "0.5"]
 SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32"]
 
 
@@ -91,10 +98,28 @@ def clinic(table, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(clinic):
-    """The folder of a finished run with seeds 0 and 1."""
+    """The folder of a finished run with seeds 0 and 1, and its simple rules, which every verdict on a copy reads."""
     words = ["train", "bc", "--data", clinic / "visits.csv", "--columns", clinic / "columns.toml", "--seeds", 2]
     assert call(*words, "--steps", 42, "--every", 14, "--out", clinic / "run", *SMALL) == 0
+    rules.rules_of_run(clinic / "run", rules.Record.read(clinic / "run"))
     return clinic / "run"
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    """A folder with a table of clicks, and a policy for its items that has learnt nothing."""
+    folder = tmp_path_factory.mktemp("shop")
+    clicks(users=16).write_csv(folder / "clicks.csv")
+    listing("lists, mean").save(folder / "policy")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ranker(shop):
+    """A run of a recommender that has learnt from the table a little."""
+    words = ["train", "recommender-bcq", "--data", shop / "clicks.csv", *ROLES, *TINY, "--held-out", "0.3"]
+    assert call(*words, "--steps", 4, "--every", 4, "--out", shop / "run") == 0
+    return shop / "run"
 
 
 @pytest.fixture
@@ -104,6 +129,18 @@ def here(clinic, tmp_path, monkeypatch):
         (tmp_path / name).write_bytes((clinic / name).read_bytes())
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def toy(folder, rows=60, **columns):
+    """Write `log.csv` of episodes of three rows and its mapping; `columns` are observations or `action`."""
+    at = np.arange(rows)
+    observed = [name for name in columns if name != "action"]
+    table = {"episode": at // 3} | columns | {"action": columns.get("action", at % 2), "reward": at % 2}
+    pl.DataFrame(table | {"terminated": at % 3 == 2}).write_csv(folder / "log.csv")
+    roles = [f'{name} = "{name}"' for name in ("episode", "action", "reward", "terminated")]
+    words = [name for name in observed if isinstance(columns[name][0], str)]
+    lines = [*roles, f"observation = {json.dumps(observed)}", f"categorical = {json.dumps(words)}"]
+    (folder / "columns.toml").write_text("\n".join(lines))
 
 
 def contents(folder):

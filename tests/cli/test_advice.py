@@ -11,7 +11,7 @@ from tests.cli.conftest import SMALL
 from tidelog.data.read import read_log
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
-JUDGED = ["--ledger", "off", "--replicates", 1000]
+JUDGED = ["--ledger", "off", "--replicates", 1000, "--model", "tabular"]
 
 
 def quoted(text):

@@ -281,10 +281,10 @@ def test_a_rule_is_not_written_over_another_file(here, tidelog):
 def test_continuous_actions_are_sampled_where_nobody_declared_a_way(tmp_path, tidelog, monkeypatch):
     monkeypatch.chdir(tmp_path)
     generator = np.random.default_rng(0)
-    seen, action = generator.standard_normal((400, 1)), generator.uniform(-1, 1, (400, 1))
+    seen, action = generator.standard_normal((150, 1)), generator.uniform(-1, 1, (150, 1))
     tl.Log.from_arrays(
-        observation=seen.astype(np.float32), action=action.astype(np.float32), terminated=np.ones(400, bool),
-        reward=(1 - np.abs(action - np.tanh(seen))[:, 0]).astype(np.float32), propensity=np.full(400, 0.5),
+        observation=seen.astype(np.float32), action=action.astype(np.float32), terminated=np.ones(150, bool),
+        reward=(1 - np.abs(action - np.tanh(seen))[:, 0]).astype(np.float32), propensity=np.full(150, 0.5),
         bounds=((-1.0,), (1.0,)),
     ).save("log")  # fmt: skip
     words = ["--data", "log", "--hidden", 8, "--steps", 60, "--preset", "none", "--quiet", "--out", "run", "--no-judge"]

@@ -6,7 +6,6 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.cli.conftest import MAPPING
 from tests.data.sources.test_arrays import hdf5
 from tests.data.sources.test_minari import collect
 
@@ -47,44 +46,3 @@ def test_a_file_in_d4rls_layout(tmp_path, tidelog, monkeypatch):
     table, wanted = act_on_rows(tidelog, 3)
     np.testing.assert_allclose(table.select(pl.selectors.starts_with("action")).to_numpy(), wanted, atol=1e-5)
     assert wanted.shape == (3, 2)
-
-
-@pytest.mark.parametrize(
-    ("name", "action", "said"),
-    [
-        ("bcq", "treatment", "BCQ requires Continuous actions, but this log has Discrete actions"),
-        ("discrete-bcq", "dose", "DiscreteBCQ requires Discrete actions, but this log has Continuous actions"),
-        ("discrete-bcq", ["dose", "rate"], "requires Discrete actions, but this log has MultiDiscrete actions"),
-        ("bcq", ["dose", "rate"], "join them into one column, one value per combination"),
-    ],
-)
-def test_actions_of_another_kind_are_refused(name, action, said, table, here, tidelog):
-    rng = np.random.default_rng(0)
-    numbers = {"dose": rng.integers(0, 3, len(table)), "rate": rng.integers(0, 2, len(table))}
-    if action == "dose":
-        numbers["dose"] = rng.uniform(-1, 1, len(table))
-    table.with_columns(**{key: pl.Series(values) for key, values in numbers.items()}).write_csv(here / "visits.csv")
-    several = '["dose", "rate"]\nactions = [3, 2]'
-    mapped = {"treatment": '"treatment"', "dose": '"dose"\nbounds = [-1.0, 1.0]'}
-    mapped = several if isinstance(action, list) else mapped[action]
-    (here / "columns.toml").write_text(MAPPING.replace('"treatment"', mapped))
-    words = ["--data", "visits.csv", "--columns", "columns.toml", "--steps", 1, "--out", "out"]
-    done = tidelog("train", name, *words)
-    assert done.code == 2
-    assert said in done.said
-    assert not (here / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--threshold", "1.5"], "DiscreteBCQ.threshold = 1.5: expected a finite number in [0, 1]"),
-        (["--threshold", "-0.1"], "DiscreteBCQ.threshold = -0.1: expected a finite number in [0, 1]"),
-        (["--copy-period", "8000"], "make one of them None, or both"),
-    ],
-)
-def test_settings_out_of_range_are_refused(words, said, here, tidelog):
-    done = tidelog("train", "discrete-bcq", "--data", "visits.csv", "--columns", "columns.toml", *words, "--out", "out")
-    assert done.code == 2
-    assert said in done.said
-    assert not (here / "out").exists()

@@ -11,7 +11,7 @@ import pytest
 import tidelog as tl
 
 MAPPING = 'observation = ["age", "village"]\naction = "arm"\nreward = "reward"\nterminated = true\n'
-SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--steps", "400"]
+SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--steps", "200"]
 
 
 @pytest.fixture
@@ -120,6 +120,7 @@ def test_the_shortest_path_of_an_ab_test(trial: Path, tidelog: Any) -> None:
     assert "declared as drawn with each action" in text
 
 
+@pytest.mark.full
 def test_a_run_is_trained_on_a_declared_log_and_read_again(trial: Path, tidelog: Any) -> None:
     run = str(trial / "run")
     flags = ["--propensity", "{ shares_by = ['village'] }", "--held-out", "0.5", "--out", run, "--quiet"]

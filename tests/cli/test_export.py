@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
 from tidelog.cli import export
 from tidelog.policies import export as artefact
@@ -48,12 +47,6 @@ def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here,
     words = ["export", run, "--to", "zip", "--out", "policy.zip", "--no-onnx"]
     assert tidelog(*words).code == 0
     assert steps == ["reading the log for the comparison", artefact.COMPARING, "writing"]
-    before = contents(here)
-    again = tidelog(*words)
-    assert (again.code, "policy.zip exists, nothing was written. fix: choose another" in again.said) == (2, True)
-    assert contents(here) == before
-    quiet = tidelog(*words, "--overwrite", "--quiet")
-    assert (quiet.code, quiet.out, quiet.err) == (0, "exported: policy.zip\n", "")
     monkeypatch.setattr(export, "has_onnx", lambda: False)
     log = ["--data", "visits.csv", "--columns", "columns.toml"]
     done = tidelog("export", run, "--to", "zip", "--out", "other.zip", *log)
@@ -70,24 +63,6 @@ def test_a_log_that_is_gone_is_not_compared_with(run, tmp_path):
     assert re.match(r"the run's log cannot be read \(.*gone\.csv.*\): name it with --data$", reason, re.DOTALL)
     assert export._metrics(run, {"update": 42, "member": 1, "seed": 1})["update"] == 42
     assert export._metrics(run, {"update": 41, "member": 1, "seed": 1}) is None
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (("{run}", "--out", "policy.zip"), "expected a path that ends in no suffix for --to folder"),
-    (("{run}", "--to", "zip", "--out", "policy"), "expected a path that ends in .zip"),
-    (("{run}", "--check"), "is a run folder: --check expects an exported policy"),
-    (("nowhere", "--check"), "nowhere does not exist"),
-    (("nowhere", "--out", "x"), "nowhere does not exist: expected a run folder or a saved policy"),
-    (("nowhere", "--to", "zip"), "nowhere does not exist: expected a run folder or a saved policy"),
-    (("{run}", "--out", "visits"), "visits exists and is not a saved policy"),
-])  # fmt: skip
-def test_what_cannot_be_exported_is_said_and_nothing_written(words, message, tidelog, run, here, monkeypatch):
-    monkeypatch.setattr(artefact, "artefact_contents", None)  # refused before anything is computed
-    (here / "visits").mkdir()
-    before = contents(here)
-    done = tidelog("export", *(word.format(run=run) for word in words))
-    assert (done.code, message in done.said) == (2, True), done.said
-    assert contents(here) == before
 
 
 def test_act_leaves_unknown_words_out_where_it_is_told_to(tidelog, run, here):

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import tidelog as tl
+from tests.cli.conftest import toy
 from tests.training.runs import bc
 from tidelog.data.parse import formula_note, harmless, write_csv
 from tidelog.sinks import FORMATS
@@ -61,14 +62,7 @@ def test_names_of_metrics_are_no_formulas():
 def here(tmp_path, monkeypatch):
     """A folder with a log of hostile words, and a run on it."""
     monkeypatch.chdir(tmp_path)
-    rows = np.arange(60)
-    pl.DataFrame({
-        "episode": rows // 3, "word": [FORMULAS[at % 2] for at in rows], "x": -rows / 60,
-        "action": ["=a", "b"] * 30, "reward": rows % 2, "terminated": rows % 3 == 2,
-    }).write_csv("log.csv")  # fmt: skip
-    lines = ('episode = "episode"', 'observation = ["x", "word"]', 'categorical = ["word"]', 'action = "action"',
-             'reward = "reward"', 'terminated = "terminated"')  # fmt: skip
-    Path("columns.toml").write_text("\n".join(lines))
+    toy(tmp_path, word=[FORMULAS[at % 2] for at in range(60)], x=-np.arange(60) / 60, action=["=a", "b"] * 30)
     tl.fit(bc(), tl.read_log("log.csv", "columns.toml"), 2, out="run", progress=False)
     return tmp_path
 

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 import tidelog as tl
+from tests.cli.conftest import toy
 from tests.training.runs import bc
 
 CHILD = """
@@ -39,13 +40,7 @@ COMMANDS = (
 def here(tmp_path, monkeypatch):
     """A folder with a table of 1,200 rows, its mapping, and a run."""
     monkeypatch.chdir(tmp_path)
-    rows = np.arange(1_200)
-    pl.DataFrame({
-        "episode": rows // 3, "x": rows / 60, "action": rows % 2, "reward": rows % 2, "terminated": rows % 3 == 2
-    }).write_csv("log.csv")  # fmt: skip
-    lines = ('episode = "episode"', 'observation = "x"', 'action = "action"', 'reward = "reward"',
-             'terminated = "terminated"')  # fmt: skip
-    Path("columns.toml").write_text("\n".join(lines))
+    toy(tmp_path, 1_200, x=np.arange(1_200) / 60)
     Path("bad.csv").write_text(Path("log.csv").read_text().replace(",1,", ",one,"))
     tl.fit(bc(), tl.read_log("log.csv", "columns.toml"), 2, out="run", progress=False)
     return tmp_path

@@ -62,6 +62,8 @@ def page(tidelog, monkeypatch):
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_every_flag_says_what_it_is(words, page):
     text = page(words).out
+    assert f"usage: tidelog {' '.join(words)}" in " ".join(text.split())
+    assert [flag in text for flag in ("--quiet", "--json")] == [True, words != ["serve"]], "serve runs until it ends"
     assert max(len(line) for line in text.splitlines() if not line.startswith("usage:")) <= 80
     found = rows(text)
     assert ("-h, --help", "show this help message and exit") in found
@@ -142,27 +144,6 @@ def test_groups_come_from_declarations():
     assert (options.odd, options.value, options.plain, options.seeds) == (5, 0.5, 1.0, 7)
     assert options.data == (("a", "b"), ("c",))
     assert parse(flags, ["--data", "a"], "train own", {"value": 0.25}).value == 0.25
-
-
-POSITIONAL = "'visits.csv' has no flag before it. fix: write --data visits.csv"
-OLD = {
-    "evaluate": (["evaluate", "run", "--log", "visits.csv"], "--log has another name. fix: write --data"),
-    "judge": (["judge", "run", "--log=visits.csv"], "--log has another name. fix: write --data"),
-    "export": (["export", "run", "--log", "visits.csv"], "--log has another name. fix: write --data"),
-    "report": (["report", "run", "--log", "visits.csv"], "--log has another name. fix: write --data"),
-    "json": (["data", "validate", "--data", "a.csv", "--format=json"], "--format has another name. fix: write --json"),
-    "mode": (["evaluate", "run", "--deterministic"], "--deterministic has another name. fix: write --mode"),
-    "inspect": (["data", "inspect", "visits.csv"], POSITIONAL),
-    "convert": (["data", "convert", "visits.csv", "a.npz"], POSITIONAL),
-}
-
-
-@pytest.mark.parametrize("case", OLD)
-def test_old_names_are_refused_with_the_new_name(case, tidelog):
-    words, message = OLD[case]
-    done = tidelog(*words)
-    assert done.code == 2
-    assert message in done.said
 
 
 def test_the_version_is_listed(tidelog):

@@ -5,10 +5,10 @@ import shlex
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 import tidelog as tl
+from tests.cli.conftest import toy
 from tests.training.runs import bc
 from tidelog.cli import demo, policies
 from tidelog.data.read import read_log
@@ -25,14 +25,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "2000")
     Path(NAME).mkdir()
-    rows = np.arange(60)
-    pl.DataFrame({
-        "episode": rows // 3, "x": rows / 60, "y": -rows / 60, "action": rows % 2, "reward": rows % 2,
-        "terminated": rows % 3 == 2,
-    }).write_csv(f"{NAME}/log.csv")  # fmt: skip
-    lines = ('episode = "episode"', 'observation = ["x", "y"]', 'action = "action"', 'reward = "reward"',
-             'terminated = "terminated"')  # fmt: skip
-    Path(NAME, "columns.toml").write_text("\n".join(lines))
+    toy(tmp_path / NAME, x=np.arange(60) / 60, y=-np.arange(60) / 60)
     return tmp_path
 
 

@@ -8,12 +8,12 @@ import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import polars as pl
 import pytest
 
 import tidelog.runtime
 from tests.algorithms.recommenders import people
+from tests.cli.conftest import ROLES, TINY
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
@@ -27,9 +27,11 @@ from tidelog.runtime.artefact import notes_of
 from tidelog.training.metrics import Screen
 from tidelog.training.run import Run
 
-ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
-TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
-TINY += ["--pretrain-share", "0.5"]
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Every command is called in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
 
 
 def said(capsys):
@@ -37,74 +39,51 @@ def said(capsys):
     return " ".join((found.out + found.err).replace("│", " ").split())
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory) -> Path:
-    """A folder with a table, and a policy for its items that has learnt nothing."""
-    folder = tmp_path_factory.mktemp("shop")
-    clicks(users=16).write_csv(folder / "clicks.csv")
-    listing("lists, mean").save(folder / "policy")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(shop) -> Path:
-    """A run that has learnt from the table a little."""
-    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY]
-    assert main([*words, "--steps", "4", "--every", "4", "--held-out", "0.3", "--out", str(shop / "run")]) == 0
-    return shop / "run"
-
-
 @pytest.mark.sample("policy")
 @pytest.mark.parametrize("source", ["policy", "run"])
-def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
-    path = request.getfixturevalue("run") if source == "run" else shop / "policy"
+def test_lists_for_every_user(source, shop, capsys, request):
+    path = request.getfixturevalue("ranker") if source == "run" else shop / "policy"
     words = ["recommend", str(path), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    assert main([*words, "--out", str(tmp_path / "lists.csv")]) == 0
+    assert main([*words, "--out", "lists.csv"]) == 0
     assert "lists of 2 items for 16 users" in said(capsys)
-    lists = pl.read_csv(tmp_path / "lists.csv")
+    lists = pl.read_csv("lists.csv")
     assert lists.columns == ["u", "rank", "i", "score"]
     assert lists.height == 32
     taken = set(clicks(users=16).select("u", "i").iter_rows())
     assert not taken & set(lists.select("u", "i").iter_rows())
-    (tmp_path / "few.txt").write_text("i1\ni2\ni3\n")
-    again = [
-        *words,
-        "--exclude-seen",
-        "no",
-        "--candidates",
-        str(tmp_path / "few.txt"),
-        "--out",
-        str(tmp_path / "few.csv"),
-    ]
+    Path("few.txt").write_text("i1\ni2\ni3\n")
+    again = [*words, "--exclude-seen", "no", "--candidates", "few.txt", "--out", "few.csv"]
     assert main(again) == 0
-    assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
+    assert set(pl.read_csv("few.csv")["i"]) <= {"i1", "i2", "i3"}
     capsys.readouterr()
-    assert main([*words, "--json", "--out", str(tmp_path / "more.csv")]) == 0
+    assert main([*words, "--json", "--out", "more.csv"]) == 0
     found = capsys.readouterr()
-    assert json.loads(found.out) == {"out": str(tmp_path / "more.csv"), "users": 16, "k": 2, "rows": 32}
+    assert json.loads(found.out) == {"out": "more.csv", "users": 16, "k": 2, "rows": 32}
     assert "lists of 2 items for 16 users" in found.err
 
 
 @pytest.mark.parametrize("words", [[], ["--rule", "popularity"]])
-def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, run, tmp_path, monkeypatch):
+def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monkeypatch):
     shown = []
     monkeypatch.setattr(Screen, "tell", lambda _, doing, share: shown.append((doing, round(share, 2))))
     monkeypatch.setattr("tidelog.runtime.recommender.MARKS", 4 * 10)  # lists of four users at a time
-    out = ["--out", str(tmp_path / "lists.csv")]
-    assert main(["recommend", str(run), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0
+    out = ["--out", "lists.csv"]
+    assert (
+        main(["recommend", str(ranker), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0
+    )
     made = [share for doing, share in shown if doing == "making the lists"]
     assert made == [0.3, 0.5, 0.7, 0.9]
 
 
-def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):
+def test_lists_of_what_is_in_stock_with_reasons(shop, capsys):
     """The stock is a number, a word or empty; two thirds of the items are there."""
     words = ["recommend", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
     words += ["--exclude-seen", "no", "--diversity", "0.4", "--because", "--available", "stock"]
     for name, cells in (("number", ["12", "0", None]), ("word", ["yes", "no", None]), ("flag", ["true", "0", "0"])):
         table = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": (4 * cells)[:10]})
-        table.write_csv(tmp_path / f"{name}.csv")
-        out = tmp_path / f"lists-{name}.csv"
-        assert main([*words, "--candidates", str(tmp_path / f"{name}.csv"), "--out", str(out)]) == 0
+        table.write_csv(f"{name}.csv")
+        out = Path(f"lists-{name}.csv")
+        assert main([*words, "--candidates", f"{name}.csv", "--out", str(out)]) == 0
         lists = pl.read_csv(out)
         assert lists.columns == ["u", "rank", "i", "score", "because", "times_likelier"]
         assert set(lists["i"]) <= {"i0", "i3", "i6", "i9"}
@@ -117,35 +96,24 @@ def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):
         "none": (["0"] * 10, "no item has a true 'stock'"),
     }
     for name, (cells, message) in wrong.items():
-        pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": cells}).write_csv(tmp_path / f"{name}.csv")
-        assert main([*words, "--candidates", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+        pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": cells}).write_csv(f"{name}.csv")
+        assert main([*words, "--candidates", f"{name}.csv", "--out", "no.csv"]) == 2
         assert message in said(capsys), name
-    assert main([*words, "--out", str(tmp_path / "no.csv")]) == 2
-    assert "--available has no table. fix: add --candidates TABLE, or drop --available" in said(capsys)
-    assert not (tmp_path / "no.csv").exists()
+    assert not Path("no.csv").exists()
 
 
 @pytest.mark.full
-def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
-    clicks(users=16).write_csv(tmp_path / "clicks.csv")
-    people().write_csv(tmp_path / "users.csv")
-    words = [
-        "train",
-        "recommender-bcq",
-        "--data",
-        str(tmp_path / "clicks.csv"),
-        *ROLES,
-        *TINY,
-        "--pretrain-share",
-        "0.5",
-    ]
-    words += ["--user-features", str(tmp_path / "users.csv"), "--learning-rate", "0.1"]
-    assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", str(tmp_path / "run")]) == 0
-    ask = ["recommend", str(tmp_path / "run"), "--data", str(tmp_path / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    told = [*ask, "--user-features", str(tmp_path / "users.csv")]
-    assert main([*told, "--out", str(tmp_path / "told.csv")]) == 0
-    assert main([*ask, "--out", str(tmp_path / "untold.csv")]) == 0
-    one, two = (pl.read_csv(tmp_path / f"{name}.csv")["score"] for name in ("told", "untold"))
+def test_a_table_of_users_goes_into_training_and_lists(capsys):
+    clicks(users=16).write_csv("clicks.csv")
+    people().write_csv("users.csv")
+    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--pretrain-share", "0.5"]
+    words += ["--user-features", "users.csv", "--learning-rate", "0.1"]
+    assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", "run"]) == 0
+    ask = ["recommend", "run", "--data", "clicks.csv", *ROLES[:8], "--k", "2"]
+    told = [*ask, "--user-features", "users.csv"]
+    assert main([*told, "--out", "told.csv"]) == 0
+    assert main([*ask, "--out", "untold.csv"]) == 0
+    one, two = (pl.read_csv(f"{name}.csv")["score"] for name in ("told", "untold"))
     assert (one - two).abs().max() > 1e-4
     capsys.readouterr()
     broken = {
@@ -156,18 +124,18 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
         "word": (people().with_columns(plan=pl.lit("gold")), "has 'gold', unknown in the log"),
     }
     for name, (frame, message) in broken.items():
-        frame.write_csv(tmp_path / f"{name}.csv")
-        assert main([*ask, "--user-features", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+        frame.write_csv(f"{name}.csv")
+        assert main([*ask, "--user-features", f"{name}.csv", "--out", "no.csv"]) == 2
         assert message in said(capsys), name
-    assert not (tmp_path / "no.csv").exists()
-    skip = [*ask, "--user-features", str(tmp_path / "few.csv"), "--unknown", "skip", "--out", str(tmp_path / "s.csv")]
+    assert not Path("no.csv").exists()
+    skip = [*ask, "--user-features", "few.csv", "--unknown", "skip", "--out", "s.csv"]
     assert main(skip) == 0
 
 
 @pytest.mark.full
-def test_a_run_is_exported_and_gives_the_same_lists_without_jax(run, tmp_path, capsys):
-    out = tmp_path / "policy"
-    assert main(["export", str(run), "--no-onnx", "--out", str(out)]) == 0
+def test_a_run_is_exported_and_gives_the_same_lists_without_jax(ranker, capsys):
+    out = Path("policy")
+    assert main(["export", str(ranker), "--no-onnx", "--out", str(out)]) == 0
     told = said(capsys)
     assert "numpy, random" in told
     assert "numpy, logged" in told
@@ -175,39 +143,13 @@ def test_a_run_is_exported_and_gives_the_same_lists_without_jax(run, tmp_path, c
     assert tidelog.runtime.load(out).recommend([["i1", "i2"]], 3).items.tolist() == again.items.tolist()
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--k", "30"], "k = 30, but history 0 has only"),
-        (["--user", "who"], "has no column 'who'"),
-        (["--candidates", "absent.txt"], "absent.txt cannot be read"),
-    ],
-)
-def test_what_is_typed_wrong_writes_nothing(shop, tmp_path, capsys, words, expected):
-    flags = ["recommend", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:6], *words]
-    assert main([*flags, "--out", str(tmp_path / "lists.csv")]) == 2
-    assert expected in said(capsys)
-    assert not (tmp_path / "lists.csv").exists()
-
-
-def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
-    pl.DataFrame({"u": ["a"], "i": ["i11"]}).write_csv(tmp_path / "new.csv")
-    words = ["recommend", str(shop / "policy"), "--data", str(tmp_path / "new.csv"), "--user", "u", "--item", "i"]
-    words += ["--k", "3", "--out", str(tmp_path / "lists.csv")]
+def test_an_unknown_item_is_named_or_passed_over(shop, capsys):
+    pl.DataFrame({"u": ["a"], "i": ["i11"]}).write_csv("new.csv")
+    words = ["recommend", str(shop / "policy"), "--data", "new.csv", "--user", "u", "--item", "i"]
+    words += ["--k", "3", "--out", "lists.csv"]
     assert main(words) == 2
     assert "history 0 has the unknown item 'i11'" in said(capsys)
     assert main([*words, "--unknown", "skip"]) == 0
-
-
-def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
-    words = ["act", str(shop / "policy"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
-    assert main(words) == 2
-    assert "fix: use tidelog recommend" in said(capsys)
-    np.savez(tmp_path / "new.npz", observation=np.zeros((2, 3)))
-    words = ["act", str(shop / "policy"), "--data", str(tmp_path / "new.npz"), "--out", str(tmp_path / "a.npz")]
-    assert main(words) == 2
-    assert "this policy ranks items of a catalogue. fix: use tidelog recommend" in said(capsys)
-    assert not (tmp_path / "a.npz").exists()
 
 
 @pytest.mark.parametrize(
@@ -216,13 +158,13 @@ def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
      (1.6e15, "0.5h", 1800), (1.6e18, "1800s", 1800), (1.6e9, "1800s", 1800), (0.0, "30min", None), (0.0, "90", 90),
      ("2026-01-01T00:00:00", "1800", 1800), ("2026-01-01T00:00:00", "30min", 1800), (1.6e9, "30 weeks", None)],
 )  # fmt: skip
-def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, tmp_path, capsys):
+def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, capsys):
     ticks = 1.0 if isinstance(first, str) or first < 1.6e12 else first / 1.6e9
     dates = [f"2026-01-01T00:{row:02}:00" for row in range(20)]
     times = dates if isinstance(first, str) else [first + 60.0 * row * ticks for row in range(20)]
     frame = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
-    frame.write_csv(tmp_path / "events.csv")
-    words = ["data", "inspect", "--data", str(tmp_path / "events.csv"), "--user", "u", "--item", "i", "--time", "t"]
+    frame.write_csv("events.csv")
+    words = ["data", "inspect", "--data", "events.csv", "--user", "u", "--item", "i", "--time", "t"]
     code = main([*words, "--session-gap", gap])
     if seconds is None:
         assert code == 2
@@ -231,57 +173,26 @@ def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, tmp_path, 
         )
         return
     assert code == 0
-    log = read_interactions(tmp_path / "events.csv", user="u", item="i", time="t", session_gap=gap)
+    log = read_interactions("events.csv", user="u", item="i", time="t", session_gap=gap)
     assert log.session_gap == pytest.approx(seconds * ticks)
 
 
-def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
+def test_inspect_and_validate_understand_interactions(shop, capsys):
     source = str(shop / "clicks.csv")
     assert main(["data", "inspect", "--data", source, *ROLES, "--session-gap", "1000"]) == 0
     shown = said(capsys)
     assert "events of 16 users" in shown
     assert "no pause ends a session" in shown
     assert main(["data", "validate", "--data", source, *ROLES]) == 0
-    read_interactions(source, user="u", item="i", time="t").save(tmp_path / "saved")
-    assert main(["data", "validate", "--data", str(tmp_path / "saved")]) == 0
+    read_interactions(source, user="u", item="i", time="t").save("saved")
+    assert main(["data", "validate", "--data", "saved"]) == 0
     assert "0 errors" in said(capsys)
     broken = pl.read_csv(source).with_columns(t=pl.lit("noon"))
-    broken.write_csv(tmp_path / "broken.csv")
-    flags = [
-        "data",
-        "validate",
-        "--data",
-        str(tmp_path / "broken.csv"),
-        *ROLES,
-        "--quarantine",
-        str(tmp_path / "aside.csv"),
-    ]
+    broken.write_csv("broken.csv")
+    flags = ["data", "validate", "--data", "broken.csv", *ROLES, "--quarantine", "aside.csv"]
     assert main(flags) == 4
     assert "unreadable cell in 't'" in said(capsys)
-    assert pl.read_csv(tmp_path / "aside.csv").height == broken.height
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--user", "u"], "needs --user, --item and --time. fix: add --item and --time"),
-        ([*ROLES[:6], "--reward", "click=much", "--event", "kind"], "--reward click=much: expected one column"),
-        (
-            [*ROLES[:6], "--columns", "columns.toml"],
-            "--columns is not for interactions (--user, --item). fix: drop --columns",
-        ),
-    ],
-)
-def test_flags_that_lack_or_contradict_are_said(shop, capsys, words, expected):
-    assert main(["data", "validate", "--data", str(shop / "clicks.csv"), *words]) == 2
-    assert expected in said(capsys)
-
-
-def test_a_table_without_flags_is_refused_by_train(shop, tmp_path, capsys):
-    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "run")]
-    assert main(words) == 2
-    assert "--user U --item I --time T" in said(capsys)
-    assert not (tmp_path / "run").exists()
+    assert pl.read_csv("aside.csv").height == broken.height
 
 
 # What the commands say next, followed to the letter.
@@ -316,8 +227,7 @@ def advised_policy(monkeypatch):
     [{}, {"user_id": "user", "item_id": "item", "timestamp": "t", "event type": "event"}],
     ids=["timestamp", "t"],
 )
-def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, capsys):
     table = shop_table(tmp_path)
     pl.read_csv(table).rename(renamed).write_csv(table)
     assert main(["data", "inspect", "--data", table.name]) == 0
@@ -342,13 +252,12 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     assert pl.read_csv("lists-2.csv").equals(pl.read_csv("lists.csv"))
 
 
-def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, monkeypatch, capsys):
+def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, capsys):
     table = shop_table(tmp_path, user_id=pl.when(pl.col("item_id") == "i1").then(None).otherwise(pl.col("user_id")))
     assert main(["data", "inspect", "--data", str(table)]) == 0
     inspected = capsys.readouterr().out
     assert "as interactions: 1 error" in inspected
     assert "tidelog train" not in inspected
-    monkeypatch.chdir(tmp_path)
     assert main(proposed(inspected, "data validate")) == 4
     assert "empty cell in 'user_id'" in said(capsys)
     assert len(pl.read_csv("bad.csv")) == pl.read_csv(table)["user_id"].null_count()
@@ -407,12 +316,12 @@ def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("ticks", [1.0, 1e3])
-def test_epoch_times_are_shown_as_dates(ticks, tmp_path, capsys):
+def test_epoch_times_are_shown_as_dates(ticks, capsys):
     """The command `date -u -d @1395864323` writes 2014-03-26 20:05:23."""
     times = [(1395864323.0 + 86_400 * row) * ticks for row in range(20)]
     table = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
-    table.write_csv(tmp_path / "events.csv")
-    assert main(["data", "inspect", "--data", str(tmp_path / "events.csv"), *ROLES[:6]]) == 0
+    table.write_csv("events.csv")
+    assert main(["data", "inspect", "--data", "events.csv", *ROLES[:6]]) == 0
     assert "from 2014-03-26 20:05:23 to 2014-04-14 20:05:23" in said(capsys)
     log = read_interactions(table, user="u", item="i", time="t")
     assert log.facts()["time"] == "2014-03-26 20:05:23 to 2014-04-14 20:05:23"
@@ -442,9 +351,8 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
 )
 @pytest.mark.full
 @pytest.mark.usefixtures("advised_policy")
-def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, tmp_path, monkeypatch, capsys):
+def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, capsys):
     """A user who has taken 6 of the items leaves few or none for lists of 10."""
-    monkeypatch.chdir(tmp_path)
     first = [(1, f"i{place}", float(place)) for place in range(6)] + [(1, "i0", 6.0)]
     rest = [(2 + place, f"i{place + shift}", 10.0 * shift + place) for place in range(items - 1) for shift in (0, 1)]
     pl.DataFrame(first + rest, schema=["u", "i", "t"], orient="row").write_csv("clicks.csv")
@@ -459,8 +367,7 @@ def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, exp
 @pytest.mark.full
 @pytest.mark.usefixtures("advised_policy")
 @pytest.mark.parametrize("profile", [True, False])
-def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, capsys):
     clicks(users=16).write_csv("clicks.csv")
     people().write_csv("people.csv")
     words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--user-features", "people.csv"]
@@ -477,8 +384,7 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, mon
 
 
 @pytest.mark.full
-def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, capsys):
     read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind").save("log")
     words = ["train", "recommender-bcq", "--data", "log", *TINY, "--steps", "1", "--every", "1"]
     assert main(words) == 0
@@ -491,8 +397,7 @@ def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, m
 
 @pytest.mark.full
 @pytest.mark.usefixtures("advised_policy")
-def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, capsys):
     words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--steps", "2"]
     assert main([*words, "--pretrain-share", "1", "--q-weight", "0.5"]) == 2
     assert "fix: lower pretrain_share, or drop q_weight" in said(capsys)
@@ -513,19 +418,11 @@ def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monk
     assert note in capsys.readouterr().out
 
 
-def test_the_old_number_of_updates_is_named_as_a_share(shop, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, "--pretrain", "2000"])
-    assert stopped.value.code == 2
-    assert "--pretrain-share" in said(capsys)
-
-
 @pytest.mark.parametrize(
     "words", [["judge"], ["evaluate", "--env", "CartPole-v1"], ["finetune", "--env", "CartPole-v1"]]
 )
-def test_a_command_that_needs_actions_names_those_for_lists(words, run, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([words[0], str(run), *words[1:]]) == 2
+def test_a_command_that_needs_actions_names_those_for_lists(words, ranker, tmp_path, capsys):
+    assert main([words[0], str(ranker), *words[1:]]) == 2
     told = capsys.readouterr().err
     assert f"ranks items of a catalogue, `tidelog {words[0]}` needs a policy that chooses one action" in told
     assert not any(tmp_path.iterdir())
@@ -538,34 +435,32 @@ def test_the_notes_of_a_saved_policy_are_read():
     assert notes_of({"origin": {}}) == notes_of({"origin": "damaged"}) == []
 
 
-def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, tmp_path, capsys):
+def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, capsys):
     """The table's lists are those of the same times by `recommend`; what is missing is named with its flag."""
     whole, frame = listing("lists, gaps"), clicks(users=16)
-    whole.save(tmp_path / "policy")
-    words = ["recommend", str(tmp_path / "policy"), "--data", str(shop / "clicks.csv"), "--k", "2", "--out"]
-    words += [str(tmp_path / "lists.csv"), "--user", "u", "--item", "i", "--exclude-seen", "no"]
+    whole.save("policy")
+    words = ["recommend", "policy", "--data", str(shop / "clicks.csv"), "--k", "2", "--out"]
+    words += ["lists.csv", "--user", "u", "--item", "i", "--exclude-seen", "no"]
     now = float(frame["t"].max()) + 7.0
     for more, missing in (([], "times is missing"), (["--time", "t"], "now is missing")):
         assert main([*words, *more]) == 2
         assert f"this policy reads time gaps, and {missing}" in said(capsys)
     assert main([*words, "--time", "t", "--now", "soon"]) == 2
     assert "--now soon: expected a number" in said(capsys)
-    assert not (tmp_path / "lists.csv").exists()
+    assert not Path("lists.csv").exists()
     assert main([*words, "--time", "t", "--now", str(now), "--because"]) == 0
     mine = frame.filter(pl.col("u") == "u3").sort("t", maintain_order=True)
     asked = tidelog.Histories([mine["i"].to_list()], times=[mine["t"].to_list()], now=now)
     wanted = whole.recommend(asked, 2, exclude_seen=False)
-    found = pl.read_csv(tmp_path / "lists.csv").filter(pl.col("u") == "u3")
+    found = pl.read_csv("lists.csv").filter(pl.col("u") == "u3")
     assert found["i"].to_list() == wanted.items[0].tolist()
     assert found["score"].to_list() == pytest.approx(wanted.scores[0].tolist(), abs=1e-5)
 
 
-def test_a_reward_may_be_a_column(tmp_path, capsys):
-    clicks(users=16).with_columns(worth=2.5).write_csv(tmp_path / "clicks.csv")
-    words = ["--data", str(tmp_path / "clicks.csv"), *ROLES[:6], "--reward", "worth"]
+def test_a_reward_may_be_a_column(capsys):
+    clicks(users=16).with_columns(worth=2.5).write_csv("clicks.csv")
+    words = ["--data", "clicks.csv", *ROLES[:6], "--reward", "worth"]
     assert main(["data", "validate", *words]) == 0
-    assert main(["data", "validate", *words[:-1], "wroth"]) == 2
-    assert "'wroth'" in said(capsys)
 
 
 def test_lists_say_what_they_do_with_items_of_the_history():
@@ -580,41 +475,48 @@ def test_lists_say_what_they_do_with_items_of_the_history():
     )
 
 
-def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(run, monkeypatch):
-    trained = tidelog.load(run)
+def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(ranker, monkeypatch):
+    trained = tidelog.load(ranker)
     assert "--now" not in run_result.next_command(trained)
     monkeypatch.setattr(run_result, "MOST_EVENTS", 5)
-    report = f"`tidelog report {run}` compares these lists with rules that count"
+    report = f"`tidelog report {ranker}` compares these lists with rules that count"
     assert list(run_result.lists_advice(trained, 60.0)) == [report]
     monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
     assert "--now NOW" in run_result.next_command(trained)
 
 
-def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(run, shop, tmp_path, capsys):
+def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(ranker, shop, capsys):
     """The kind of event is a column that only one of the tables has; a saved policy knows no columns."""
-    words = ["recommend", str(run), "--k", "2", "--data"]
-    assert main([*words, str(shop / "clicks.csv"), *ROLES[:8], "--out", str(tmp_path / "named.csv")]) == 0
+    words = ["recommend", str(ranker), "--k", "2", "--data"]
+    assert main([*words, str(shop / "clicks.csv"), *ROLES[:8], "--out", "named.csv"]) == 0
     capsys.readouterr()
-    assert main([*words, str(shop / "clicks.csv"), "--out", str(tmp_path / "left.csv")]) == 0
+    assert main([*words, str(shop / "clicks.csv"), "--out", "left.csv"]) == 0
     assert "columns of the run's log: --user u, --item i, --time t, --event kind" in said(capsys)
-    assert pl.read_csv(tmp_path / "left.csv").equals(pl.read_csv(tmp_path / "named.csv"))
-    clicks(users=16).drop("kind").write_csv(tmp_path / "plain.csv")
-    assert main([*words, str(tmp_path / "plain.csv"), "--item", "i", "--out", str(tmp_path / "plain-lists.csv")]) == 0
+    assert pl.read_csv("left.csv").equals(pl.read_csv("named.csv"))
+    clicks(users=16).drop("kind").write_csv("plain.csv")
+    assert main([*words, "plain.csv", "--item", "i", "--out", "plain-lists.csv"]) == 0
     assert "columns of the run's log: --user u, --time t note: " in said(capsys)
-    clicks(users=16).rename({"u": "who"}).write_csv(tmp_path / "other.csv")
-    assert main([*words, str(tmp_path / "other.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+    clicks(users=16).rename({"u": "who"}).write_csv("other.csv")
+    assert main([*words, "other.csv", "--out", "no.csv"]) == 2
     assert "has no column 'u'" in said(capsys)
-    words[1] = str(shop / "policy")
-    assert main([*words, str(shop / "clicks.csv"), "--user", "u", "--out", str(tmp_path / "no.csv")]) == 2
-    assert "does not say which columns are users and items. fix: add --item, the names of these columns" in said(capsys)
 
 
-def test_the_lists_of_a_rule_are_written_by_its_name(run, shop, tmp_path, capsys):
+def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, capsys):
     """The rule counts the whole log of the run; a list is what followed the last item with its kind of event."""
-    words = ["recommend", str(run), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2", "--exclude-seen", "no"]
-    assert main([*words, "--rule", "last-event-markov", "--out", str(tmp_path / "lists.csv")]) == 0
+    words = [
+        "recommend",
+        str(ranker),
+        "--data",
+        str(shop / "clicks.csv"),
+        *ROLES[:8],
+        "--k",
+        "2",
+        "--exclude-seen",
+        "no",
+    ]
+    assert main([*words, "--rule", "last-event-markov", "--out", "lists.csv"]) == 0
     assert "lists by the counting rule last-event Markov (what followed the last item with its kind" in said(capsys)
-    lists = pl.read_csv(tmp_path / "lists.csv")
+    lists = pl.read_csv("lists.csv")
     rows = list(clicks(users=16).sort("u", "t").select("u", "i", "kind").iter_rows())
     before = {user: (item, kind) for user, item, kind in rows}
     follows: dict = {}
@@ -629,28 +531,13 @@ def test_the_lists_of_a_rule_are_written_by_its_name(run, shop, tmp_path, capsys
         assert not counts or counts.get(item) == max(counts.values())
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--rule", "last-event-markow"], "did you mean 'last-event-markov'"),
-        (["--rule", "popularity", "--member", "0"], "fix: drop --new-items and --member"),
-        (["--rule", "popularity", "--because"], "fix: drop --because and --diversity"),
-    ],
-)
-def test_a_rule_that_cannot_be_followed_is_refused(words, message, run, shop, tmp_path, capsys):
-    command = ["recommend", str(run), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    assert main([*command, *words, "--out", str(tmp_path / "lists.csv")]) == 2
-    assert message in said(capsys)
-    assert not (tmp_path / "lists.csv").exists()
-
-
-def test_the_next_command_follows_the_advice_to_use_a_rule(run, shop, tmp_path, monkeypatch, capsys):
-    command = run_result.next_command(tidelog.load(run), "own frequency")
+def test_the_next_command_follows_the_advice_to_use_a_rule(ranker, shop, capsys):
+    command = run_result.next_command(tidelog.load(ranker), "own frequency")
     assert " --rule own-frequency --data " in command
     words = shlex.split(command)[1:]
-    words[words.index("--out") + 1] = str(tmp_path / "lists.csv")
+    words[words.index("--out") + 1] = "lists.csv"
     assert main(words) == 0
-    assert (tmp_path / "lists.csv").exists()
+    assert Path("lists.csv").exists()
 
 
 def test_every_rule_that_is_compared_has_a_name_and_answers_over_http(shop):

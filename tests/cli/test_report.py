@@ -4,9 +4,7 @@ import webbrowser
 
 import pytest
 
-from tests.cli.conftest import contents
 from tests.report.crafted import put, verdict
-from tests.training.runs import write_record
 
 
 def test_a_report_is_written_and_named(here, run, tidelog):
@@ -46,24 +44,3 @@ def test_it_is_shown_if_that_is_asked(found, here, run, tidelog, monkeypatch):
     done = tidelog("report", run, "--open")
     assert asked == [(here / "report.html").as_uri()]
     assert ("no browser was found" in done.out) != found
-
-
-def test_bad_words_are_refused_and_nothing_is_written(here, run, tidelog):
-    (here / "taken.html").write_text("<p>mine</p>")
-    (here / "half").mkdir()
-    (here / "half" / "run.json").write_bytes((run / "run.json").read_bytes())
-    (here / "cut").mkdir()
-    write_record(here / "cut", {"schema": 1})
-    before = contents(here)
-    for words, message in (
-        ([], "name a run folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
-        ([run, "--out", "taken.html"], "is not a report of tidelog"), ([run, "--out", "."], "is a folder"),
-        ([run, "--out", "no/report.html"], "no is not a folder"), (["half"], "has no metrics yet"),
-        (["cut"], "has schema 1: expected 3"), ([run, "--columns", "columns.toml"], "name the table with --data"),
-        ([run, "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
-    ):  # fmt: skip
-        done = tidelog("report", *words)
-        assert done.code == 2, words
-        assert message.lower() in done.said.lower()
-        assert "Traceback" not in done.said
-    assert contents(here) == before

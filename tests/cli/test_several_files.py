@@ -115,30 +115,6 @@ def test_data_commands_take_several_files(here, logs, tidelog):
     assert tl.open_log("shards.tidelog").fingerprint() == logs
 
 
-def test_a_folder_as_out_is_refused_before_anything_is_computed(here, logs, run, tidelog):
-    (here / "made.parquet").mkdir()
-    lists = ["recommend", "absent", "--data", "logs", "--user", "u", "--item", "i", "--out"]
-    for words, said in (
-        (["act", run, "--data", "logs", "--out", "actions"], "name one output file, such as actions.parquet"),
-        (["act", run, "--data", "logs", "--out", "logs"], "name one output file, such as logs.parquet"),
-        (["act", run, "--data", "logs", "--out", "."], "name one output file, such as table.parquet"),
-        (["act", run, "--data", "logs", "--out", "made.parquet", "--overwrite"], "all rows are written to one file"),
-        (["act", run, "--data", "logs", "--out", "a.csv", "--skip-unknown", "left"], "such as left.parquet"),
-        (["act", run, "--data", "logs", "--out", "a.xlsx"], "ends in .csv or .parquet. fix: change the suffix"),
-        ([*lists, "lists"], "name one output file, such as lists.parquet"),
-        ([*lists, "lists.json"], "ends in .csv or .parquet. fix: change the suffix"),
-        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "whole"], "name one output, such as whole.parquet"),
-        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "."], "name one output, such as log.parquet"),
-        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "c.npz", "--shards", 2], "has no shards"),
-        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "c.tidelog", "--shards", 999], "expected 1 to"),
-        (["data", "convert", "--data", "logs", "--columns", "absent.toml", "--out", "c.tidelog"], "no mapping absent"),
-    ):
-        before = contents(here)
-        done = tidelog(*words)
-        assert (done.code, said in done.said, "fix: " in done.said) == (2, True, True), (words, done.said)
-        assert contents(here) == before, words
-
-
 def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog):
     """Histories go on in another file, and the lists are made of the whole ones."""
     monkeypatch.chdir(tmp_path)
@@ -155,28 +131,6 @@ def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog)
     lists, expected = pl.read_parquet("lists.parquet"), pl.read_parquet("expected.parquet")
     assert lists.sort("u", "rank").equals(expected.sort("u", "rank"))
     assert len(lists) == 6 * 3
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["data", "validate", "--data", "logs/*.parquet", *COLUMNS], "no file matches this glob"),
-        (["data", "validate", *COLUMNS], "names no file"),
-        (["train", "bc", "--data", "logs/*.parquet", *COLUMNS, "--out", "run"], "no file matches this glob"),
-        (["train", "bc", "--data", "--out", "run"], "--data names no file"),
-        (["train", "bc", "--data", "logs", "--out", "run"], "is a table without a mapping"),
-        (["train", "bc", "--data", "logs", *COLUMNS, "--memory-map", "--out", "run"], "is not a saved log"),
-        (["train", "bc", "--data", "logs", "columns.toml", *COLUMNS, "--out", "run"], "not a table"),
-    ],
-    ids=lambda value: None if isinstance(value, list) else value,
-)
-def test_what_names_no_log_ends_with_code_2_and_the_fix(words, said, here, logs, tidelog):
-    before = contents(here)
-    done = tidelog(*words)
-    assert done.code == 2
-    assert said in done.said
-    assert "fix: " in done.said
-    assert contents(here) == before
 
 
 def test_commands_refuse_different_tables_and_write_nothing(tmp_path, capsys):

@@ -91,42 +91,6 @@ def test_an_interrupted_sweep_says_how_it_goes_on(here, tidelog, monkeypatch):
     assert "a has no complete trial to judge. fix: continue it with `tidelog resume a`" in judged.said
 
 
-REFUSED = {
-    "neither true nor false": (["--grid", "layer_norm=maybe"], "layer_norm = maybe: expected true or false"),
-    "an unknown setting": (["--grid", "expectile=0.7"], "BC has no hyper-parameter 'expectile'"),
-    "no values": (["--grid", "learning_rate"], "--grid learning_rate: expected NAME=VALUES"),
-    "no number": (["--grid", "learning_rate=fast"], "learning_rate = fast: expected a number"),
-    "out of range": (["--grid", "learning_rate=-1"], "learning_rate = -1"),
-    "twice": (["--grid", "learning_rate=1", "--grid", "learning_rate=2"], "'learning_rate' appears twice"),
-    "in both": (["--grid", "dropout=0", "--draw", "dropout=0..1", "--trials", 2], "in --grid and in --draw"),
-    "no number of draws": (["--draw", "dropout=0..0.5"], "--draw needs the number of draws"),
-    "no draws": (["--trials", 2], "there is no --draw"),
-    "no rung": (["--halving", "3"], "halving = (3,): expected (factor, steps"),
-    "no whole numbers": (["--halving", "a,b"], "--halving a,b: expected FACTOR,STEPS"),
-    "no metric": (["--halving", "2,2"], "halving needs a held-out metric"),
-    "no share": (["--data-share", "half"], "--data-share half: expected shares"),
-    "no preset": (["--preset", "fast"], "--preset fast: expected auto or none"),
-    "a folder in use": (["--out", "."], "exists and is not empty"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_wrong_is_refused_with_code_2(case, here, tidelog):
-    words, message = REFUSED[case]
-    before = sorted(here.rglob("*"))
-    done = tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a", *words)
-    assert done.code == 2
-    assert message in done.said
-    assert sorted(here.rglob("*")) == before
-
-
-def test_algorithms_that_no_sweep_trains_are_refused(here, tidelog):
-    assert "PPG learns in an environment" in tidelog("sweep", "ppg", *DATA).said
-    assert "learns from interactions. fix: use tl.sweep in Python" in tidelog("sweep", "recommender-bcq", *DATA).said
-    assert "no algorithm 'bcc'" in tidelog("sweep", "bcc", *DATA).said
-    assert tidelog("sweep").code == 2
-
-
 def test_flags_of_runs_and_of_sweeps_are_told_apart(here, run, tidelog, in_process):
     assert "--workers, --on and --insecure are for a sweep" in tidelog("resume", run, "--workers", 2).said
     assert tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a", "--quiet").code == 0

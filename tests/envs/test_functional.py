@@ -29,10 +29,7 @@ from tidelog.envs.functional import (
 from tidelog.envs.registry import functional
 from tidelog.envs.treatment import treatment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.policies.rollout import collect
 from tidelog.types import Discrete, Spec, Vector
-
-NAMES = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment")
 
 
 def cart(state):
@@ -313,15 +310,6 @@ def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     assert not set(last.current_observation.observation["observation"][:, 0]) & set(first[:, 0])
 
 
-def test_seeds_repeat_and_differ():
-    def shown(seed):
-        played = play(make("jax:CartPole-v1", 4), lambda observed, _: (np.ones(4, int), None), episodes=8, seed=seed)
-        return played.observation["observation"]
-
-    np.testing.assert_array_equal(shown(1), shown(1))
-    assert not np.array_equal(shown(1)[:8], shown(2)[:8])
-
-
 @pytest.mark.parametrize(
     ("fault", "words"),
     [("observation", "entry 1 of observation 'observation' is nan"), ("reward", "the reward is inf")],
@@ -333,33 +321,6 @@ def test_a_failure_names_the_copy_and_the_step(fault, words):
     environment.step(np.zeros(2, int))
     with pytest.raises(EnvironmentFailure, match=f"clock, copy 0, step 3: {words}"):
         environment.step(np.zeros(2, int))
-
-
-@pytest.mark.sample("jax:CartPole-v1")
-@pytest.mark.parametrize("name", NAMES)
-def test_random_play_makes_a_log(name):
-    log = collect(name, episodes=8, seed=1)
-    assert log.spec == functional(name).spec
-    assert len(log.episodes) == 8
-
-
-@pytest.mark.full
-def test_the_hosted_treatment_is_worth_what_its_arrays_say():
-    problem = treatment()
-    by_view = {
-        tuple(row): best for row, best in zip(rows(problem.observations()), problem.optimal()[1].argmax(1), strict=True)
-    }
-
-    def act(observed, _):
-        return np.array([by_view[tuple(row)] for row in rows(observed.observation)]), None
-
-    returns = play(make("jax:treatment", 50), act, episodes=1500, seed=2, keep=False).returns
-    # 6 standard errors, those of a share of 0.79: a right environment fails for 1 in 500 million seeds
-    assert returns.mean() == pytest.approx(problem.optimal()[0], abs=5 * (0.25 / 1500) ** 0.5)
-
-
-def rows(leaves):
-    return np.concatenate([leaves["numeric"], leaves["categorical"]], axis=1)
 
 
 class Unhashable(Clock):

@@ -10,8 +10,7 @@ import pytest
 
 from examples.gymnax_brax import FromBrax, FromGymnax
 from tidelog.envs import make, play
-from tidelog.errors import ConfigError, SpecError
-from tidelog.types import Codes, Continuous, Discrete, Vector
+from tidelog.types import Continuous, Discrete, Vector
 
 
 class Space(NamedTuple):  # gymnax's spaces have these attributes
@@ -101,37 +100,6 @@ def test_getting_there_and_running_out_of_time_are_told_apart(source):
     assert outcomes[3].next_observation.observation["observation"].tolist() == [[0, 1], [0, 4], [3, 4]]
 
 
-class Many(OldGymnax):
-    def __init__(self, observation, action):
-        self.observation, self.action = observation, action
-
-    def observation_space(self, params):
-        return self.observation
-
-    def action_space(self, params):
-        return self.action
-
-
-def test_spaces_are_told_in_our_words():
-    nested = Mapping({"numbers": Space(0, 1, (3,)), "ward": Choice(4)})
-    spec = FromGymnax(Many(nested, Space(-2.0, np.array([1.0, 2.0]), (2,)))).spec
-    assert spec.observation == {"numbers": Vector(3), "ward": Codes((4,))}
-    assert spec.action == Continuous((-2.0, -2.0), (1.0, 2.0))
-
-
-@pytest.mark.parametrize(
-    ("observation", "action", "words"),
-    [
-        (Space(0, 1, (3, 3)), Choice(2), "flatten"),
-        (Space(0, 1, (3,)), Space(-np.inf, 1, (1,)), "finite bounds"),
-        (Space(0, 1, (3,)), Space(0, 1, ()), "one-dimensional Box"),
-    ],
-)
-def test_spaces_that_are_not_taken_are_said(observation, action, words):
-    with pytest.raises(SpecError, match=words):
-        FromGymnax(Many(observation, action))
-
-
 @jax.tree_util.register_dataclass
 @dataclass
 class State:  # brax's has these fields
@@ -179,10 +147,6 @@ class EpisodeWrapper:
         return moved.replace(done=jnp.where(late, 1.0, moved.done), info=info)
 
 
-class AutoResetWrapper(EpisodeWrapper):
-    pass
-
-
 @pytest.mark.sample("functional0")
 @pytest.mark.parametrize("functional", [FromBrax(Slide(), 3), FromBrax(EpisodeWrapper(Slide(), 3), None)])
 def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
@@ -200,27 +164,6 @@ def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
     played = play(environment, lambda observed, _: (np.full((3, 1), 0.1), None), episodes=6)
     assert played.lengths.tolist() == [3] * 6
     assert not played.terminated.any()
-
-
-class Pictures(Slide):
-    def reset(self, rng):
-        return super().reset(rng).replace(obs=jnp.zeros((4, 4, 3)))
-
-
-@pytest.mark.parametrize(
-    ("make_it", "error", "words"),
-    [
-        (lambda: FromBrax(AutoResetWrapper(Slide(), 3)), ConfigError, "AutoResetWrapper hides"),
-        (lambda: FromBrax(EpisodeWrapper(AutoResetWrapper(Slide(), 3), 3)), ConfigError, "env.unwrapped"),
-        (lambda: FromBrax(Slide(), 0), ConfigError, "limit = 0: expected at least 1"),
-        (lambda: FromBrax(object()), ConfigError, "expected a brax"),
-        (lambda: FromBrax(Pictures()), SpecError, "expected a vector"),
-        (lambda: FromGymnax(Slide()), ConfigError, "has no step_env"),
-    ],
-)
-def test_what_cannot_be_taken_is_said(make_it, error, words):
-    with pytest.raises(error, match=words):
-        make_it()
 
 
 class Bare:

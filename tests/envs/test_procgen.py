@@ -9,9 +9,7 @@ import pytest
 
 from examples import procgen_games
 from examples.procgen_games import procgen
-from tidelog.envs.protocol import Environment, Resumable
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import Discrete, Image
+from tidelog.errors import ConfigError
 
 MISSING = [name for name in ("procgen", "gym3") if importlib.util.find_spec(name) is None]
 played = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed: {procgen_games.INSTALL}")
@@ -55,39 +53,6 @@ def test_the_stand_in_for_gym_is_gone_afterwards(monkeypatch):
 
 
 @played
-def test_it_shows_bytes_and_takes_fifteen_actions():
-    environment = procgen("coinrun-easy", 3)
-    assert isinstance(environment, Environment)
-    assert isinstance(environment, Resumable)
-    assert environment.spec.observation == {"observation": Image(64, 64, 3)}
-    assert environment.spec.action == Discrete(15)
-    with pytest.raises(EnvironmentFailure, match="was not reset"):
-        environment.step(np.zeros(3, int))
-    seen = environment.reset(0).observation["observation"]
-    assert (seen.shape, seen.dtype) == ((3, 64, 64, 3), np.uint8)
-    assert (seen[0] != seen[1]).any()  # levels of their own
-    with pytest.raises(SpecError, match="values from 15 to 15: expected 0 to 14"):
-        environment.step(np.full(3, 15))
-    outcome = environment.step(np.full(3, 7))
-    assert (outcome.current_observation.observation["observation"] != seen).any()
-    assert not outcome.truncated.any()
-    assert not any(name in sys.modules for name in procgen_games._STAND_INS)
-    environment.close()
-    with pytest.raises(EnvironmentFailure, match="was not reset"):
-        environment.step(np.full(3, 7))
-
-
-@played
-def test_the_same_seed_gives_the_same_future_and_another_one_another():
-    first, second = procgen("coinrun-easy", 2), procgen("coinrun-easy", 2)
-    one, two = first.reset(1), second.reset(1)
-    np.testing.assert_array_equal(one.observation["observation"], two.observation["observation"])
-    for a, b in zip(taken(first, moves(40, 2)), taken(second, moves(40, 2)), strict=True):
-        same(a, b)
-    assert (second.reset(2).observation["observation"] != one.observation["observation"]).any()
-
-
-@played
 def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
     first, second = procgen("bigfish-easy", 8), procgen("bigfish-easy", 8)
     first.reset(3)
@@ -110,10 +75,3 @@ def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
         second.restore_state({**saved, "games": saved["games"][:-1]})
     with pytest.raises(ConfigError, match="lengths"):
         procgen("bigfish-easy", 2).restore_state(saved)
-
-
-@played
-@pytest.mark.parametrize("name", ["coinrn-easy", "coinrun", "coinrun-memory"])
-def test_unknown_names_are_refused_with_the_nearest(name):
-    with pytest.raises(ConfigError, match="coinrun-easy"):
-        procgen(name, 1)

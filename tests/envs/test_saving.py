@@ -1,4 +1,4 @@
-"""Saving in the middle of episodes and restoring into a fresh object: the same future, bit for bit."""
+"""What every kind of environment promises: seeds repeat, and what is saved has the same future, bit for bit."""
 
 import json
 from dataclasses import replace
@@ -90,6 +90,27 @@ def test_what_is_restored_has_the_same_future(name):
 def test_every_mujoco_problem_has_the_same_future(name):
     pytest.importorskip("mujoco", reason="MuJoCo is not installed: pip install 'gymnasium[mujoco]'")
     same_future(name, before=37, after=300)
+
+
+KINDS = ["treatment", "point-mass", "CartPole-v1", "CartPole-v1 alone", "jax:CartPole-v1", "jax:treatment"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_seeds_repeat_and_differ_and_copies_differ(name):
+    def played(seed):
+        environment = SOURCES[name](3)
+        with pytest.raises(EnvironmentFailure, match="was not reset"):
+            environment.step(np.zeros(3, int))
+        seen = environment.reset(seed).observation
+        return [leaf.tolist() for leaf in seen.values()], future(environment, 12, 0)[0]
+
+    assert played(1) == played(1)
+    assert played(1) != played(2)
+    if name in ("point-mass", "CartPole-v1", "CartPole-v1 alone", "jax:CartPole-v1"):
+        (rows,) = played(1)[0]
+        assert len({tuple(row) for row in rows}) == 3
+    with pytest.raises(ConfigError, match="at least 1"):
+        make("treatment", 0)
 
 
 @pytest.mark.parametrize("name", ["treatment", "point-mass", "CartPole-v1", "CartPole-v1 alone", "jax:CartPole-v1"])

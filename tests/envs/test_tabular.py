@@ -8,7 +8,7 @@ from tests.envs.corridor import chain
 from tests.shared import shared
 from tidelog.envs import tabular
 from tidelog.envs.tabular import Tabular, TabularEnvironment, View
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Vector
 
 
@@ -58,18 +58,6 @@ def test_a_horizon_counts_that_many_rewards():
     assert problem.value_of(policy) == pytest.approx(0.45)
     assert problem.value_of(np.array([1, 1, 1])) == pytest.approx(0.3)
     np.testing.assert_allclose(problem.action_values(policy)[:, 0, 1], [0.45, 0.35, 0.1])
-
-
-def test_a_long_horizon_is_no_horizon():
-    half = np.full((3, 2), 0.5)
-    assert coin(horizon=200).value_of(half, 0.9) == pytest.approx(coin().value_of(half, 0.9), abs=1e-9)
-    assert chain(4, 0.1).optimal(0.9)[0] == pytest.approx(
-        Tabular(**{**vars_of(chain(4, 0.1)), "horizon": 400}).optimal(0.9)[0], abs=1e-9
-    )
-
-
-def vars_of(problem):
-    return {name: getattr(problem, name) for name in ("transition", "reward", "initial", "final")}
 
 
 def test_only_allowed_actions_are_chosen():
@@ -180,23 +168,6 @@ def test_wrong_actions_are_refused(action):
     environment.reset(0)
     with pytest.raises(SpecError):
         environment.step(action)
-
-
-def test_stepping_before_a_reset_is_said():
-    with pytest.raises(EnvironmentFailure, match="was not reset"):
-        TabularEnvironment(coin(), 1).step(np.array([0]))
-
-
-def test_seeds_repeat():
-    def play(seed):
-        environment = TabularEnvironment(chain(4, 0.3), 8)
-        environment.reset(seed)
-        return [
-            environment.step(np.ones(8, int)).next_observation.observation["observation"].tolist() for _ in range(6)
-        ]
-
-    assert play(3) == play(3)
-    assert play(3) != play(4)
 
 
 @pytest.fixture(scope="module")

@@ -8,21 +8,7 @@ import pytest
 
 from tidelog.envs.protocol import play
 from tidelog.envs.registry import functional, make
-from tidelog.envs.vault import (
-    BLUE,
-    DOOR,
-    GOAL,
-    LIMIT,
-    MOVES,
-    NICHES,
-    NOTHING,
-    RED,
-    Scene,
-    after,
-    image,
-    starts,
-    vault,
-)
+from tidelog.envs.vault import BLUE, DOOR, GOAL, LIMIT, MOVES, NICHES, NOTHING, RED, Scene, after, image, starts, vault
 from tidelog.types import Discrete, Image
 
 ACTIONS = range(len(MOVES))

@@ -108,16 +108,6 @@ def test_next_step_restarts_are_rows_of_no_decision(how):
     assert restarted.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
-def test_the_other_modes_restart_in_the_same_step(mode):
-    environment = make(Tickers(mode, lengths=(1, 2)), 2)
-    environment.reset(0)
-    outcome = environment.step(np.zeros(2, int))
-    assert outcome.valid is None
-    assert outcome.next_observation.observation["observation"].tolist() == [[0, 0, 1], [1, 0, 1]]
-    assert outcome.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 1]]
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_masks_belong_to_what_is_shown(mode):
     environment = make(Tickers(mode, masked=True), 4)
@@ -299,15 +289,6 @@ def raising(_):
 def test_a_failure_names_the_copy_and_the_step(place, change, words):
     with pytest.raises(EnvironmentFailure, match=f"Spoilt, .*{words}"):
         spoilt(place, change).step(np.zeros(3, int))
-
-
-def test_codes_outside_their_space_name_the_copy():
-    environment = make(SyncVectorEnv([lambda: Clock(20), lambda: Clock(5)]), 2)
-    environment.reset(0)
-    for _ in range(8):
-        environment.step(np.zeros(2, int))
-    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 9: observation 'beds' is 9: expected 0 to 8"):
-        environment.step(np.zeros(2, int))
 
 
 def test_a_mask_that_goes_missing_names_the_copy():

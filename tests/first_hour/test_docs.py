@@ -3,17 +3,14 @@
 import ast
 import importlib.util
 import json
-import os
 import re
 import shutil
-import subprocess
-import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.first_hour import blocks, test_readme
+from tests.first_hour import test_readme
 from tests.first_hour.blocks import ROOT, RUN, agrees, blocks_of, paste
 
 GALLERY = sorted(set((ROOT / "docs/gallery").glob("*.md")) - {ROOT / "docs/gallery/index.md"})
@@ -133,43 +130,6 @@ def test_a_failing_command_a_warning_and_a_missing_import_are_failures(code, mes
     with pytest.raises(AssertionError, match=message) as caught:
         paste(page, tmp_path / "reader")
     assert "later" not in str(caught.value).split("\n")
-
-
-def test_what_a_failing_block_left_running_ends(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("```sh\nsleep 400 && touch late &\nfalse\n```\n")
-    (tmp_path / "reader").mkdir()
-    start = time.monotonic()
-    with pytest.raises(AssertionError, match=r"page\.md"):
-        paste(page, tmp_path / "reader")
-    assert time.monotonic() - start < 300
-
-
-def test_a_file_is_made_of_its_parts_and_python_sees_what_the_shell_wrote(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "```python\n# tools.py\nclass Tool:\n```\n\n```python\n# tools.py\n    number = 3\n```\n\n"
-        "```sh\npython -c 'print(2)' > two.txt\n```\n\n"
-        "```python\nfrom tools import Tool\n```\n\n```python\nprint(Tool.number + int(open('two.txt').read()))\n```\n"
-    )
-    (tmp_path / "reader").mkdir()
-    assert [said for _, said, _ in paste(page, tmp_path / "reader")] == ["", "", "", "", "5\n"]
-
-
-def test_the_shell_has_this_checkouts_command(tmp_path):
-    variables = blocks.environment(tmp_path)
-    found = shutil.which("tidelog", path=variables["PATH"])
-    assert Path(found).parent == tmp_path / "bin"
-    words = [f"{tmp_path}/bin/python", "-P", "-c", "import tidelog; print(tidelog.__file__)"]
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert os.path.realpath(done.stdout.strip()) == os.path.realpath(ROOT / "src/tidelog/__init__.py")
-
-
-def test_a_block_that_is_not_closed_is_an_error(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("```python\nprint(1)\n```\n\n```sh\ntidelog demo\n")
-    with pytest.raises(ValueError, match="not closed"):
-        blocks_of(page)
 
 
 @pytest.mark.parametrize(

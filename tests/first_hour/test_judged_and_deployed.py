@@ -4,12 +4,12 @@ import importlib.util
 import json
 import shutil
 
-import anyio
 import numpy as np
 import polars as pl
 import pytest
 
 from tests.cli.conftest import SMALL
+from tests.serving.test_app import asked
 from tidelog import collect, load_policy, rollout, runtime
 from tidelog.policies.policy import remember
 from tidelog.runtime.artefact import Saved
@@ -90,28 +90,21 @@ def test_the_artefact_carries_the_way_and_the_verdict(judged, tidelog):
 
 
 def test_a_server_answers_in_the_declared_way(judged, tidelog):
-    httpx = pytest.importorskip("httpx")
-    app = pytest.importorskip("tidelog.serving.app")
     assert tidelog("export", judged, "--to", "zip", "--out", "policy.zip", "--no-onnx").code == 0
     policy = runtime.load("policy.zip")
     row = pl.read_csv("visits.csv").select("severity", "strain", "toxicity", "hour", "kidneys").row(0, named=True)
 
     def ask(policy, *bodies):
-        async def go():
-            transport = httpx.ASGITransport(app.application(policy))
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                answers = [(await client.post("/act", json=body)).json() for body in bodies]
-                return answers, (await client.get("/policy")).json()
-
-        return anyio.run(go)
+        found = asked(policy, *(("POST", "/act", {"json": body}) for body in bodies), ("GET", "/policy", {}))
+        return [one.json() for one in found]
 
     body = {"observations": [row] * 500}
-    (one, two), described = ask(policy, body, body)
+    one, two, described = ask(policy, body, body)
     assert one["actions"] != two["actions"]
     assert len(one["propensities"]) == 500
     assert described["acting"] == "sample"
     assert described["verdict"] == policy.verdict
-    (plain, seeded), _ = ask(policy.with_acting("mode"), {"observation": row}, {"observation": row, "seed": 1})
+    plain, seeded, _ = ask(policy.with_acting("mode"), {"observation": row}, {"observation": row, "seed": 1})
     assert "warning" not in plain
     assert "propensity" not in plain
     assert seeded["warning"].startswith("the policy was declared to be one that always takes its most likely action")
@@ -148,23 +141,9 @@ def answers_of(policy, row, folder, tidelog):
         "collect": (played := collect("treatment", policy, episodes=400, seed=1)).action,
     }
     assert played.propensity.min() < 0.9 if policy.acting == "sample" else (played.propensity == 1.0).all()
-    if importlib.util.find_spec("starlette") and importlib.util.find_spec("httpx"):
-        found["HTTP"] = asked_over_http(runtime.load("policy.zip"), {"observations": [row] * 400})["actions"]
-        found["HTTP"] = np.asarray([names.index(one) for one in found["HTTP"]])
+    (answer,) = asked(runtime.load("policy.zip"), ("POST", "/act", {"json": {"observations": [row] * 400}}))
+    found["HTTP"] = np.asarray(answer.json()["codes"])
     return {place: getattr(one, "codes", one) for place, one in found.items()}
-
-
-def asked_over_http(policy, body):
-    import httpx
-
-    from tidelog.serving.app import application
-
-    async def ask():
-        transport = httpx.ASGITransport(application(policy))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return (await client.post("/act", json=body)).json()
-
-    return anyio.run(ask)
 
 
 @pytest.mark.full

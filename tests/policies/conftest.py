@@ -1,5 +1,14 @@
-"""The log of the training tests; its programs are compiled already when both run."""
+"""The log of the training tests, whose programs are compiled already if both run, and a policy that learnt from it."""
+
+import pytest
 
 from tests.training.logs import log, origin, saved
+from tests.training.runs import bc, begin, finish
 
 __all__ = ["log", "origin", "saved"]
+
+
+@pytest.fixture(scope="session")
+def trained(log):
+    """A cloned policy with numbers and one category as observation, and six named actions."""
+    return finish(begin(bc(learning_rate=0.1), log)).policy()

@@ -23,11 +23,6 @@ VERDICT = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def trained(log):
-    return finish(begin(bc(learning_rate=0.1), log)).policy()
-
-
 @pytest.fixture
 def policy(trained):
     return trained.with_acting(None)

@@ -12,9 +12,9 @@ from tidelog.policies.batch_inference import act_on_arrays, write_arrays
 from tidelog.runtime.policy import replay_actions
 
 
-@pytest.fixture(scope="module")
-def policy(log):
-    return finish(begin(bc(learning_rate=0.1), log)).policy()
+@pytest.fixture
+def policy(trained):
+    return trained
 
 
 @pytest.fixture
@@ -88,25 +88,16 @@ def test_a_recurrent_policy_follows_episodes_in_any_order(tmp_path):
         act_on_arrays(policy, put(tmp_path, arrays), probabilities=True)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            lambda a: {"observation": a["observation/numeric"]},
-            "the arrays observation/numeric, observation/cat",
-        ),
-        (lambda a: {}, "has no arrays: expected"),
-        (
-            lambda a: {"obs": a["observation/numeric"], "acts": np.zeros(3)},
-            "fix: `tidelog data convert --data .*, then",
-        ),
-        (lambda a: {name: leaf[:0] for name, leaf in a.items()}, "has no rows"),
-        (lambda a: a | {"observation/numeric": a["observation/numeric"][:-1]}, r"different numbers of rows \(numeric"),
-        (lambda a: a | {"episode": np.zeros(2)}, r"different numbers of rows \(.*episode 2"),
-        (lambda a: a | {"observation/numeric": a["observation/numeric"][:, :1]}, "'numeric' has shape"),
-        (lambda a: a | {"observation/numeric": np.nan * a["observation/numeric"]}, "missing or infinite in row 0"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    (lambda a: {"observation": a["observation/numeric"]}, "the arrays observation/numeric, observation/cat"),
+    (lambda a: {}, "has no arrays: expected"),
+    (lambda a: {"obs": a["observation/numeric"], "acts": np.zeros(3)}, "fix: `tidelog data convert --data .*, then"),
+    (lambda a: {name: leaf[:0] for name, leaf in a.items()}, "has no rows"),
+    (lambda a: a | {"observation/numeric": a["observation/numeric"][:-1]}, r"different numbers of rows \(numeric"),
+    (lambda a: a | {"episode": np.zeros(2)}, r"different numbers of rows \(.*episode 2"),
+    (lambda a: a | {"observation/numeric": a["observation/numeric"][:, :1]}, "'numeric' has shape"),
+    (lambda a: a | {"observation/numeric": np.nan * a["observation/numeric"]}, "missing or infinite in row 0"),
+])  # fmt: skip
 def test_arrays_that_do_not_fit_are_refused(change, words, policy, arrays, tmp_path):
     with pytest.raises(SpecError, match=words):
         act_on_arrays(policy, put(tmp_path, change(arrays)))

@@ -14,9 +14,9 @@ from tidelog.policies.batch_inference import _unknown, act_on_known, act_on_tabl
 from tidelog.types import Codes, Discrete, Image, Spec
 
 
-@pytest.fixture(scope="module")
-def policy(log):
-    return finish(begin(bc(learning_rate=0.1), log)).policy()
+@pytest.fixture
+def policy(trained):
+    return trained
 
 
 @pytest.fixture
@@ -61,25 +61,19 @@ def put(frame, name, values):
 
 
 MISFITS = {
-    "text": (
-        lambda f: put(f, "hour", {3: "noon", 9: "x"}),
-        "column 'hour' is 'noon' in 2 row(s) (3, 9), expected a number",
-    ),
+    "text": (lambda f: put(f, "hour", {3: "noon", 9: "x"}),
+             "column 'hour' is 'noon' in 2 row(s) (3, 9), expected a number"),
     "empty": (lambda f: put(f, "hour", {2: None}), "column 'hour' is empty in 1 row(s) (2), expected a number"),
     "infinite": (lambda f: put(f, "strain", {5: "inf"}), "column 'strain' is 'inf' in 1 row(s) (5), expected a number"),
-    "a word": (
-        lambda f: put(f, "kidneys", {4: "helthy"}),
-        "column 'kidneys' is 'helthy' in 1 row(s) (4), unknown in the",
-    ),
+    "a word": (lambda f: put(f, "kidneys", {4: "helthy"}),
+               "column 'kidneys' is 'helthy' in 1 row(s) (4), unknown in the"),
     "mend": (lambda f: put(f, "kidneys", {4: "helthy"}), "policy's log: did you mean 'healthy'?"),
-    "many": (
-        lambda f: put(f, "kidneys", dict.fromkeys(range(1, 13))),
-        "in 12 row(s) (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...",
-    ),
+    "many": (lambda f: put(f, "kidneys", dict.fromkeys(range(1, 13))),
+             "in 12 row(s) (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ..."),
     "misnamed": (lambda f: f.rename({"hour": "hours"}), "has no column 'hour' (1 missing): did you mean 'hours'?"),
     "missing": (lambda f: f.drop("hour", "kidneys"), "has no column 'hour' (2 missing)"),
     "no rows": (lambda f: f.head(0), "has no rows: expected at least one"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("misfit", MISFITS)
@@ -249,13 +243,6 @@ def test_lists_are_written_as_text_in_csv(policy, frame, tmp_path):
     write_table(act_on_table(policy, lists), tmp_path / "out.csv")
     back = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
     assert back["codes"].to_list() == [f"[{row}, 1]" if row else None for row in range(frame.height)]
-
-
-def test_a_table_without_rows_is_refused(policy, frame, tmp_path):
-    write_table(frame.head(0), tmp_path / "empty.csv")
-    for act in (act_on_table, act_on_known):
-        with pytest.raises(SpecError, match=r"empty\.csv has no rows: expected at least one"):
-            act(policy, tmp_path / "empty.csv")
 
 
 def test_pictures_and_numbered_codes_have_no_unknown_words():

@@ -23,10 +23,9 @@ LOW, HIGH = -2.0, 6.0
 NAMES = ["severity", "strain", "toxicity", "hour", "kidneys"]
 
 
-@pytest.fixture(scope="module")
-def clinic(log):
-    """A cloned policy with numbers and one category as observation, and six named actions."""
-    return finish(begin(bc(learning_rate=0.1), log)).policy()
+@pytest.fixture
+def clinic(trained):
+    return trained
 
 
 @pytest.fixture(scope="module")
@@ -210,18 +209,6 @@ def test_continuous_samples_stay_within_the_bounds(steering):
     np.testing.assert_allclose(density, np.exp(steering.log_probability(edge, drawn)), rtol=1e-5)
 
 
-def test_probabilities_sum_to_one_and_agree_with_log_probabilities(clinic):
-    seen = some(50)
-    chances = clinic.probabilities(seen)
-    np.testing.assert_allclose(chances.sum(1), 1.0, rtol=1e-5)
-    for action in range(6):
-        likely = clinic.log_probability(seen, np.full(50, action))
-        np.testing.assert_allclose(np.exp(likely), chances[:, action], rtol=1e-4)
-    one = {name: leaf[0] for name, leaf in seen.items()}
-    assert clinic.log_probability(one, 3).shape == ()
-    np.testing.assert_array_equal(clinic(seen).codes, chances.argmax(1))
-
-
 def test_the_density_is_in_the_actions_own_units(steering):
     grid = np.linspace(-40.0, 44.0, 20_001)[:, None]
     for seen in ([0.0, 0.0], [0.5, -1.0]):
@@ -281,27 +268,15 @@ def rewrite(change):
     return apply
 
 
-def shifted_scaler(content):
-    content["scaler"]["observation"]["numeric"]["mean"][0] += 1.0
-    return content
-
-
 def cut(folder):
     weights = folder / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4])
 
 
-def flip(folder):
-    weights = folder / "weights.safetensors"
-    content = weights.read_bytes()
-    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-
-
 @pytest.mark.parametrize(("damage", "message"), [
-    (rewrite(shifted_scaler), "manifest.json was changed after it was written"),
     (rewrite(lambda content: content | {"schema": 4}), "has schema version 4, this tidelog reads 3. fix: "),
     (rewrite(lambda content: content | {"kind": "log"}), "is not the manifest of a tidelog policy: its kind is 'log'"),
-    (cut, "weights.safetensors has .* bytes: expected .*"), (flip, "weights.safetensors was changed"),
+    (cut, "weights.safetensors has .* bytes: expected .*"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),
     (lambda folder: (folder / "manifest.json").unlink(), "is not a tidelog policy: it has no manifest.json"),
     (shutil.rmtree, "does not exist. fix: check the path of the policy"),

@@ -10,7 +10,7 @@ import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
-from tidelog.runtime.ranking import Found, order_found, top_k
+from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.recommender import Histories, Profiles
 from tidelog.types import HistoryArrays, Profile
 
@@ -120,51 +120,43 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
     np.testing.assert_array_equal(recommender.recommend([long], 7).items, short.items)
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ({"histories": [["i1", "j2"]]}, "history 0 has the unknown item 'j2'"),
-        ({"histories": [["i1"]], "candidates": ["i77"]}, "candidates has the unknown item 'i77'"),
-        ({"histories": [["i1"]], "exclude": "i1"}, "exclude is .*: expected a list"),
-        ({"histories": [["i1"]], "exclude": ["i77"]}, "exclude has the unknown item 'i77'"),
-        ({"histories": [["i1"]], "candidates": ["i2", "i2"], "k": 2}, "history 0 has only 1 candidates"),
-        ({"histories": [["i1"]], "candidates": [], "k": 1}, "history 0 has only 0 candidates"),
-        ({"histories": []}, "no history: expected at least one"),
-        ({"histories": "i1"}, "histories has the type str: expected lists"),
-        ({"histories": ["i1"]}, "history 0 is 'i1': expected a list"),
-        ({"histories": [["i1"]], "k": 0}, "at least 1"),
-        ({"histories": [["i1"]], "k": 11}, "k = 11, but history 0 has only 9 candidates"),
-        ({"histories": [["i1"]], "k": 2.5}, "expected a whole number"),
-        ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the unknown event 'view'"),
-        ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
-        ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
-        ({"histories": [["i1"]], "unknown": np.array(["skip", "error"])}, "expected 'error' or 'skip'"),
-        ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True, False or None"),
-        ({"histories": [["i1"]], "events": 5}, "events has the type int: expected lists"),
-        ({"histories": [["i1"]], "events": [None]}, "events of history 0: None: expected a list"),
-        ({"histories": [["i1"]], "events": ["view"]}, "events of history 0: 'view': expected a list"),
-        ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events has the type dict: expected lists"),
-        ({"histories": np.array(3)}, "histories has the type ndarray: expected lists"),
-        ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude is .*: expected a list"),
-        (
-            {"histories": [["i1"]], "users": {"age": 3}},
-            "users has the type dict: expected a list. fix: pass one mapping per history",
-        ),
-        ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories with 2 users"),
-        ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] is 'u1': expected a mapping"),
-        (
-            {"histories": [["i1"]], "users": [{"ages": 3}]},
-            r"\['ages'\] is an unknown column: did you mean 'age'",
-        ),
-        ({"histories": [["i1"]], "users": [{"age": "old"}]}, r"users\[0\]\['age'\] is 'old': expected a number"),
-        ({"histories": [["i1"]], "users": [{"age": float("inf")}]}, "expected a finite number"),
-        ({"histories": [["i1"]], "users": [{"age": 1e300}]}, "expected a finite number"),
-        ({"histories": [["i1"]], "users": [{"age": 10**400}]}, "expected a finite number"),
-        ({"histories": [["i1"]], "users": [{"plan": "pad"}]}, "has 'pad', unknown in the log; did you mean 'paid'"),
-        ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected text or a list of texts"),
-        ({"histories": [["i1"]], "users": [{"likes": ["a", 3]}]}, "has 3: expected text"),
-    ],
-)
+@pytest.mark.parametrize(("call", "said"), [
+    ({"histories": [["i1", "j2"]]}, "history 0 has the unknown item 'j2'"),
+    ({"histories": [["i1"]], "candidates": ["i77"]}, "candidates has the unknown item 'i77'"),
+    ({"histories": [["i1"]], "exclude": "i1"}, "exclude is .*: expected a list"),
+    ({"histories": [["i1"]], "exclude": ["i77"]}, "exclude has the unknown item 'i77'"),
+    ({"histories": [["i1"]], "candidates": ["i2", "i2"], "k": 2}, "history 0 has only 1 candidates"),
+    ({"histories": [["i1"]], "candidates": [], "k": 1}, "history 0 has only 0 candidates"),
+    ({"histories": []}, "no history: expected at least one"),
+    ({"histories": "i1"}, "histories has the type str: expected lists"),
+    ({"histories": ["i1"]}, "history 0 is 'i1': expected a list"),
+    ({"histories": [["i1"]], "k": 0}, "at least 1"),
+    ({"histories": [["i1"]], "k": 11}, "k = 11, but history 0 has only 9 candidates"),
+    ({"histories": [["i1"]], "k": 2.5}, "expected a whole number"),
+    ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the unknown event 'view'"),
+    ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
+    ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
+    ({"histories": [["i1"]], "unknown": np.array(["skip", "error"])}, "expected 'error' or 'skip'"),
+    ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True, False or None"),
+    ({"histories": [["i1"]], "events": 5}, "events has the type int: expected lists"),
+    ({"histories": [["i1"]], "events": [None]}, "events of history 0: None: expected a list"),
+    ({"histories": [["i1"]], "events": ["view"]}, "events of history 0: 'view': expected a list"),
+    ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events has the type dict: expected lists"),
+    ({"histories": np.array(3)}, "histories has the type ndarray: expected lists"),
+    ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude is .*: expected a list"),
+    ({"histories": [["i1"]], "users": {"age": 3}},
+     "users has the type dict: expected a list. fix: pass one mapping per history"),
+    ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories with 2 users"),
+    ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] is 'u1': expected a mapping"),
+    ({"histories": [["i1"]], "users": [{"ages": 3}]}, r"\['ages'\] is an unknown column: did you mean 'age'"),
+    ({"histories": [["i1"]], "users": [{"age": "old"}]}, r"users\[0\]\['age'\] is 'old': expected a number"),
+    ({"histories": [["i1"]], "users": [{"age": float("inf")}]}, "expected a finite number"),
+    ({"histories": [["i1"]], "users": [{"age": 1e300}]}, "expected a finite number"),
+    ({"histories": [["i1"]], "users": [{"age": 10**400}]}, "expected a finite number"),
+    ({"histories": [["i1"]], "users": [{"plan": "pad"}]}, "has 'pad', unknown in the log; did you mean 'paid'"),
+    ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected text or a list of texts"),
+    ({"histories": [["i1"]], "users": [{"likes": ["a", 3]}]}, "has 3: expected text"),
+])  # fmt: skip
 def test_what_is_handed_in_wrong_is_named(recommender, call, said):
     asked = Histories(
         call["histories"], **{name: call[name] for name in ("events", "users", "unknown") if name in call}
@@ -233,18 +225,6 @@ def test_supported_items_come_first_and_scores_fall():
     np.testing.assert_allclose(scores, [[-0.5, -2.5, -2.5]])
     assert order_found(found, 3, 0.0)[0].tolist() == [[2, 4, 7]]
     assert order_found(found, 3, 0.5, supervised=True)[0].tolist() == [[2, 7, 4]]
-
-
-def test_exact_search_agrees_with_a_sort_in_any_chunk():
-    rng = np.random.default_rng(0)
-    queries, table = rng.standard_normal((4, 3)), rng.integers(-1, 2, (50, 3)).astype(float)
-    allowed = rng.random((4, 50)) < 0.7
-    scores = np.where(allowed, queries @ table.T, -np.inf)
-    expected = np.stack([np.lexsort((np.arange(50), -row)) for row in scores.astype(np.float32)])[:, :7]
-    for chunk in (7, 50, 1000):
-        indices, found = top_k(queries, table, 7, allowed, chunk=chunk)
-        np.testing.assert_array_equal(indices, expected)
-        np.testing.assert_allclose(found, np.take_along_axis(scores, expected, axis=1), rtol=1e-6)
 
 
 def test_a_table_of_histories_becomes_a_table_of_lists(recommender):

@@ -10,9 +10,9 @@ from tidelog.envs.registry import make
 from tidelog.types import Continuous
 
 
-@pytest.fixture(scope="module")
-def policy(log):
-    return finish(begin(bc(), log)).policy()
+@pytest.fixture
+def policy(trained):
+    return trained
 
 
 @pytest.fixture(scope="module")

@@ -11,22 +11,13 @@ import tidelog as tl
 from tidelog import CheckpointError, ConfigError, Log, SpecError, runtime
 from tidelog._files import digest
 from tidelog.policies.batch_inference import act_on_known, act_on_table
-from tidelog.policies.rule_search import (
-    SMALLEST,
-    best_trees,
-    bin_column,
-    shortest_between,
-    thresholds,
-)
+from tidelog.policies.rule_search import SMALLEST, best_trees, bin_column, shortest_between, thresholds
 from tidelog.policies.rule_search import _Search as Search
 from tidelog.runtime.rule import Question, Rule, columns_of, follow, load_rule
 from tidelog.types import Codes, Discrete, Spec, Vector
 
 SPEC = Spec(
-    {
-        "numeric": Vector(2, ("age", "income")),
-        "categorical": Codes((3,), ("village",), (("east", "north", "west"),)),
-    },
+    {"numeric": Vector(2, ("age", "income")), "categorical": Codes((3,), ("village",), (("east", "north", "west"),))},
     Discrete(3, ("A", "B", "C")),
 )
 AGE, VILLAGE = ("numeric", 0), ("categorical", 0)
@@ -188,25 +179,19 @@ def test_the_file_of_a_rule_is_a_page_that_every_runtime_reads(tmp_path):
     rule.save(path, overwrite=True)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda c: c["rule"].update(column="ages"), "the column 'ages' is unknown: did you mean 'age'"),
-        (lambda c: c["rule"].update(below="40"), "'age' is not compared with a number"),
-        (lambda c: c["rule"]["no"].update({"is": "south"}), "the word 'south' is unknown"),
-        (lambda c: c["rule"]["yes"].update(action="D"), "the action 'D' is unknown"),
-        (
-            lambda c: c["rule"]["no"].update(no=c["rule"]["no"] | {"no": c["rule"]["no"].copy()}),
-            "more than 2 questions",
-        ),
-        (lambda c: c["rule"].pop("yes"), "expected an action or a question"),
-        (lambda c: c.update(rule=[]), "a part of the rule is not an object"),
-        (lambda c: c.update(fallback=["A", "A", "B"]), "does not name every action once"),
-        (lambda c: c.update(more=1), "the unknown field 'more'"),
-        (lambda c: c.pop("spec"), "no 'spec'"),
-        (lambda c: c.update(acting="sometimes"), "expected 'mode', 'sample' or None"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda c: c["rule"].update(column="ages"), "the column 'ages' is unknown: did you mean 'age'"),
+    (lambda c: c["rule"].update(below="40"), "'age' is not compared with a number"),
+    (lambda c: c["rule"]["no"].update({"is": "south"}), "the word 'south' is unknown"),
+    (lambda c: c["rule"]["yes"].update(action="D"), "the action 'D' is unknown"),
+    (lambda c: c["rule"]["no"].update(no=c["rule"]["no"] | {"no": c["rule"]["no"].copy()}), "more than 2 questions"),
+    (lambda c: c["rule"].pop("yes"), "expected an action or a question"),
+    (lambda c: c.update(rule=[]), "a part of the rule is not an object"),
+    (lambda c: c.update(fallback=["A", "A", "B"]), "does not name every action once"),
+    (lambda c: c.update(more=1), "the unknown field 'more'"),
+    (lambda c: c.pop("spec"), "no 'spec'"),
+    (lambda c: c.update(acting="sometimes"), "expected 'mode', 'sample' or None"),
+])  # fmt: skip
 def test_a_wrong_file_is_refused_by_name(tmp_path, change, message):
     path = Rule(TREE, SPEC, (2, 0, 1)).save(tmp_path / "rule.json")
     content = json.loads(path.read_text())

@@ -54,13 +54,6 @@ def test_a_verdict_is_its_paragraph(policies):
     assert len(table) == 3
 
 
-def test_a_table_of_one_verdict_is_headed_in_the_singular(policies):
-    _, verdicts = policies
-    one = replace(verdicts, names=("a",), verdicts=(verdicts["a"],))
-    assert "\nVerdict on 1 policy, differences from the logger, 95% simultaneous\n" in repr(one)
-    assert "Verdict on 1 policy, 95% simultaneous" in one._repr_html_()
-
-
 class Tables(HTMLParser):
     """The tags of a piece of HTML, and its text."""
 
@@ -121,20 +114,3 @@ def test_every_cell_of_a_table_is_escaped(place):
         assert "<script" not in source
         assert "<img" not in source
         assert source.count("<table>") == source.count("</table>") == 1
-
-
-def test_hostile_names_are_text_in_notebooks(policies, log, tmp_path):
-    _, verdicts = policies
-    policy = finish(begin(bc(), log)).policy()
-    named = replace(policy.spec, action=replace(policy.spec.action, names=(HOSTILE, *policy.spec.action.names[1:])))
-    policy.spec = named
-    folder = tmp_path / "<script>alert(1)<b>"
-    run = finish(begin(bc(), log, folder))
-    leaves = {HOSTILE: log.spec.observation["numeric"]}
-    hostile_log = replace(log, spec=replace(log.spec, observation=leaves))
-    for shown, text in ((hostile_log, HOSTILE), (verdicts, HOSTILE), (policy, HOSTILE), (run, folder.name),
-                        (replace(verdicts["a"], paragraph=HOSTILE, reasons=(HOSTILE,)), HOSTILE)):  # fmt: skip
-        source = shown._repr_html_()
-        assert "<script" not in source
-        assert "<img" not in source
-        assert text in Tables(source).text

@@ -210,25 +210,19 @@ def test_all_errors_stand_in_one_report_and_their_rows_in_quarantine(tmp_path: P
     assert len(tl.read_interactions(clicks(), **ROLES)) == clicks().height  # nothing is dropped without a word
 
 
-@pytest.mark.parametrize(
-    ("check", "change", "roles"),
-    [
-        (
-            "several items in a cell",
-            lambda frame: frame.with_columns(i=pl.Series(["7 12", "7", "9"] * 40).head(len(frame))),
-            {},
-        ),
-        ("repeated event", lambda frame: pl.concat([frame, frame.head(1)]), {}),
-        ("unordered events", lambda frame: frame.reverse(), {}),
-        ("times far outside", put("t", (0, "-6e10")), {}),
-        ("times far outside", put("t", (3, "9e10")), {}),
-        ("events at one time", lambda frame: frame.with_columns(t=pl.lit(5.0)), {}),
-        ("rewards all equal", lambda frame: frame, {"reward": {"click": 1.0, "buy": 1.0}}),
-        ("reward of unknown event", lambda frame: frame, {"reward": {"click": 1.0, "buy": 2.0, "bui": 3.0}}),
-        ("users without history", lambda frame: put("u", (0, "once"))(frame).with_columns(pl.col("t")), {}),
-        ("no pause ends a session", lambda frame: frame, {"session_gap": 1e7}),
-    ],
-)
+@pytest.mark.parametrize(("check", "change", "roles"), [
+    ("several items in a cell", lambda frame: frame.with_columns(i=pl.Series(["7 12", "7", "9"] * 40).head(len(frame))),
+     {}),
+    ("repeated event", lambda frame: pl.concat([frame, frame.head(1)]), {}),
+    ("unordered events", lambda frame: frame.reverse(), {}),
+    ("times far outside", put("t", (0, "-6e10")), {}),
+    ("times far outside", put("t", (3, "9e10")), {}),
+    ("events at one time", lambda frame: frame.with_columns(t=pl.lit(5.0)), {}),
+    ("rewards all equal", lambda frame: frame, {"reward": {"click": 1.0, "buy": 1.0}}),
+    ("reward of unknown event", lambda frame: frame, {"reward": {"click": 1.0, "buy": 2.0, "bui": 3.0}}),
+    ("users without history", lambda frame: put("u", (0, "once"))(frame).with_columns(pl.col("t")), {}),
+    ("no pause ends a session", lambda frame: frame, {"session_gap": 1e7}),
+])  # fmt: skip
 def test_each_remark_is_said(check: str, change: Any, roles: dict[str, Any]) -> None:
     assert check not in {one.check for one in interactions().report.warnings}
     log = tl.read_interactions(change(clicks()), **{**ROLES, **roles})

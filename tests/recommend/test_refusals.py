@@ -13,7 +13,7 @@ import tidelog as tl
 from tests.algorithms.recommenders import small
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.runtime.cases import listing
-from tidelog.data.raw import Column, as_table
+from tidelog.data.raw import Column
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.recommend import read
 from tidelog.recommend.evaluate import RankingRow, _cell, _check_lists
@@ -49,12 +49,6 @@ def test_checks_of_columns_that_could_not_be_read_find_nothing():
     for check in (read.repeated_event, read.times_far_outside, read.users_without_history):
         assert list(check(raw())) == []
     assert read._users(raw()).tolist() == []
-
-
-def test_the_checks_are_printed_as_a_table():
-    printed = as_table(read.INTERACTION_CHECKS)
-    assert printed.startswith("| ")
-    assert all(name in printed for name in read.INTERACTION_CHECKS)
 
 
 def test_interactions_say_what_they_hold(log):

@@ -163,9 +163,10 @@ def test_critics_of_baskets_read_the_states_before_and_after_it(baskets):
 
 
 @pytest.mark.full
-def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
-    """The search finds the most likely items of the whole catalogue, repeated ones among them."""
-    h, log = small(memory=8, threshold=0.0, q_weight=0.0), described()
+@pytest.mark.parametrize("successors", [0, 3])
+def test_lists_are_the_best_of_all_items_by_the_probability_of_training(successors):
+    """The search finds the most likely items of the whole catalogue, also repeated ones and counted successors."""
+    h, log = small(memory=8, threshold=0.0, q_weight=0.0, successors=successors), described()
     state = after(h, log, updates=3, phase=0)
     state = eqx.tree_at(lambda one: one.next_item.repeats.age, state, np.linspace(2.0, -2.0, 56, dtype=np.float32))
     rows = np.arange(3, len(log), 7)
@@ -176,7 +177,8 @@ def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
     table = state.next_item.table(None, state.facts.features)
     logits = np.asarray(seen.states)[:, 0] @ np.asarray(table.vectors).T + np.asarray(table.bias)
     logits[:, 0] = -np.inf
-    whole = np.asarray(with_places(logits, Places(seen.items[:, 0], seen.places.scores[:, 0])))
+    items = seen.places.items if successors else seen.items
+    whole = np.asarray(with_places(logits, Places(items[:, 0], seen.places.scores[:, 0])))
     best = np.sort(whole, axis=1)[:, ::-1][:, :4]
     np.testing.assert_allclose(scores, best - best[:, :1], atol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(whole, found, axis=1), best, atol=1e-4)

@@ -11,8 +11,7 @@ import pytest
 from safetensors.numpy import save
 
 import tidelog as tl
-from tests.algorithms.recommenders import after, batch, compiled, described, fresh, policy, small
-from tests.recommend.test_next_item import gathered
+from tests.algorithms.recommenders import batch, compiled, described, fresh, small
 from tests.runtime.cases import listing
 from tidelog import CheckpointError, runtime
 from tidelog.recommend.evaluate import Markov, Popularity, compare
@@ -27,7 +26,7 @@ from tidelog.recommend.networks import (
     with_new_rows,
     with_places,
 )
-from tidelog.recommend.next_item import Windows, next_item_loss, read_windows, store_interactions, targets_of
+from tidelog.recommend.next_item import next_item_loss, read_windows, targets_of
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
 from tidelog.runtime.ranking import NO_PLACE, TRUSTS
@@ -198,23 +197,6 @@ def test_the_default_counts_in_large_catalogues_only():
     assert h.counted_successors(h.full_softmax + 1) == 20
     assert replace(h, successors=0).counted_successors(10**6) == 0
     assert replace(h, successors=7).counted_successors(10) == 7
-
-
-@pytest.mark.full
-def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
-    h, log = small(memory=8, successors=3, threshold=0.0, q_weight=0.0), described()
-    state = after(h, log, updates=3, phase=0)
-    rows = np.arange(3, len(log), 7)
-    found, scores = policy(h, log, state).ranker().rank(log.histories(rows, h.reach), 4)
-    window = gathered(Windows(h.reach, 1), store_interactions(log, 1, ["user"]), rows)[0]
-    seen = eqx.filter_jit(read_windows)(state.next_item, state.facts, h, window)
-    table = state.next_item.table(None, state.facts.features)
-    logits = np.asarray(seen.states)[:, 0] @ np.asarray(table.vectors).T + np.asarray(table.bias)
-    logits[:, 0] = -np.inf
-    whole = np.asarray(with_places(logits, Places(seen.places.items[:, 0], seen.places.scores[:, 0])))
-    best = np.sort(whole, axis=1)[:, ::-1][:, :4]
-    np.testing.assert_allclose(scores, best - best[:, :1], atol=1e-4)
-    np.testing.assert_allclose(np.take_along_axis(whole, found, axis=1), best, atol=1e-4)
 
 
 def test_new_items_have_no_counts_and_can_be_listed():

@@ -156,8 +156,11 @@ def test_dates_are_read_with_their_zones():
 
 
 @pytest.mark.full
-def test_a_resumed_run_with_gaps_and_gbce_equals_one_that_was_not_cut(tmp_path):
-    h = small(time_gaps=True, item_loss="gbce", gbce_negatives=4)
+@pytest.mark.parametrize(
+    "settings", [{"time_gaps": True, "item_loss": "gbce", "gbce_negatives": 4}, {"user_embedding": True}]
+)
+def test_a_resumed_run_with_gaps_or_vectors_of_users_equals_one_that_was_not_cut(settings, tmp_path):
+    h = small(**settings)
     paced().save(tmp_path / "log")
     log = tl.open_interactions(tmp_path / "log")
     whole = tl.fit(h, log, 6, every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
@@ -165,8 +168,12 @@ def test_a_resumed_run_with_gaps_and_gbce_equals_one_that_was_not_cut(tmp_path):
     for one, two in zip(whole.learners(), resumed.learners(), strict=True):
         for mine, other in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):
             np.testing.assert_array_equal(_data(mine), _data(other))
-    assert np.abs(np.asarray(whole.learners()[0].state.next_item.reader.gaps)).max() > 0.0
+    next_item = whole.learners()[0].state.next_item
+    learnt = next_item.reader.gaps if h.time_gaps else next_item.users.weight
+    assert np.abs(np.asarray(learnt)).max() > 0.0
     assert resumed.metrics == whole.metrics
+    for again in (tl.load, tl.refit) if h.user_embedding else ():
+        assert again(tmp_path / "run").policy().spec == whole.policy().spec
 
 
 def _data(leaf):

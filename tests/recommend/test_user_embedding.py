@@ -258,19 +258,3 @@ def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp
 def test_ids_that_do_not_fit_are_refused(name, ids, said):
     with pytest.raises(SpecError, match=said):
         listing(name).recommend(Histories([["i1"]], user_ids=ids), 3)
-
-
-@pytest.mark.full
-def test_a_resumed_run_with_vectors_of_users_equals_one_that_was_not_cut(tmp_path):
-    described().save(tmp_path / "log")
-    log, h = tl.open_interactions(tmp_path / "log"), small(user_embedding=True)
-    whole = tl.fit(h, log, 6, every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
-    resumed = tl.resume(tmp_path / "run", checkpoint=3)
-    one, two = (run.learners()[0].state.next_item.users.weight for run in (whole, resumed))
-    np.testing.assert_array_equal(one, two)
-    moments = [jax.tree.leaves(run.learners()[0].state.opt_states.next_item) for run in (whole, resumed)]
-    jax.tree.map(np.testing.assert_array_equal, *moments)
-    assert resumed.metrics == whole.metrics
-    assert tl.load(tmp_path / "run").policy().spec == whole.policy().spec
-    np.testing.assert_array_equal(tl.load(tmp_path / "run").policy().params.next_item.users.weight, one)
-    assert tl.refit(tmp_path / "run").policy().spec == whole.policy().spec

@@ -21,7 +21,6 @@ from tidelog.report.page import report_of
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)
-DARK = "--blink-settings=preferredColorScheme=0"
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason=f"no browser was found: none of {', '.join(NAMES)} is installed"
@@ -123,28 +122,6 @@ def test_a_report_is_drawn_at_a_desk_and_on_a_phone(pages, profile, phone):
     assert looks_drawn(phone)
 
 
-FORBIDDEN = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
-PROBE = "<script>document.body.style.background = 'red'</script>"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("rule", [FORBIDDEN, ""], ids=["forbidden", "allowed"])
-def test_a_report_needs_no_script_and_no_network(rule, pages, profile, phone):
-    """The browser is told to allow neither; a script put there shows whether it listens."""
-    text = (pages / "one.html").read_text(encoding="utf-8")
-    copy = pages / "forbidden.html"
-    copy.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{rule}') + PROBE, encoding="utf-8")
-    seen = picture(copy, profile, 390)
-    assert bool((np.abs(seen - phone) < 0.05).all()) == bool(rule)
-
-
-@pytest.mark.full
-def test_a_dark_room_gets_a_dark_page(pages, profile, phone):
-    dark = picture(pages / "one.html", profile, 390, DARK)
-    assert dark.mean() < 0.3 < 0.8 < phone.mean()
-    assert ink(dark) == pytest.approx(ink(phone), rel=0.5)
-
-
 MEASURE = """<script>onload = () => {
   const page = document.querySelector("iframe").contentDocument;
   page.querySelectorAll("details").forEach((folded) => { folded.open = true; });
@@ -173,19 +150,6 @@ def test_no_page_is_wider_than_its_window_and_a_phone_cuts_no_table(name, width,
     assert tall > 800
     assert pictures >= 3
     assert cut == 0 or width > 390
-
-
-@pytest.mark.full
-def test_a_page_that_is_too_wide_would_be_seen(pages, profile):
-    text = (pages / "one.html").read_text(encoding="utf-8")
-    without = text.replace("(max-width: 560px)", "(max-width: 1px)")
-    (pages / "broken.html").write_text(without, encoding="utf-8")
-    wide, window, _, _, cut = measured(pages / "broken.html", profile, 390)
-    assert wide <= window
-    assert cut > 3
-    (pages / "broken.html").write_text(without.replace("overflow-x: auto", "overflow-x: visible"), encoding="utf-8")
-    wide, window, *_ = measured(pages / "broken.html", profile, 390)
-    assert wide > window
 
 
 @pytest.mark.full

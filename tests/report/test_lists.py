@@ -46,9 +46,18 @@ def said_of(run):
     return " ".join(" ".join(page.said).split())
 
 
+@pytest.fixture(scope="module")
+def whole(shop, tmp_path_factory):
+    """The page of that run as HTML and as running text, and what was said while it was made."""
+    told, out = [], tmp_path_factory.mktemp("whole") / "report.html"
+    text = report_of([shop / "run"], out, progress=lambda *now: told.append(now)).read_text(encoding="utf-8")
+    alone(Page(text), text)
+    return text, " ".join(" ".join(Page(text).said).split()), told
+
+
 @pytest.mark.full
-def test_lists_stand_beside_baselines_with_intervals(shop, run):
-    said = said_of(run)
+def test_lists_stand_beside_baselines_with_intervals(shop, whole):
+    _, said, _ = whole
     log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
     split = log.split(share=0.3)
     cases = next_events(split.test, split.test.targets)
@@ -66,9 +75,8 @@ def test_lists_stand_beside_baselines_with_intervals(shop, run):
 
 
 @pytest.mark.full
-def test_progress_names_whose_lists_are_made_with_a_rising_share(run):
-    told = []
-    report_of([run], run.parent / "report.html", progress=lambda *now: told.append(now))
+def test_progress_names_whose_lists_are_made_with_a_rising_share(whole):
+    *_, told = whole
     begins = [doing for doing, _ in told].index("lists")
     of_lists = [doing.removeprefix("lists: ") for doing, _ in told if doing.startswith("lists: ")]
     assert of_lists == ["rules that count", "run", "run, encoder alone", *RULES]
@@ -90,8 +98,8 @@ def test_a_q_without_a_gain_is_said_to_add_nothing(shop, tmp_path):
 
 
 @pytest.mark.full
-def test_words_and_settings_are_those_of_lists(run):
-    said = said_of(run)
+def test_words_and_settings_are_those_of_lists(whole):
+    _, said, _ = whole
     assert re.search(r"\d+ events, \d+ sessions, from", said)
     for absent in (" steps, ", " episodes", "estimator", "patience", "warm start", "phase buffer"):
         assert absent not in said, said[max(0, said.find(absent) - 200) :]
@@ -179,8 +187,8 @@ def test_without_the_log_the_report_is_made_and_says_what_is_lacking(shop, run):
 
 
 @pytest.mark.full
-def test_the_page_leads_with_one_sentence_and_one_picture(shop, run):
-    text = report_of([run], run.parent / "report.html").read_text(encoding="utf-8")
+def test_the_page_leads_with_one_sentence_and_one_picture(shop, whole):
+    text, *_ = whole
     found = re.search(r'<h2>Lists</h2><p class="banner (.*?)</p><p class="short">(.*?)</p><figure>(.*?)</figure>', text)
     advice, lead, picture = found.groups()
     assert "<b>Do not use these lists" in advice
@@ -188,7 +196,7 @@ def test_the_page_leads_with_one_sentence_and_one_picture(shop, run):
     log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
     split = log.split(share=0.3)
     cases = next_events(split.test, split.test.targets)
-    rankers = {"run": policy_of_run(run).ranker(), "popularity": Popularity.of(split.train)}
+    rankers = {"run": policy_of_run(shop / "run").ranker(), "popularity": Popularity.of(split.train)}
     rate = compare(rankers, cases, split.train.counts, 8).row("run").scores["hit rate"].estimate
     assert f"In {three_digits(100 * rate)}% of {len(cases)} held-out events the list of 8 items by run" in lead
     rules = dict(re.findall(r">([a-zA-Z -]+)</text><text [^>]*>([\d.]+) \(", picture))

@@ -11,7 +11,7 @@ from tidelog.data.raw import Problem
 from tidelog.errors import CheckpointError, LogError
 from tidelog.ope.verdict import Row
 from tidelog.policies.statistics import Interval
-from tidelog.report import lists, policies, verdict
+from tidelog.report import lists
 from tidelog.report import runs as saved
 from tidelog.report.data_page import _first_rows, _places
 from tidelog.report.runs import LogSource, plain
@@ -20,33 +20,6 @@ from tidelog.report.verdict import JudgedCandidates, answer_section
 
 def failing(*args, **options):
     raise CheckpointError("its file is damaged. fix: restore it")
-
-
-def doses(size, **columns):
-    rng = np.random.default_rng(0)
-    return Log.from_arrays(
-        observation=rng.normal(size=(6, 1)), action=rng.uniform(-1, 1, (6, size)), reward=np.zeros(6), **columns
-    )
-
-
-def test_many_dimensions_of_an_action_are_folded(monkeypatch):
-    log = doses(3)
-    part = SimpleNamespace(log=log, steps=6, starts=np.arange(7), description="All episodes.")
-    monkeypatch.setattr(policies, "part_of", lambda log, lines: part)
-    monkeypatch.setattr(policies, "_MOST_OPEN", 1)
-    text = policies._one_log(LogSource(log, ""), [], False)
-    assert "2 more dimensions of the action" in text
-    assert text.count("<svg") == 3
-    assert text.index("<svg") < text.index("2 more dimensions") < text.rindex("<svg")
-
-
-def test_several_choices_have_a_picture_each():
-    action = np.asarray([[0, 2], [1, 1], [1, 0]])
-    log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
-    chosen = SimpleNamespace(line=SimpleNamespace(colour=1), actions=np.asarray([action]))
-    first, second = policies._pictures(SimpleNamespace(log=log, steps=3), [chosen])
-    assert ("action[0]" in first, "action[1]" in second) == (True, True)
-    assert "action[1]" not in first
 
 
 def test_rows_of_several_files_are_named_with_their_files():
@@ -85,12 +58,6 @@ def test_lists_of_policies_that_cannot_be_loaded_are_notes(tmp_path, monkeypatch
     ]
 
 
-def test_the_interval_of_many_episodes_is_that_of_a_normal_mean(monkeypatch):
-    monkeypatch.setattr(policies, "_MOST_RESAMPLED", 3)
-    found = policies._interval([np.asarray([0.0, 2.0, 0.0, 2.0])])
-    np.testing.assert_allclose(found, [1.0, 1.0 - 1.96 / 2, 1.0 + 1.96 / 2])
-
-
 def test_a_setting_of_ones_own_and_a_log_that_cannot_be_reopened(tmp_path, monkeypatch):
     assert plain({"own": "critic"}) == "critic (your own)"
 
@@ -107,16 +74,6 @@ def test_a_setting_of_ones_own_and_a_log_that_cannot_be_reopened(tmp_path, monke
 def test_names_have_as_many_parts_as_make_them_unique(tmp_path):
     assert saved._names([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
     assert saved._names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
-
-
-def test_many_warnings_of_a_log_are_folded(monkeypatch):
-    monkeypatch.setattr(saved, "_MOST_OPEN", 1)
-    problems = [Problem("warning", f"check {n}", None, (), 0, "a", "b", "c") for n in range(3)]
-    log = SimpleNamespace(report=SimpleNamespace(problems=problems, notes=[]))
-    monkeypatch.setattr(saved, "text", lambda log: "")
-    text = saved._data_checks(log)
-    assert "Data checks: 3 warnings, 0 notes." in text
-    assert "2 more warnings" in text
 
 
 @pytest.mark.parametrize(
@@ -173,15 +130,6 @@ def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatc
     text = lists.lists([run], logs)
     assert "[its log of 1]" in text
     assert "a log" not in text
-
-
-def test_tiny_weights_of_episodes_keep_their_power():
-    """A weight of 1e-28 is not 0: episodes of weight 0 are counted apart."""
-    counts, edges = np.asarray([1, 2, 3]), np.asarray([-28.0, -18.0, -8.0, 2.0])
-    drawn = verdict._weights(SimpleNamespace(counts=counts, zeros=4, edges=edges))
-    assert ">1e-28<" in drawn
-    assert ">1e-16<" in drawn
-    assert ">0<" not in drawn
 
 
 def test_of_many_candidates_the_picture_has_the_highest_and_the_table_all():

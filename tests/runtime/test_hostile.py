@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
-from tests.runtime.cases import policy
+from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, SpecError, TidelogError, load_policy, runtime
 from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, Saved, write
 
@@ -227,9 +227,13 @@ ODD = (
 
 
 @pytest.mark.full
-def test_manifests_with_one_odd_value_are_read_or_refused(whole, tmp_path):
+@pytest.mark.parametrize("name", [NAME, "lists, attention", "lists, imagined"])
+def test_manifests_with_one_odd_value_are_read_or_refused(name, tmp_path):
     """Valid checksums, as an attacker would write; every place of the spec, scaler and recipe gets odd values."""
-    generator, manifest = np.random.default_rng(0), json.loads(whole[1])
+    saved = Saved((listing if name.startswith("lists") else policy)(name).save(tmp_path / "whole.zip"))
+    manifest = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
+    weights, sums = saved.read(WEIGHTS), {WEIGHTS: saved.manifest["files"][WEIGHTS]}
+    generator, manifest = np.random.default_rng(0), json.loads(json.dumps(manifest))
     places = [
         p for p in places_of(manifest) if p and p[0] in ("spec", "scaler", "recipe", "masks", "missing", "origin")
     ]
@@ -237,8 +241,7 @@ def test_manifests_with_one_odd_value_are_read_or_refused(whole, tmp_path):
     for _ in range(400):
         place, odd = places[generator.integers(len(places))], ODD[generator.integers(len(ODD))]
         changed = replaced(manifest, place, odd)
-        sums = {WEIGHTS: Saved(whole[0]).manifest["files"][WEIGHTS]}
-        path = zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(changed, sums)), (WEIGHTS, whole[2])])
+        path = zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(changed, sums)), (WEIGHTS, weights)])
         refused += not read(path)
     assert refused > 200  # 0 of 17 other seeds fail
 
@@ -315,8 +318,6 @@ def test_recipes_that_would_fail_later_are_refused_at_once(place, value, whole, 
 
 def test_what_takes_little_room_here_may_not_take_much_on_the_way(tmp_path):
     """A picture that few weights process through wide kernels; attention over many steps."""
-    from tests.runtime.cases import listing
-
     saved = policy("discrete bcq, pictures").save(tmp_path / "pictures")
     for edit, name in ((large_picture, saved), (long_history, listing("lists, attention").save(tmp_path / "lists"))):
         found = Saved(name)

@@ -42,70 +42,40 @@ def test_histories_are_padded_and_nothing_is_known_where_nothing_is_said():
 
 
 REFUSED = {
-    "shapes": (
-        lambda: histories(PAIR[0]),
-        "histories and events have shapes (2,) and (2, 2): expected [B, H]. fix: resh",
-    ),
+    "shapes": (lambda: histories(PAIR[0]),
+               "histories and events have shapes (2,) and (2, 2): expected [B, H]. fix: resh"),
     "no history": (lambda: histories(PAIR[:0], PAIR[:0]), "no history: expected at least one. fix: pass a history"),
-    "an item too many": (
-        lambda: histories(PAIR * 2),
-        "histories have 4: expected item indices 0 (none) to 3. fix: use these",
-    ),
-    "an event too many": (
-        lambda: histories(events=PAIR * 2),
-        "events have 4: expected kinds 0 (none) to 2. fix: use these",
-    ),
-    "padding": (
-        lambda: histories(events=np.ones((2, 2), int)),
-        "items and events have different padding. fix: one kind",
-    ),
-    "a mask": (
-        lambda: histories(allowed=np.ones((2, 3), bool)),
-        "allowed has shape [2, 3]: expected [2, 4]. fix: reshape it",
-    ),
-    "users": (
-        lambda: histories(users=np.ones((2, 1))),
-        "users have shape [2, 1]: expected finite [2, 3]. fix: reshape the",
-    ),
-    "infinite users": (
-        lambda: histories(users=np.full((2, 3), np.inf)),
-        "expected finite [2, 3]. fix: reshape them",
-    ),
-    "gaps of another shape": (
-        lambda: histories(gaps=np.zeros((2, 3), int)),
-        "expected [2, 2] of groups 0 to 127. fix: use gap_groups",
-    ),
+    "an item too many": (lambda: histories(PAIR * 2),
+                         "histories have 4: expected item indices 0 (none) to 3. fix: use these"),
+    "an event too many": (lambda: histories(events=PAIR * 2),
+                          "events have 4: expected kinds 0 (none) to 2. fix: use these"),
+    "padding": (lambda: histories(events=np.ones((2, 2), int)),
+                "items and events have different padding. fix: one kind"),
+    "a mask": (lambda: histories(allowed=np.ones((2, 3), bool)),
+               "allowed has shape [2, 3]: expected [2, 4]. fix: reshape it"),
+    "users": (lambda: histories(users=np.ones((2, 1))),
+              "users have shape [2, 1]: expected finite [2, 3]. fix: reshape the"),
+    "infinite users": (lambda: histories(users=np.full((2, 3), np.inf)), "expected finite [2, 3]. fix: reshape them"),
+    "gaps of another shape": (lambda: histories(gaps=np.zeros((2, 3), int)),
+                              "expected [2, 2] of groups 0 to 127. fix: use gap_groups"),
     "no group": (lambda: histories(gaps=np.full((2, 2), GAPS)), "expected [2, 2] of groups 0 to 127"),
     "a group below": (lambda: histories(gaps=np.full((2, 2), -1)), "expected [2, 2] of groups 0 to 127"),
     "a user too many": (lambda: histories(index=np.array([4, 0])), "expected [2] of 0 (unknown) to 3"),
     "a user below": (lambda: histories(index=np.array([-1, 0])), "expected [2] of 0 (unknown) to 3"),
     "one user": (lambda: histories(index=np.array([1])), "expected [2] of 0 (unknown) to 3"),
-    "no items": (
-        lambda: Vocabulary(ANY),
-        "this policy has actions, not items to rank. fix: call it with an observation",
-    ),
-    "no names": (
-        lambda: _named({"a": np.ones(1)}, {"x": Vector(2), "y": Vector(1)}),
-        "the log has no feature names. fix: pass arrays for x, y",
-    ),
-    "a picture": (
-        lambda: _from_columns({}, Image(2, 2, 1)),
-        "a picture is not a column. fix: pass it as an array [B, height, width, channels]",
-    ),
-    "text": (
-        lambda: _as_numbers(np.asarray([1, "a"], object), "age"),
-        "'age' has text: expected numbers. fix: convert it",
-    ),
+    "no items": (lambda: Vocabulary(ANY),
+                 "this policy has actions, not items to rank. fix: call it with an observation"),
+    "no names": (lambda: _named({"a": np.ones(1)}, {"x": Vector(2), "y": Vector(1)}),
+                 "the log has no feature names. fix: pass arrays for x, y"),
+    "a picture": (lambda: _from_columns({}, Image(2, 2, 1)),
+                  "a picture is not a column. fix: pass it as an array [B, height, width, channels]"),
+    "text": (lambda: _as_numbers(np.asarray([1, "a"], object), "age"),
+             "'age' has text: expected numbers. fix: convert it"),
     "objects": (lambda: _as_numbers(np.asarray([1, {}], object), "age"), "'age': expected numbers ("),
-    "codes": (
-        lambda: _codes(np.asarray([1, {}], object), "ward", 3, ()),
-        "'ward': expected codes 0 to 2 (",
-    ),
-    "a label as a flag": (
-        lambda: bool(LabelledActions(np.asarray([1]), ("a", "b"))),
-        "an action is a label, neither true nor false. fix: compare it, as in action == 'label'",
-    ),
-}
+    "codes": (lambda: _codes(np.asarray([1, {}], object), "ward", 3, ()), "'ward': expected codes 0 to 2 ("),
+    "a label as a flag": (lambda: bool(LabelledActions(np.asarray([1]), ("a", "b"))),
+                          "an action is a label, neither true nor false. fix: compare it, as in action == 'label'"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)

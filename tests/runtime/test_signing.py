@@ -71,6 +71,8 @@ def test_a_signed_policy_is_verified_with_its_chain(name, made, capsys):
     ):  # fmt: skip
         assert part in said
     assert "not checked. fix: name the signer's public key with --key" in verify(capsys, made / name)[1]
+    assert verify(capsys, made / name, "--quiet")[1].endswith(": complete, signature not checked")
+    assert verify(capsys, made / name, "--quiet", "--key", made / "key.pub")[1].endswith("complete, valid signature")
 
 
 @pytest.mark.parametrize("stride", [301, pytest.param(11, marks=pytest.mark.full)])

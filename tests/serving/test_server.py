@@ -13,12 +13,11 @@ import time
 from contextlib import closing, contextmanager, suppress
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import tidelog.serving
 from tests.runtime.cases import listing
-from tests.serving.bodies import JSON, ROW, random_body
+from tests.serving.bodies import JSON, ROW
 from tidelog import runtime
 from tidelog.cli import main, serve
 from tidelog.runtime.policy import NumpyPolicy
@@ -90,26 +89,6 @@ def test_a_server_answers_survives_and_stops(saved, plain):
 def test_what_cannot_be_served_is_said(words, message, saved, capsys):
     assert main(["serve", *(word.format(saved=saved["bc, point"]) for word in words)]) == 2
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_ten_thousand_random_bodies(saved):
-    generator, statuses = np.random.default_rng(1), {}
-    with served(saved["iql, choice"]) as (process, port):
-        begin = time.monotonic()
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        for _ in range(10_000):
-            connection.request("POST", "/act", random_body(generator), JSON)
-            answer = connection.getresponse()
-            answer.read()
-            statuses[answer.status] = statuses.get(answer.status, 0) + 1
-        connection.close()
-        assert post(port, json.dumps({"observation": ROW}))[0] == 200
-        process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
-    assert "Traceback" not in out + err
-    assert set(statuses) <= {200, 400, 413, 422}
-    print(statuses, f"{time.monotonic() - begin:.0f} s")
 
 
 def head(*lines, first=b"POST /act HTTP/1.1"):

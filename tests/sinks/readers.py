@@ -9,11 +9,7 @@ from typing import NamedTuple
 
 WHOLE, LAST, EMPTY = 1, 4, 0  # kinds of chunks in a log of LevelDB
 BLOCK, HEAD = 32768, struct.Struct("<IHB")
-PACKAGES = {
-    "mlflow": ("mlflow", "alembic"),
-    "tensorboard": ("tensorboardX", "tensorboard"),
-    "wandb": ("wandb",),
-}
+PACKAGES = {"mlflow": ("mlflow", "alembic"), "tensorboard": ("tensorboardX", "tensorboard"), "wandb": ("wandb",)}
 
 
 class Shown(NamedTuple):

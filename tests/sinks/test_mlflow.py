@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.training.runs import STEPS, bc, begin, finish, stop_at
+from tests.training.runs import bc, begin, finish, stop_at
 from tidelog import ConfigError, load
 from tidelog.sinks import MLflow
 from tidelog.training.run import publish
@@ -38,33 +38,8 @@ def metrics_in(uri, run):
     }
 
 
-def expected(rows):
-    found = {}
-    for row in rows:
-        for name in [*row][3:]:
-            found.setdefault(f"member-{row['member']}/{name}", []).append((row["update"], row[name]))
-    return found
-
-
 def artefacts(uri, run):
     return {one.path for one in mlflow.MlflowClient(uri).list_artifacts(run.info.run_id)}
-
-
-def test_a_run_has_its_parameters_metrics_and_files(uri, origin, tmp_path):
-    run = finish(begin(bc(), origin, tmp_path / "first", seeds=2, sinks=[MLflow(uri)]))
-    (found,) = runs_in(uri)
-    assert found.info.run_name == "first"
-    assert found.info.status == "FINISHED"
-    parameters = found.data.params
-    assert parameters["algorithm"] == "bc"
-    assert parameters["learning_rate"] == "0.01"
-    assert json.loads(parameters["hidden"]) == [8, 8]
-    assert parameters["run.steps"] == str(STEPS)
-    assert json.loads(parameters["run.seeds"]) == [0, 1]
-    assert parameters["data.fingerprint"] == origin.fingerprint()
-    assert "machine.jax" in parameters
-    assert metrics_in(uri, found) == expected(run.metrics)
-    assert artefacts(uri, found) == {"run.json", "metrics.jsonl"}
 
 
 @pytest.mark.full

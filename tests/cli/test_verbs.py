@@ -1,0 +1,141 @@
+"""Every command keeps the same promises: --quiet, --json, what it writes, and what a terminal shows of it."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import ROLES, SMALL, call
+from tests.sweeps.pools import InProcess
+from tidelog.cli import COMMANDS, resume, sweep
+
+DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
+RUN_FACTS = {"run", "done", "finished", "metrics"}
+JUDGE = ["judge", "run", "--sample", "--ledger", "off", "--replicates", 1000, "--model", "tabular"]
+VERBS = {  # a command, the lines of its quiet output (None: tables), and keys of its JSON
+    "act": (["act", "run", "--data", "visits.csv", "--out", "actions.csv"],
+            [r"[\d,]+ rows with their actions: actions\.csv"], {"out", "rows", "skipped", "acting"}),
+    "act with a saved policy": (["act", "policy", "--data", "visits.csv", "--out", "actions.parquet"],
+                                [r"[\d,]+ rows with their actions: actions\.parquet"], {"out", "rows"}),
+    "collect": (["collect", "--env", "treatment", "--episodes", 2, "--out", "played"], ["played"],
+                {"log", "steps", "episodes", "returns"}),
+    "data convert": (["data", "convert", *DATA, "--out", "log.npz"], [r"written: log\.npz"], {"written"}),
+    "data convert to a folder": (["data", "convert", *DATA, "--out", "log.tidelog"], [r"written: log\.tidelog"],
+                                 {"written"}),
+    "data inspect": (["data", "inspect", *DATA], [r"visits\.csv: .*"], {"statistics", "fingerprint"}),
+    "data inspect of a table": (["data", "inspect", "--data", "visits.csv", "--write", "new.toml", "--html", "p.html"],
+                                [r"visits\.csv: .*", r"written: .*", r"written: .*"], {"rows", "toml"}),
+    "data validate": (["data", "validate", *DATA, "--html", "page.html"], [r"visits\.csv: .*", r"written: page\.html"],
+                      {"ok", "rows"}),
+    "evaluate by play": (["evaluate", "run", "--env", "treatment", "--episodes", 3], None, {"returns"}),
+    "evaluate by a log": (["evaluate", "run", *DATA], None, {"members", "parts"}),
+    "export": (["export", "run", "--out", "exported", "--no-onnx"], ["exported: exported"],
+               {"policy", "out", "checked"}),
+    "judge": (JUDGE, ["member-0: (UNSUPPORTED|NO DIFFERENCE SHOWN)"], {"decision", "difference", "paragraph"}),
+    "judge all": ([*JUDGE, "--all-members"], None, {"verdicts"}),
+    "recommend": (["recommend", "SHOP/policy", "--data", "SHOP/clicks.csv", *ROLES[:8], "--k", 2, "--out", "lists.csv"],
+                  [r"lists of 2 items for 16 users: lists\.csv"], {"out", "users", "k", "rows"}),
+    "refit": (["refit", "run", "--out", "final"], ["run folder: final"], RUN_FACTS),
+    "report": (["report", "run"], [r"report: report\.html"], {"report", "bytes"}),
+    "resume": (["resume", "run"], ["run is complete at update 42: .*"], RUN_FACTS),
+    "sweep": (["sweep", "bc", *DATA, "--steps", 2, "--out", "swept", *SMALL], ["sweep folder: swept"], {"trials"}),
+    "train": (["train", "bc", *DATA, "--steps", 3, "--out", "new", *SMALL], ["run folder: new"], RUN_FACTS),
+    "verify": (["verify", "policy"], ["policy: complete, not signed"], {"files", "signature"}),
+    "verify a chain": (["verify", "policy", "--chain", "--run", "run"],
+                       ["policy: complete, not signed, complete chain"], {"files", "signature"}),
+}  # fmt: skip
+ELSEWHERE = {"demo": "test_commands.py", "serve": "tests/serving", "finetune": "tests/first_hour"}
+WRITE = {"act", "collect", "export", "recommend", "refit", "sweep", "train", "data convert", "data inspect of a table"}
+WRITE |= {"act with a saved policy", "data convert to a folder", "data validate"}
+
+
+def test_no_command_is_forgotten():
+    assert {name.split()[0] for name in VERBS} | {*ELSEWHERE} == {*COMMANDS}
+
+
+@pytest.fixture(scope="session")
+def place(clinic, run, tmp_path_factory):
+    """A folder with a table, a run and a policy."""
+    folder = tmp_path_factory.mktemp("verbs")
+    for name in ("visits.csv", "columns.toml"):
+        shutil.copy(clinic / name, folder)
+    shutil.copytree(run, folder / "run")
+    assert call("export", folder / "run", "--out", folder / "policy", "--no-onnx", "--quiet") == 0
+    return folder
+
+
+def files(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.sample(
+    "act", "collect", "data inspect of a table", "evaluate by a log", "export", "judge", "train", "verify"
+)
+@pytest.mark.parametrize("name", VERBS)
+def test_quiet_prints_the_result_and_json_is_one_document_and_what_exists_stays(
+    name, place, shop, tidelog, monkeypatch
+):
+    """Quiet: nothing but the result. JSON: standard output is one document, what people read is on standard error."""
+    monkeypatch.chdir(place)
+    for module in (sweep, resume):
+        monkeypatch.setattr(module, "pool_of", lambda *settings: InProcess())
+    words, lines, keys = VERBS[name]
+    words = [str(word).replace("SHOP", str(shop)) for word in words]
+    quiet = tidelog(*words, "--quiet")
+    assert (quiet.code, quiet.err) == (0, ""), quiet.said
+    said = quiet.out.splitlines()
+    if lines is None:
+        assert said
+        assert not any(word in quiet.out for word in ("next:", "note:", "trained on", "training episodes say"))
+    else:
+        assert len(said) == len(lines)
+        assert all(re.fullmatch(line, one) for line, one in zip(lines, said, strict=True)), said
+    if name in WRITE:
+        before = files(place)
+        again = tidelog(*words, "--json")
+        assert (again.code, again.out, "exists" in again.err) == (2, "", True), again.said
+        assert files(place) == before
+        words += ["--overwrite"] if name != "sweep" else ["--out", "other"]
+    spoken = tidelog(*words, "--json")
+    assert spoken.code == 0, spoken.said
+    assert keys <= set(json.loads(spoken.out))
+    both = tidelog(*words, "--json", "--quiet", *(["--out", "third"] if name == "sweep" else []))
+    assert keys <= set(json.loads(both.out))
+    assert "note" not in both.err
+
+
+def on_terminal(folder, *words, **environment):
+    """The bytes that a command writes to a terminal of 40 columns."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "tidelog", *map(str, words)]
+    environment = {**os.environ, "COLUMNS": "40", "TERM": "xterm", **environment}
+    with os.fdopen(theirs, "wb") as end:
+        process = subprocess.Popen(command, cwd=folder, stdout=end, stderr=end, env=environment)
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    assert process.wait() == 0, said
+    return said.decode()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["data inspect", "evaluate by a log", "train", "judge", "help"])
+def test_a_narrow_terminal_without_colours(place, name):
+    words = ["act", "--help"] if name == "help" else VERBS[name][0]
+    said = on_terminal(place, *words, *(["--overwrite"] if name == "train" else []), NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*m", re.sub(r"\x1b\[[0-2]?m", "", said)), "colours"  # bold and plain may be
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).replace("\r", "\n")
+    wide = [line for line in shown.splitlines() if len(line) > 40 and " " in line.strip()[:40] and name != "help"]
+    assert not [line for line in wide if not re.search(r"tidelog |--|/", line)], wide
