@@ -61,6 +61,15 @@ def source(*found: dict) -> str:
     return " ".join(said)
 
 
+def measured(first: dict, *others: dict) -> str:
+    """Say by which commands results were made, and on which machine the first ones."""
+    machine = first["machine"]
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    cpu = f"{threads} of {machine.get('processor', 'a CPU')}"
+    on = cpu if machine["device"].startswith("cpu") else machine["device"]
+    return f"{source(first, *others)[:-1]} ({on}, JAX {machine['jax']})."
+
+
 def interval(values: Sequence[float], digits: int = 4, sign: str = "") -> str:
     """`mean (low to high)`."""
     mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
