@@ -14,7 +14,6 @@ state of the judge, or of other logs, are not used. Cells whose observations fit
 they get `FEW` logs, and none with `--logs-networks 0`. Intervals use 1,000 bootstrap samples.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -32,11 +31,12 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
 from benchmarks.keep import keep, share
-from benchmarks.spread import spread
+from benchmarks.spread import scratch, spread
 
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 FIRST_SEED, LOGS, FEW, CHUNK = 40_000, 200, 6, 10  # seeds below 20,200 were looked at while the judge was made
 REPLICATES = 1000
+SCRATCH = scratch("adversarial")
 SINGLE = {  # one core a process
     "JAX_PLATFORMS": "cpu",
     "OMP_NUM_THREADS": "1",
@@ -192,9 +192,19 @@ def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, floa
     return {name: sum(name in row["words"] for row in rows) / len(rows) for name in WORDS} if rows else {}
 
 
-def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Path, name: str) -> list[dict[str, Any]]:
-    """Judge these worlds, and keep what came of all of them that are complete."""
-    folder = scratch / state()
+def study(
+    *worlds: str,
+    logs: int = LOGS,
+    logs_networks: int = FEW,
+    workers: int = 2,
+    folder: Path = SCRATCH,
+    name: str = "adversarial",
+) -> str:
+    """Judge these worlds, or all, and keep what came of them; `logs` of a cell, fewer where networks are trained."""
+    unknown = [world for world in worlds if world not in WORLDS]
+    if unknown:
+        raise SystemExit(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
+    folder = folder / state()
     folder.mkdir(parents=True, exist_ok=True)
     paths, unable = dict[Cell, Path](), []
     for cell in cells(worlds):
@@ -202,7 +212,7 @@ def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Pat
             paths[cell] = folder / f"{cell.name}__{fingerprint(cell.draw(0))}.jsonl"
         except Unavailable as reason:
             unable.append({**cell._asdict(), "why": str(reason)})
-    wanted = {cell: few if cell.form.networks else logs for cell in paths}
+    wanted = {cell: logs_networks if cell.form.networks else logs for cell in paths}
     run(paths, wanted, workers)
     by_cell = {
         cell: [row for seed, row in sorted(rows_of(path).items()) if 0 <= seed - FIRST_SEED < wanted[cell]]
@@ -214,7 +224,7 @@ def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Pat
         "promised": PROMISED,
         "replicates": REPLICATES,
         "logs": logs,
-        "logs_of_networks": few,
+        "logs_of_networks": logs_networks,
         "state": state(),
         "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in paths}},
         "words": WORDS,
@@ -223,9 +233,11 @@ def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Pat
         "not_available": unable,
     }
     named = " ".join(f"'{world}'" if " " in world else world for world in worlds)
-    command = f"python -m benchmarks adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {few}"
+    command = (
+        f"python -m benchmarks adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {logs_networks}"
+    )
     keep(name, command if name == "adversarial" else f"{command} --name {name}", content, cells=made)
-    return made
+    return "\n".join([table(made), *map(str, sorted(Counter(cell["promise"] for cell in made).items()))])
 
 
 def table(made: Sequence[dict[str, Any]]) -> str:
@@ -240,24 +252,3 @@ def table(made: Sequence[dict[str, Any]]) -> str:
             f"{said['unsupported']:5d}  {row['promise']}"
         )
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("worlds", nargs="*", help=f"of {', '.join(WORLDS)}; none: all")
-    parser.add_argument("--logs", type=int, default=LOGS, help="of each cell")
-    parser.add_argument("--logs-networks", type=int, default=FEW, help="of each cell that trains networks")
-    parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-adversarial")
-    parser.add_argument("--name", default="adversarial", help="of the file under benchmarks/results")
-    given = parser.parse_args()
-    unknown = [world for world in given.worlds if world not in WORLDS]
-    if unknown:
-        parser.error(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
-    made = study(given.worlds, given.logs, given.logs_networks, given.workers, given.scratch, given.name)
-    print(table(made), *sorted(Counter(row["promise"] for row in made).items()), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -15,7 +15,6 @@ source that each batch of seeds was read by: benchmarks/results/fuzz_readers.jso
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import gc
@@ -37,15 +36,19 @@ import traceback
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.keep import RESULTS as FOLDER
+from benchmarks.keep import known
+from benchmarks.spread import words_of
+
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
-RESULTS = Path(__file__).parent / "results" / "fuzz_readers.json"
+RESULTS = FOLDER / "fuzz_readers.json"
 COMMAND = "python -m benchmarks fuzz_readers --seconds 600"
 SHARED_MEMORY = Path("/dev/shm")
 BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; the same until the child is killed
@@ -1106,7 +1109,9 @@ def keep_input(work: Path, name: str, key: str, data: bytes) -> None:
         Path(f"{path}.json").write_text(json.dumps({"reader": name, "key": key}))
 
 
-def child(name: str, work: Path, inputs: int, seconds: float, seed: int) -> None:
+def child(name: str, folder: str, inputs: int, seconds: float, seed: int) -> None:
+    """Read inputs in this process, which ends with them."""
+    work = Path(folder)
     one = Child(name, work, inputs, seconds)
     pool = [path.read_bytes() for path in sorted((work / "seeds").iterdir())]
     SEEDS.update(unpacked(pool[0]))
@@ -1159,7 +1164,7 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
+def run_piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
     """Run one child, and add the end of its process to the findings if it was not orderly."""
     work = base / name.replace(" ", "_")
     (work / "seeds").mkdir(parents=True, exist_ok=True)
@@ -1169,8 +1174,7 @@ def piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict
             (work / "seeds" / "0").write_bytes(packed(files_in(Path(made))))
     for path in (work / "state.json", work / "input"):
         path.unlink(missing_ok=True)
-    words = [sys.executable, "-m", "benchmarks.fuzz_readers", "--child", name, "--work", str(work), "--inputs",
-             str(inputs), "--piece", str(seconds), "--seed", str(seed)]  # fmt: skip
+    words = words_of(child, name, str(work), inputs, seconds, seed)
     last, used = 0.0, 0.0  # when the last input began, and what the child had used then
     with (work / "messages").open("wb") as messages:
         process = subprocess.Popen(words, stdout=messages, stderr=messages)
@@ -1246,7 +1250,7 @@ def minimised(name: str, files: Files, key: str, tries: int = 600) -> Files:
     return files
 
 
-def minimise(base: Path) -> None:
+def write_corpus(base: Path) -> None:
     """Write small inputs of all findings under tests/data/corpus."""
     CORPUS.mkdir(exist_ok=True)
     for path in sorted((base / "findings").glob("*.json")):
@@ -1258,51 +1262,42 @@ def minimise(base: Path) -> None:
         print(f"{path.stem}: {about['key']}, {len(packed(files)):,} bytes")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--readers", nargs="+", default=list(READERS), choices=list(READERS))
-    parser.add_argument("--inputs", type=int, default=50_000, help="inputs of one piece of a reader, at most")
-    parser.add_argument("--piece", type=float, default=30.0, help="processor seconds of one piece of a reader, at most")
-    parser.add_argument("--seconds", type=float, default=0.0, help="go on with pieces until then")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--child", choices=list(READERS))
-    parser.add_argument("--minimise", action="store_true")
-    options = parser.parse_args()
-    if options.child:
-        child(options.child, options.work, options.inputs, options.piece, options.seed)
-        return
+def study(
+    readers: Sequence[str] = tuple(READERS),
+    inputs: int = 50_000,
+    piece: float = 30.0,
+    seconds: float = 0.0,
+    seed: int | None = None,
+    work: Path | None = None,
+    minimise: bool = False,
+) -> None:
+    """Read pieces of at most so many inputs and processor seconds, reader after reader, for so many seconds."""
     shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    work = options.work or shared / "tidelog-fuzz"
-    if options.minimise:
-        minimise(work)
+    base = work or shared / "tidelog-fuzz"
+    if minimise:
+        write_corpus(base)
         return
     from tidelog import __version__
     from tidelog.training.record import this_machine
 
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"readers": {}}
     guided = importlib.util.find_spec("atheris") is not None
     batch = {"tidelog": __version__, "source": source_checksum(), "guided by coverage": guided}
-    results = {"command": COMMAND, "machine": this_machine(), **known}
-    end = time.time() + options.seconds
+    results = {"command": COMMAND, "machine": this_machine(), "readers": {}, **known("fuzz_readers")}
+    end = time.time() + seconds
     while True:
-        for name in options.readers:
-            used = [seed for one in results["readers"].get(name, ()) for seed in one["seeds"]]
-            seed = options.seed if options.seed is not None else max(used, default=0) + 1
+        for name in readers:
+            used = [number for one in results["readers"].get(name, ()) for number in one["seeds"]]
+            number = seed if seed is not None else max(used, default=0) + 1
             begun = time.time()
-            state = piece(name, work, options.inputs, options.piece, seed)
-            add(results, name, state, time.time() - begun, seed, batch)
+            state = run_piece(name, base, inputs, piece, number)
+            add(results, name, state, time.time() - begun, number, batch)
             rate = state["inputs"] / max(0.1, state["processor"])
             print(
                 f"{name}: {state['inputs']:,} inputs, {rate:.0f} a processor second, {state['repeats']:,} repeated, "
                 f"{state['findings'] or 'nothing found'}; {results['inputs']:,} in all",
                 flush=True,
             )
-            if options.seconds and time.time() > end:
+            if seconds and time.time() > end:
                 return
         if time.time() > end:
             return
-
-
-if __name__ == "__main__":
-    main()

@@ -73,7 +73,3 @@ def study() -> dict:
 def curve(rows: list[dict]) -> list[dict]:
     """Exact value of every seed at every report."""
     return [{key: row[key] for key in ("update", "member", "seed", "exact value")} for row in rows]
-
-
-if __name__ == "__main__":
-    print({k: v if k not in ("iql", "bc") else v["interval"] for k, v in study().items()})

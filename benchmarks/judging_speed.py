@@ -3,18 +3,14 @@
 Each case runs in a process of its own, whose anonymous memory (RssAnon) is sampled; the log itself is part of the peak.
 """
 
-import json
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
+from benchmarks.spread import called, peak_memory
 from tidelog.ope.estimators import SEQUENTIAL, Ratios, doubly_robust, snips, support_of
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.intervals import Confidence, interval
@@ -45,19 +41,10 @@ def measure(name: str) -> dict:
     """One case in this process: seconds of every estimate with its BCa interval, of support, and the peak of memory."""
     episodes, steps, estimators, ceiling = CASES[name]
     evidence = random_evidence(episodes, steps)
-    held = anonymous()
-    peak, done = [held], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.01):
-            peak[0] = max(peak[0], anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    seconds = {one: _seconds(lambda one=one: _estimated(estimators[one], evidence)) for one in estimators}
-    seconds["support"] = _seconds(lambda: support_of(evidence))
-    done.set()
-    watcher.join()
+    with peak_memory() as peak:
+        held = peak[0]
+        seconds = {one: _seconds(lambda one=one: _estimated(estimators[one], evidence)) for one in estimators}
+        seconds["support"] = _seconds(lambda: support_of(evidence))
     total = sum(seconds.values())
     found = {"seconds": total, "ceiling_seconds": ceiling, "each": seconds, "log_bytes": held, "peak_bytes": peak[0]}
     return {"episodes": episodes, "steps": episodes * steps, **found}
@@ -77,17 +64,9 @@ def study() -> dict:
     """Every case, each the median of a few processes, kept."""
     cases = {}
     for name in CASES:
-        command = [sys.executable, "-m", "benchmarks.judging_speed", name]
-        runs = [
-            json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-            for _ in range(REPEATS)
-        ]
+        runs = [called(measure, name) for _ in range(REPEATS)]
         middle = sorted(runs, key=lambda run: run["seconds"])[REPEATS // 2]
         cases[name] = {**middle, "runs": [run["seconds"] for run in runs]}
     content = {"replicates": REPLICATES, "interval": "bca", "cases": cases}
     keep("judging_speed", COMMAND, content)
     return content
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1]) if len(sys.argv) > 1 else study()))

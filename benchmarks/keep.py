@@ -46,6 +46,11 @@ def kept(name: str) -> dict:
     return found
 
 
+def known(name: str) -> dict:
+    """Read the results of a study that adds to them; nothing where it has none."""
+    return kept(name) if (RESULTS / f"{name}.json").exists() else {}
+
+
 def source(*found: dict) -> str:
     """Say by which commands results were made; of a study that left, by which program of the history."""
     programs = {one["command"]: re.search(r"python -m benchmarks (\w+)", one["command"]) for one in found}

@@ -12,7 +12,6 @@ one before or the one after. A run is resumed and killed again until it gets thr
 policy and the collected log equal those of the undisturbed run, bit by bit. Results: benchmarks/results/kills.json.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import hashlib
@@ -29,12 +28,12 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tidelog.cli
-from benchmarks.keep import RESULTS
+from benchmarks.keep import RESULTS, known
 from tidelog import _files
 from tidelog._files import checksum
 from tidelog.algorithms.names import configured, names, source_of
@@ -481,14 +480,16 @@ def fill_up(name: str, path: Training | Command, place: Place, dice: random.Rand
     return {"failed": int(ended.code != 0), "good": int(good)}
 
 
-def study(seconds: float, words: list[str], full: int) -> dict[str, Any]:
-    """Kill or fill up for a number of seconds, path after path, and add the counts to the kept ones."""
-    file = RESULTS / f"{NAME}.json"
-    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    counts, disks = known.get("paths", {}), known.get("full disks", {})
-    dice = random.Random(known.get("kills", 0) + 7 * sum(one["runs"] for one in disks.values()))
+def study(seconds: float = 600.0, paths: Sequence[str] = (), full: int = 0) -> dict[str, Any]:
+    """Kill for a number of seconds, or fill `full` disks, path after path, and add the counts to the kept ones.
+
+    Only paths that begin with one of `paths`, if it names some.
+    """
+    before = known(NAME)
+    counts, disks = before.get("paths", {}), before.get("full disks", {})
+    dice = random.Random(before.get("kills", 0) + 7 * sum(one["runs"] for one in disks.values()))
     warm_up()
-    chosen = [name for name in (*PATHS, "serve") if not words or any(name.startswith(word) for word in words)]
+    chosen = [name for name in (*PATHS, "serve") if not paths or name.startswith(tuple(paths))]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         os.environ["TIDELOG_STATE"] = "off"
@@ -571,16 +572,3 @@ def _machine() -> dict[str, Any]:
         told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
         _KNOWN.update(json.loads(told.stdout.splitlines()[-1]))
     return _KNOWN
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--full", type=int, default=0, help="this many full disks in place of kills")
-    parser.add_argument("--paths", nargs="*", default=[], help="only paths that begin with one of these")
-    options = parser.parse_args()
-    print(json.dumps(study(options.seconds, options.paths, options.full), indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -10,11 +10,10 @@ defaults until they were measured here. The defaults were chosen on one other lo
 of `benchmarks.pendulum`, check the choice.
 """
 
-import argparse
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ import tidelog as tl
 from benchmarks import cartpole, pendulum
 from benchmarks.imperfect import TASKS as IMPERFECT
 from benchmarks.imperfect import imperfect_log
-from benchmarks.keep import RESULTS, keep, kept, seed_interval
+from benchmarks.keep import keep, known, seed_interval
 from tidelog.types import Discrete
 
 NAME, COMMAND = "peers_learning", "python -m benchmarks peers_learning --peer-python PYTHON"
@@ -95,35 +94,30 @@ def peer_returns(python: str, task: Task, name: str, log: int) -> list[float]:
     return found
 
 
-def main() -> None:
-    """Make the missing parts and keep each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer-python")
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
-    parser.add_argument("--algorithms", nargs="+", default=list(ALGORITHMS), choices=ALGORITHMS)
-    parser.add_argument("--ways", nargs="+")
-    parser.add_argument("--logs", nargs="+", type=int)
-    options = parser.parse_args()
-    parts = kept(NAME)["parts"] if (RESULTS / f"{NAME}.json").exists() else []
+def study(
+    peer_python: str = "",
+    tasks: Sequence[str] = tuple(TASKS),
+    algorithms: Sequence[str] = tuple(ALGORITHMS),
+    ways: Sequence[str] = (),
+    logs: Sequence[int] = (),
+) -> None:
+    """Make the missing parts, all where none are named, and keep each."""
+    parts = known(NAME).get("parts", [])
     asked = [
         {"task": task, "log": log, "algorithm": name, "way": way}
-        for task in options.tasks
-        for log in options.logs or TASKS[task].logs
+        for task in tasks
+        for log in logs or TASKS[task].logs
         for name in TASKS[task].algorithms
-        if name in options.algorithms
+        if name in algorithms
         for way in [*EXCHANGED[name], PEER]
-        if way in (options.ways or [way]) and (way != PEER or options.peer_python)
+        if way in (ways or [way]) and (way != PEER or peer_python)
     ]
     for mark in asked:
         if any(mark.items() <= part.items() for part in parts):
             continue
         task, name, way, log = TASKS[mark["task"]], mark["algorithm"], mark["way"], mark["log"]
         peer = way == PEER
-        values = peer_returns(options.peer_python, task, name, log) if peer else returns(task, name, way, log)
+        values = peer_returns(peer_python, task, name, log) if peer else returns(task, name, way, log)
         parts.append({**mark, "mean": list(seed_interval(values)), "returns": values})
         keep(NAME, COMMAND, {"steps": STEPS, "played": PLAYED}, parts=parts)
         print(f"{mark}: {parts[-1]['mean']}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,6 @@ on few clicks, so their error widens the interval there.
 Command: `python -m benchmarks randomised_part`
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import cache
@@ -309,7 +308,7 @@ def bandit() -> list[dict[str, Any]]:
 
 
 def study(seeds: int = SEEDS, few: int = FEW) -> dict[str, Any]:
-    """Judge everything; what came of it is kept after every seed."""
+    """Judge `seeds` logs of coupons and `few` of each other kind; what came of it is kept after every seed."""
     began, rows, exchanged = time.process_time(), [], bandit()
     content: dict[str, Any] = {}
     for index in range(seeds):
@@ -331,17 +330,3 @@ def study(seeds: int = SEEDS, few: int = FEW) -> dict[str, Any]:
         keep("randomised_part", f"{COMMAND} --seeds {index + 1} --few {min(few, index + 1)}", content, verdicts=rows)
         print(f"{len(rows)} verdicts, {content['processor_seconds']} s of processor", flush=True)
     return content
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="logs of coupons")
-    parser.add_argument("--few", type=int, default=FEW, help="logs of each of the other kinds")
-    given = parser.parse_args()
-    found = study(given.seeds, given.few)
-    print(found["summary"], found["coverage_over_logs"], *found["groups"], *found["open_bandit"], sep="\n")
-
-
-if __name__ == "__main__":
-    main()

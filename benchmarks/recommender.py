@@ -11,12 +11,11 @@ another algorithm into every table. `SETTINGS` were chosen on an earlier cut of 
 (`EARLIER`), and on simulator seeds from 100 on; nothing was chosen on what is reported.
 """
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -292,7 +291,7 @@ def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict
     return {name: list(seed_interval(each.tolist())) for name, each in several.items()}
 
 
-def study(name: str, seeds: int | None = None) -> dict[str, Any]:
+def of_log(name: str, seeds: int | None = None) -> dict[str, Any]:
     """One of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
     one = satiation_seed if name == "satiation" else real_seed
     return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
@@ -308,6 +307,7 @@ def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-if __name__ == "__main__":
-    for chosen in sys.argv[1:] or [*REAL, "satiation"]:
-        study(chosen)
+def study(*logs: Literal["entree", "online_retail", "open_bandit", "satiation"]) -> None:
+    """Every one of these, or all."""
+    for name in logs or (*REAL, "satiation"):
+        of_log(name)

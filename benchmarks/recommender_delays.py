@@ -13,7 +13,6 @@ knows that rewards come late. Settings were chosen on seeds from 100 on; they ar
 `python -m benchmarks recommender_delays [SEED ...]`
 """
 
-import sys
 from typing import Any
 
 import jax.numpy as jnp
@@ -149,8 +148,9 @@ def exact(delay: int) -> dict[str, float]:
     }
 
 
-def study(seeds: list[int]) -> None:
-    """Measure every delay and keep the results."""
+def study(*chosen: int) -> None:
+    """Measure every delay with these seeds, or all, and keep the results."""
+    seeds = chosen or tuple(range(SEEDS))
     rows = [one(delay, seed) for seed in seeds for delay in DELAYS]
     found = {}
     for delay in DELAYS:
@@ -167,8 +167,3 @@ def study(seeds: list[int]) -> None:
         "delays": found,
     }  # fmt: skip
     keep("recommender_delays", COMMAND, content, rows=rows)
-
-
-if __name__ == "__main__":
-    chosen = [int(word) for word in sys.argv[1:]]
-    study(chosen or list(range(SEEDS)))

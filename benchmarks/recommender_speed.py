@@ -7,18 +7,17 @@ update with a vector for each of 10,000 to 1,000,000 users, in turns, over a cat
 `python -m benchmarks recommender_speed --parts users` measures one part and keeps the others as they are.
 """
 
-import argparse
 import statistics
-import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 import tidelog as tl
-from benchmarks.door_size import anonymous
-from benchmarks.keep import RESULTS, keep, kept
+from benchmarks.keep import keep, known
+from benchmarks.spread import peak_memory
 from tidelog.training.engine import Engine
 from tidelog.training.loop import as_members
 from tidelog.training.record import this_machine
@@ -56,18 +55,9 @@ def measure(log: Any, **settings: Any) -> dict[str, Any]:
     """Updates and events a second of one phase, the median of `REPEATS`, and the most anonymous memory meanwhile."""
     algorithm = tl.RecommenderBCQ(**(SETTINGS | settings))
     trainer = trainer_of(algorithm, log)
-    peak, done = [anonymous()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            peak[0] = max(peak[0], anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    trainer.advance(UPDATES)
-    rates = [_rate(trainer, SECONDS) for _ in range(REPEATS)]
-    done.set()
-    watcher.join()
+    with peak_memory(0.05) as peak:
+        trainer.advance(UPDATES)
+        rates = [_rate(trainer, SECONDS) for _ in range(REPEATS)]
     events = algorithm.batch_size * algorithm.targets  # every user has a multiple of `targets` events
     each = [events * rate for rate in rates]
     return {"updates": statistics.median(rates), "events": statistics.median(each), "least": min(each),
@@ -114,14 +104,13 @@ def users() -> dict[str, Any]:
 
 PARTS = {"phases": phases, "users": users}
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    path = RESULTS / "recommender_speed.json"
-    before: dict[str, Any] = kept("recommender_speed") if path.exists() else {}
+
+def study(parts: Sequence[str] = tuple(PARTS)) -> None:
+    """Measure these parts; others stay as they were kept, each with its machine."""
+    before = known("recommender_speed")
     facts = {name: value for name, value in before.items() if name not in ("command", "machine")}
     facts["machines"] = {part: before["machine"] for part in PARTS if part in before} | before.get("machines", {})
-    for part in parser.parse_args().parts:
+    for part in parts:
         facts |= PARTS[part]()
         facts["machines"][part] = this_machine()
         print(part, facts, flush=True)

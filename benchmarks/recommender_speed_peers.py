@@ -8,11 +8,8 @@ that of one round. `tidelog` is the plain model as in the scripts: no scores for
 core. Each number of cores is a part of the kept file with its own machine.
 """
 
-import argparse
 import collections
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -21,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.keep import RESULTS, keep, kept
-from benchmarks.peers import answer, compared
+from benchmarks.keep import keep, known
+from benchmarks.peers import answer, compared, keep_to
+from benchmarks.spread import words_of
+from benchmarks.update_profile import profiled
 from tidelog.training.record import processor
 
 COMMAND = "python -m benchmarks recommender_speed_peers --peer-python PYTHON"
@@ -85,30 +84,15 @@ def compare(case: str, python: str, rounds: int, seconds: float) -> dict[str, An
     with tempfile.TemporaryDirectory() as folder:
         settings = SETTINGS | {"items": CATALOGUES[over], "sampled": 0 if over == "all items" else SAMPLED}
         settings["events"] = events_file(case, folder)
-        own = [sys.executable, "-m", "benchmarks.recommender_speed_peers", "--work", case]
-        commands = {way: [*own, way] for way in ("tidelog", "defaults")}
+        commands = {way: words_of(work, case, way) for way in ("tidelog", "defaults")}
         commands["torch"] = [python, str(SCRIPT), reader, json.dumps(settings)]
         return compared(commands, rounds, seconds)
 
 
-def profile(case: str) -> dict[str, Any]:
-    """Return the milliseconds and shares of one update on one core, by what its operations do, in a new process."""
-    with tempfile.TemporaryDirectory() as folder:
-        flags = f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text"
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.recommender_speed_peers", "--trace", case, folder],
-            check=True, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "XLA_FLAGS": flags, "TIDELOG_CACHE": "off"},
-        )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def trace(case: str, folder: str) -> None:
-    """Print what `profile` returns."""
+def trace(case: str, folder: str) -> dict[str, Any]:
+    """Milliseconds and shares of one update on one core, by what its operations do."""
     from benchmarks.update_profile import OTHERS, PARTS, part_of, traced
 
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     trainer, _ = trainer_and_log(case, plain=True)
     trainer.advance(4)
     parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
@@ -117,49 +101,32 @@ def trace(case: str, folder: str) -> None:
         parts[part_of(operation)] += microseconds / 1e3
         longest[operation] += microseconds / 1e3
     total = sum(parts.values())
-    print(json.dumps({
+    return {
         "milliseconds": {part: round(one, 3) for part, one in parts.items()},
         "shares": {part: round(one / total, 3) for part, one in parts.items()},
         "longest": {name[-160:]: round(one, 3) for name, one in sorted(longest.items(), key=lambda one: -one[1])[:25]},
-    }))  # fmt: skip
+    }
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Compare or profile, and keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--cores", help="processors to keep to, such as 0 or 0,1; default: all")
-    parser.add_argument("--profile", action="store_true", help="what our update's time is spent on")
-    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--trace", nargs=2, help=argparse.SUPPRESS)
-    asked = parser.parse_args(words)
-    if asked.work:
-        work(*asked.work)
-        return
-    if asked.trace:
-        trace(*asked.trace)
-        return
-    if asked.cores:
-        os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
-    path = RESULTS / f"{FILE}.json"
-    facts: dict[str, Any] = kept(FILE) if path.exists() else {"parts": {}, "profiles": {}}
+def study(
+    peer_python: str = sys.executable,
+    cases: Sequence[str] = tuple(CASES),
+    rounds: int = 5,
+    seconds: float = 3.0,
+    cores: str = "",
+    profile: bool = False,
+) -> None:
+    """Compare on these cores, such as 0 or 0,1, or profile our update, and keep the results beside those of before."""
+    count = keep_to(cores)
+    facts = {"parts": {}, "profiles": {}} | known(FILE)
     facts = {name: value for name, value in facts.items() if name not in ("command", "machine")}
     facts |= {"settings": SETTINGS, "catalogues": CATALOGUES, "sampled_items": SAMPLED, "users": USERS}
-    for case in asked.cases:
-        if asked.profile:
-            facts["profiles"][case] = profile(case) | {"processor": processor()}
-            print(case, json.dumps(facts["profiles"][case], indent=1), flush=True)
+    for case in cases:
+        if profile:
+            facts["profiles"][case] = profiled(trace, case) | {"processor": processor()}
         else:
-            cores = len(os.sched_getaffinity(0))
-            part = {"processor": processor(), "cores": cores, "rounds": asked.rounds, "seconds": asked.seconds}
-            found = compare(case, asked.peer_python, asked.rounds, asked.seconds)
-            facts["parts"].setdefault(f"{cores} core{'s' * (cores > 1)}", {})[case] = part | {"ways": found}
-            print(case, cores, json.dumps(found), flush=True)
+            part = {"processor": processor(), "cores": count, "rounds": rounds, "seconds": seconds}
+            ways = {"ways": compare(case, peer_python, rounds, seconds)}
+            facts["parts"].setdefault(f"{count} core{'s' * (count > 1)}", {})[case] = part | ways
+        print(case, count, facts["profiles"].get(case) if profile else ways, flush=True)
         keep(FILE, COMMAND, facts)
-
-
-if __name__ == "__main__":
-    main()

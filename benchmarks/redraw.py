@@ -106,6 +106,7 @@ def page(template: str) -> str:
     return head.replace("{index}", table) + "".join(texts)
 
 
-if __name__ == "__main__":
+def study() -> None:
+    """Draw the pictures and write the page."""
     figures.draw(DOCS / "figures")
     (DOCS / "evidence.md").write_text(page(TEMPLATE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -11,7 +11,6 @@ points with empirical Bernstein bounds (Maurer & Pontil 2009) after Chandak et a
 Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `python -m benchmarks risk_bands [logs]`.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -302,11 +301,7 @@ def pooled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def main(logs: int = LOGS) -> None:
+def study(logs: int = LOGS) -> None:
     """Draw, count, and keep what was counted; logs of 5,000 episodes are half as many."""
     rows = [cell(name, size, logs if size < 5_000 else logs // 2) for name in PROBLEMS for size in SIZES]
     keep("risk_bands", COMMAND, {"level": 0.95, "alpha": ALPHA, "pooled": pooled(rows)}, rows=rows)
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -8,7 +8,6 @@ one after the other on one core, so seconds of the clock are those of one worker
 `python -m benchmarks sweep_overhead [--engines here ray]`
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def of_trials(engine: str, folder: Path) -> dict[str, Any]:
     return row
 
 
-def main(engines: list[str]) -> None:
+def study(engines: Sequence[str] = ("here", "ray")) -> None:
     """Measure, and keep what was measured."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -67,9 +67,3 @@ def main(engines: list[str]) -> None:
         trials = [of_trials(engine, folder) for engine in engines]
     keep("sweep_overhead", COMMAND, {"trials": TRIALS, "bare": bare, "engines": trials})
     print(json.dumps({row["engine"]: min(row["one_more"]) - min(bare) for row in trials}))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engines", nargs="+", choices=("here", "ray"), default=["here", "ray"])
-    main(parser.parse_args().engines)
