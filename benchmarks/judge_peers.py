@@ -10,7 +10,7 @@ are no worse, and *better* of those that are.
 Other packages run in an environment of their own under `--peers`, made by this command with pip, and read logs as .npz
 files; `peer_scripts/peer_judges.py` says how each is asked. What does not install is written into the results.
 
-`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--scratch FOLDER]`
+`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--folder FOLDER]`
 
 A judge that is not asked keeps the counts of its last run. `--picture` draws docs/figures/judge_peers.svg from them.
 """

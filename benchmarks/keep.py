@@ -75,17 +75,6 @@ def measured(first: dict, *others: dict) -> str:
     return f"{source(first, *others)[:-1]} ({on}, JAX {machine['jax']})."
 
 
-def interval(values: Sequence[float], digits: int = 4, sign: str = "") -> str:
-    """`mean (low to high)`."""
-    mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
-    return f"{mean} ({low} to {high})"
-
-
-def ranged(figure: dict, form: str) -> str:
-    """`median (min to max)`."""
-    return f"{figure['median']:{form}} ({figure['min']:{form}} to {figure['max']:{form}})"
-
-
 def share(count: int, of: int) -> dict[str, Any]:
     """A share with Wilson's 95% interval."""
     if not of:
