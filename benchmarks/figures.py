@@ -215,11 +215,6 @@ def gpu_judge(found: Found) -> Found:
     return {"rows": rows}
 
 
-def icu_sepsis_iql(found: Found) -> Found:
-    """The number of seeds."""
-    return {"seeds": len(found["iql"]["greedy"])}
-
-
 def icu_sepsis_bcq(found: Found) -> Found:
     """A row a policy, at the smallest and at the largest log."""
     smallest, largest = found["sizes"][0], found["sizes"][-1]
@@ -241,18 +236,6 @@ def icu_sepsis_bcq(found: Found) -> Found:
         "largest": largest,
         "highest": max(filtered, key=lambda one: one["many"][0]),
     }
-
-
-def pendulum_iql_bc(found: Found) -> Found:
-    """Means over seeds."""
-    means = {name: seed_interval(found[name]) for name in ("logger", "bc", "iql")}
-    return {"rows": means, "seeds": len(found["difference"])}
-
-
-def cartpole_discrete_bcq(found: Found) -> Found:
-    """Means over seeds."""
-    means = {name: seed_interval(found[name]) for name in ("logger", "bc", "discrete_bcq")}
-    return {"means": means, "seeds": len(found["difference"])}
 
 
 def _imperfect(found: Found) -> Found:
@@ -285,12 +268,6 @@ def ppg_cartpole(found: Found) -> Found:
     """A row an environment."""
     return {"rows": {name: found[name] for name in ("CartPole-v1", "jax:CartPole-v1")}}
 
-
-def _algorithms(found: Found) -> Found:
-    return {"rows": {name.upper(): found[name] for name in ("ppg", "ppo")}, "seeds": len(found["difference"])}
-
-
-ppg_hopper_v5 = ppg_pendulum_v1 = _algorithms
 
 SB3 = {"one-thread": "one thread", "all-threads": "all threads", "processes": "processes"}
 
@@ -348,21 +325,6 @@ def sweep_overhead(found: Found) -> Found:
     return {"rows": rows, "start": bare}
 
 
-def off_policy_ppg_cartpole(found: Found) -> Found:
-    """A row an algorithm."""
-    return {"rows": {"PPG": found["ppg"], "off-policy PPG": found["off_policy_ppg"]}, "seeds": len(found["saved"])}
-
-
-def off_policy_ppg_stale(found: Found) -> Found:
-    """A row a way."""
-    return {"rows": {name: found[name] for name in ("recomputed", "stored")}, "seeds": len(found["gained"])}
-
-
-def pictures_vault(found: Found) -> Found:
-    """A row an algorithm."""
-    return {"rows": {name.upper(): found[name] for name in ("ppo", "ppg")}}
-
-
 WAYS = {
     "tidelog-cores": "tidelog, each core a device",
     "xla": "XLA's gradients, one call a step",
@@ -397,20 +359,10 @@ def picture_speed_cpu(found: Found) -> Found:
     }
 
 
-def t_maze(found: Found) -> Found:
-    """Until when each seed has solved it."""
-    return {"seeds": len(next(iter(found["runs"].values()))["returns"])}
-
-
 def fine_tuning_pendulum(found: Found) -> Found:
-    """The gain along the way."""
+    """The gain at three times."""
     along = list(zip(found["decisions"], found["along_the_way"], strict=True))
-    return {
-        "rows": [{"decisions": at, "gain": gain} for at, gain in (along[0], along[2], along[-1])],
-        "seeds": len(found["offline"]),
-        "start": seed_interval(found["offline"]),
-        "behaviour": seed_interval(found["logger"]),
-    }
+    return {"rows": [{"decisions": at, "gain": gain} for at, gain in (along[0], along[2], along[-1])]}
 
 
 def _added(groups: Sequence[Found]) -> Found:

@@ -259,16 +259,11 @@ def seen(at: Path, names: tuple[str, ...]) -> State:
 
 
 def _content(path: Path) -> str:
-    if (path.suffix == ".json" and path.name == "verdict.json") or path.parent.name == "verdicts":
+    if path.parent.name == "verdicts":
         read_verdict(path)
-        content = json.loads(path.read_text())
-        content["context"].pop("date")
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    if path.name == "acting.json":
-        entries = json.loads(path.read_text())
-        for one in entries.values():
-            (one["verdict"] or {}).pop("date", None)
-        return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    if path.parent.name == "verdicts" or path.name in ("verdict.json", "acting.json"):
+        undated = json.loads(path.read_text(), object_hook=lambda one: {k: v for k, v in one.items() if k != "date"})
+        return hashlib.sha256(json.dumps(undated).encode()).hexdigest()
     if path.name == "looks.jsonl":
         lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line feed is not read
         return ", ".join(json.loads(line)["line"] for line in lines)

@@ -2,9 +2,9 @@
 
 A line `=== NAME: HEADLINE` of the template begins a section on `results/NAME.json` and its row of the first table; with
 several names, the section is repeated. `{field[key]:.2f}` is a field of that file, of what `benchmarks.figures`
-computes from it, or of another kept file, which the field names. `{field/1e6:.1f}` divides, and `each` after a format
-lists several values. A line `@rows TEXT` is repeated for each element of `rows`, and may use its fields (or `key` and
-`value`).
+computes from it, or of another kept file, which the field names. `{field/1e6:.1f}` divides. After a format, `each`
+lists values, `seeds` is their mean with a t interval and `count` their number. A line `@rows TEXT` is repeated for each
+element of `rows`, or `@a,b TEXT` for the fields `a` and `b`, and may use its fields (or `key` and `value`).
 """
 
 import re
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import figures
-from benchmarks.keep import kept, measured
+from benchmarks.keep import kept, measured, seed_interval
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TEMPLATE = Path(__file__).with_name("evidence.md.in")
@@ -40,8 +40,13 @@ class Source:
 
 def written(value: Any, form: str = "") -> str:
     """Write a value: `mean (low to high)`, `median (least to most)`, `5 of 20 (low to high)`, or what it is."""
-    if form.endswith("each"):
-        return ", ".join(written(one, form.removesuffix("each")) for one in value)
+    number, _, word = form.partition(" ")
+    if word == "each":
+        return ", ".join(written(one, number) for one in value)
+    if word == "seeds":
+        return written(seed_interval(value), number)
+    if word == "count":
+        return written(len(value), number)
     if value is None or isinstance(value, bool):
         return "-" if value is None else "yes" if value else "no"
     if isinstance(value, dict) and "median" in value:
@@ -76,7 +81,8 @@ def rows_filled(text: str, fields: Mapping[str, Any]) -> Iterator[str]:
         if not name.startswith("@"):
             yield filled(line, fields)
             continue
-        elements = fields[name[1:]]
+        names = name[1:].split(",")
+        elements = {one: fields[one] for one in names} if len(names) > 1 else fields[name[1:]]
         for key, value in elements.items() if isinstance(elements, Mapping) else enumerate(elements):
             own = value if isinstance(value, dict) else {"value": value}
             yield filled(row, ChainMap(own, {"key": key}, fields))  # type: ignore[arg-type]
