@@ -8,7 +8,7 @@ once, for which the level is 95%. Shares have 95% Wilson intervals.
 
 Two other bands stand beside it: of constant width (bootstrap of the largest unstandardised error), and at ten key
 points with empirical Bernstein bounds (Maurer & Pontil 2009) after Chandak et al. 2021, split over points and sides.
-Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `python -m benchmarks risk_bands [--logs 300]`.
+Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `benchmarks risk_bands [--logs 300]`.
 """
 
 import time
