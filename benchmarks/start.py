@@ -18,9 +18,9 @@ from typing import Any
 
 import tidelog as tl
 from benchmarks.keep import keep
-from benchmarks.sweep_overhead import BARE
 
 COMMAND = "python -m benchmarks start"
+BARE = "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).block_until_ready()"
 ENTRIES = ("iql", "bcq", "discrete-bcq")
 ROWS, REPEATS = 1_000, 5
 PHASES = """

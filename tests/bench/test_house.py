@@ -34,7 +34,7 @@ def test_data_pass_no_more_files_than_before(tmp_path):
 def test_one_runner_lists_every_study_and_runs_the_one_that_is_named(capsys):
     claims = studies()
     assert {"speed", "calibration", "kills", "house"} <= set(claims)
-    assert not {"keep", "peers_torch", "peers_learning_torch", "peer_judges"} & set(claims)
+    assert not {"keep", "peers_torch", "spread", "peer_judges"} & set(claims)
     assert all(claims.values())
     assert main(["hose"]) == 2
     assert "fix: `python -m benchmarks house`" in capsys.readouterr().err
