@@ -241,36 +241,27 @@ def trained_run() -> Path:
     return folder / "run"
 
 
-def part_of_run(take: Callable[[Path, Path], None]) -> Callable[[Path], None]:
-    return lambda folder: take(trained_run(), folder)
-
-
-def _take_record(run: Path, folder: Path) -> None:
+def seed_record(folder: Path) -> None:
     for name in ("run.json", "metrics.jsonl"):
-        (folder / name).write_bytes((run / name).read_bytes())
+        shutil.copy(trained_run() / name, folder / name)
     (folder / "sinks.json").write_text(json.dumps({"mlflow": {"run": "x1", "last": [2, 0]}}))
 
 
-def _take_checkpoint(run: Path, folder: Path) -> None:
-    last = sorted((run / "checkpoints").iterdir())[-1]
-    (folder / "checkpoints" / last.name).mkdir(parents=True)
-    for path in last.iterdir():
-        (folder / "checkpoints" / last.name / path.name).write_bytes(path.read_bytes())
+def seed_checkpoint(folder: Path) -> None:
+    last = sorted((trained_run() / "checkpoints").iterdir())[-1]
+    shutil.copytree(last, folder / "checkpoints" / last.name)
 
 
-def _take_policy(run: Path, folder: Path) -> None:
-    import tidelog as tl
+def saved_policy(name: str) -> Callable[[Path], None]:
+    def seed(folder: Path) -> None:
+        import tidelog as tl
 
-    tl.load(run).policy().save(folder / "policy")
+        tl.load(trained_run()).policy().save(folder / name)
 
-
-def _take_zip(run: Path, folder: Path) -> None:
-    import tidelog as tl
-
-    tl.load(run).policy().save(folder / "policy.zip")
+    return seed
 
 
-def _take_signed(run: Path, folder: Path) -> None:
+def seed_signed(folder: Path) -> None:
     """A policy with its origin, as a zip that is signed, and the signer's public key."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -279,7 +270,7 @@ def _take_signed(run: Path, folder: Path) -> None:
     from tidelog.policies.export import export
     from tidelog.training.record import Record, provenance_of
 
-    private = ed25519.Ed25519PrivateKey.generate()
+    run, private = trained_run(), ed25519.Ed25519PrivateKey.generate()
     plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
     policy = tl.load(run).policy()
     with tempfile.TemporaryDirectory() as made:
@@ -333,42 +324,40 @@ def seed_config(folder: Path) -> None:
     (folder / "train.toml").write_text("\n".join(lines))
 
 
-def _take_judged(run: Path, folder: Path) -> None:
-    """The run without its checkpoint, and the files that judging and playing write beside it."""
+def verdicts_on_noise(count: int, ledger: Any = False) -> list[Any]:
+    """Verdicts on random policies, from a log of noise."""
     from tests.ope.cases import QUICK
     from tests.ope.noise import noise, random_policies
     from tidelog import judge
+
+    return [judge(one, noise(), limits=QUICK, ledger=ledger, progress=False) for one in random_policies(count)]
+
+
+def seed_judged(folder: Path) -> None:
+    """The run without its checkpoint, and the files that judging and playing write beside it."""
     from tidelog.ope.verdict import store_verdict
 
-    _take_record(run, folder)
-    (folder / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes())
-    verdict = judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False)
-    store_verdict(verdict, folder, "bc")
+    seed_record(folder)
+    shutil.copy(trained_run() / "metrics.csv", folder / "metrics.csv")
+    store_verdict(verdicts_on_noise(1)[0], folder, "bc")
     (folder / "evaluations").mkdir()
     played = {"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]}
     (folder / "evaluations" / "one.json").write_text(json.dumps(played))
 
 
-def _take_declared(run: Path, folder: Path) -> None:
-    from tests.ope.cases import QUICK
-    from tests.ope.noise import noise, random_policies
-    from tidelog import judge, load
+def seed_declared(folder: Path) -> None:
+    from tidelog import load
     from tidelog.policies.policy import remember
 
-    _take_record(run, folder)
-    _take_checkpoint(run, folder)
-    policy = load(run).policy()
-    policy.declare("sample", judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False).summary)
+    seed_record(folder)
+    seed_checkpoint(folder)
+    policy = load(trained_run()).policy()
+    policy.declare("sample", verdicts_on_noise(1)[0].summary)
     remember(folder, policy)
 
 
 def seed_ledger(folder: Path) -> None:
-    from tests.ope.cases import QUICK
-    from tests.ope.noise import noise, random_policies
-    from tidelog import judge
-
-    for policy in random_policies(2):
-        judge(policy, noise(), limits=QUICK, ledger=folder / "looks.jsonl", progress=False)
+    verdicts_on_noise(2, folder / "looks.jsonl")
 
 
 def seed_json(folder: Path) -> None:
@@ -676,17 +665,17 @@ READERS: dict[str, Reader] = {
     "interactions": Reader(seed_interactions, read_interaction_table),
     "saved interactions": Reader(seed_saved_interactions, read_saved_interactions),
     "pictures": Reader(seed_pictures, read_pictures),
-    "policy": Reader(part_of_run(_take_policy), read_policy("policy")),
-    "policy zip": Reader(part_of_run(_take_zip), read_policy("policy.zip")),
-    "run": Reader(part_of_run(_take_record), read_record),
-    "checkpoint": Reader(part_of_run(_take_checkpoint), read_checkpoint),
+    "policy": Reader(saved_policy("policy"), read_policy("policy")),
+    "policy zip": Reader(saved_policy("policy.zip"), read_policy("policy.zip")),
+    "run": Reader(seed_record, read_record),
+    "checkpoint": Reader(seed_checkpoint, read_checkpoint),
     "json": Reader(seed_json, read_json),
-    "policy, jax": Reader(part_of_run(_take_policy), read_policy_in_jax),
-    "judged run": Reader(part_of_run(_take_judged), read_judged),
-    "acting.json": Reader(part_of_run(_take_declared), read_declared),
+    "policy, jax": Reader(saved_policy("policy"), read_policy_in_jax),
+    "judged run": Reader(seed_judged, read_judged),
+    "acting.json": Reader(seed_declared, read_declared),
     "ledger": Reader(seed_ledger, read_ledger),
     "propensities": Reader(seed_propensities, read_propensity_files),
-    "signed policy": Reader(part_of_run(_take_signed), read_signed),
+    "signed policy": Reader(seed_signed, read_signed),
     "sweep": Reader(seed_sweep, read_sweep),
     "train.toml": Reader(seed_config, read_config_file),
     "http act": Reader(seed_body, answer(lists=False)),
@@ -933,12 +922,8 @@ def mutate_hdf5(rng: random.Random, content: bytes) -> bytes:
             root.move(name, name + rng.choice(("x", "/x", "0", " ")))
         elif kind == 2:
             del root[name]
-            links = (
-                h5py.SoftLink("/" + rng.choice(names)),
-                h5py.SoftLink(name),
-                h5py.ExternalLink("/etc/hostname", "/"),
-            )
-            root[name] = rng.choice(links)
+            soft = (h5py.SoftLink("/" + rng.choice(names)), h5py.SoftLink(name))
+            root[name] = rng.choice((*soft, h5py.ExternalLink("/etc/hostname", "/")))
         elif isinstance(one, h5py.Group):
             one.attrs["x"] = 1
         else:
@@ -1087,9 +1072,8 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
     except TidelogError:
         return "caught"
     except (Exception, SlowInput) as error:
-        frames = [
-            one for one in traceback.extract_tb(error.__traceback__) if f"{os.sep}tidelog{os.sep}" in one.filename
-        ]
+        inside = f"{os.sep}tidelog{os.sep}"
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if inside in one.filename]
         place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
         return f"{type(error).__name__} in {place}"
     except BaseException as error:  # a panic of a library in Rust
@@ -1116,9 +1100,7 @@ def child(name: str, folder: str, inputs: int, seconds: float, seed: int) -> Non
     pool = [path.read_bytes() for path in sorted((work / "seeds").iterdir())]
     SEEDS.update(unpacked(pool[0]))
     guided = importlib.util.find_spec("atheris") is not None
-    with (
-        contextlib.ExitStack() as stack
-    ):  # reading the seeds loads every module, which measures its coverage from then on
+    with contextlib.ExitStack() as stack:  # reading the seeds loads every module, which measures its coverage then
         if guided:
             import atheris
 
