@@ -165,33 +165,13 @@ def rounded_products(found: Found) -> Found:
 
 
 def start(found: Found) -> Found:
-    """Starts in seconds and in bare starts."""
-    bare = median(found["bare"])
-    ways = ("cold", "warm")
-    rows = {
-        name: {way: median(one[way]) for way in ways}
-        | {f"{way}_over": median_and_range(one[f"{way}_over_bare"]) for way in ways}
-        for name, one in found["entries"].items()
-    }
-    phases = {name: spent / 1e3 for name, spent in found["entries"]["iql"]["phases"].items()}
+    """By how much IQL misses its goals, and what its warm start is spent on, in seconds."""
+    iql, goals = found["entries"]["iql"], {"cold": 2.2, "warm": 1.1}  # bare starts
+    phases = {name: spent / 1e3 for name, spent in iql["phases"].items()}
     updates, jax = phases["100 updates and their report"], phases["import of JAX"]
     other = sum(phases.values()) - updates - jax - phases["programs"] - phases["Python"] - phases["end of the process"]
-    goals = {"cold": 2.2, "warm": 1.1}
-    act = f"`tidelog act` on {found['rows']:,} rows, NumPy"
-    commands = {"`tidelog --help`": "help", act: "act", "`import tidelog`": "import tidelog"}
-    return {
-        "start": bare,
-        "starts": rows,
-        "goals": goals,
-        "missed": {way: rows["iql"][way] - goal * bare for way, goal in goals.items()},
-        "updates": updates,
-        "jax": jax,
-        "other": other,
-        "commands": [
-            {"name": title, "seconds": median(found[name]), "over": median(found[name]) / bare}
-            for title, name in commands.items()
-        ],
-    }
+    missed = {way: median(iql[way]) - goal * median(found["bare"]) for way, goal in goals.items()}
+    return {"goals": goals, "missed": missed, "updates": updates, "jax": jax, "other": other}
 
 
 def several_seeds(found: Found) -> Found:
@@ -200,19 +180,8 @@ def several_seeds(found: Found) -> Found:
 
 
 def gpu_judge(found: Found) -> Found:
-    """Every step that was measured on the GPU."""
-    steps = {name: kept(f"gpu_{name}")["found"] for name in ("iql", "bcq", "discrete_bcq", "bc")}
-    rows = [
-        {
-            "name": name.replace("_", " "),
-            "one": median(one["seeds_1"]["updates_per_second"]),
-            "many": median(one["seeds_64"]["updates_per_second"]),
-            "million": one["operations_per_update"] / 1e6,
-            "peak": one["seeds_64"]["peak_bytes"],
-        }
-        for name, one in steps.items()
-    ]
-    return {"rows": rows}
+    """What was measured of the algorithms."""
+    return {"rows": {name: kept(f"gpu_{name}")["found"] for name in ("iql", "bcq", "discrete_bcq", "bc")}}
 
 
 def icu_sepsis_bcq(found: Found) -> Found:
@@ -298,20 +267,6 @@ def ppg_speed_sb3(found: Found) -> Found:
         "learning": 1e6 / own["jax:CartPole-v1"]["ppo_two_networks"]["median"],
         "tenth": 1e5 / rows[0]["theirs"],
     }
-
-
-def play_ahead(found: Found) -> Found:
-    """Medians, and the range of the gain."""
-    rows = {
-        name: {
-            "once": median(one["rates"]["at once"]),
-            "ahead": median(one["rates"]["ahead"]),
-            "share": one["collect_share"]["at once"],
-            "gain": [one["gain"], min(one["gains"]), max(one["gains"])],
-        }
-        for name, one in found["environments"].items()
-    }
-    return {"rows": rows, "most": max(one["gain"][0] for one in rows.values())}
 
 
 def sweep_overhead(found: Found) -> Found:
@@ -710,22 +665,10 @@ def retrieval(found: Found) -> Found:
 
 
 def serving(found: Found) -> Found:
-    """A row a policy."""
-    batches = {name: next(one for key, one in case["http"].items() if key.startswith("batch"))
-               for name, case in found["cases"].items()}  # fmt: skip
-    return {
-        "rows": {
-            name: {
-                "size": next(key for key in case["http"] if key.startswith("batch")),
-                "start": case["start"]["loaded and acted"],
-                "inside": case["in process"]["1 row"],
-                "single": case["http"]["single"],
-                "batch": batches[name],
-            }
-            for name, case in found["cases"].items()
-        },
-        "bare": next(iter(found["cases"].values()))["start"]["numpy and safetensors"]["median_ms"],
-    }
+    """The cases, each with its size of batch."""
+    sizes = {name: next(key for key in case["http"] if "batch" in key) for name, case in found["cases"].items()}
+    cases = found["cases"].items()
+    return {"cases": {name: case | {"size": sizes[name], "batch": case["http"][sizes[name]]} for name, case in cases}}
 
 
 def own_algorithms(found: Found) -> Found:

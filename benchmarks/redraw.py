@@ -3,21 +3,24 @@
 A line `=== NAME: HEADLINE` of the template begins a section on `results/NAME.json` and its row of the first table; with
 several names, the section is repeated. `{field[key]:.2f}` is a field of that file, of what `benchmarks.figures`
 computes from it, or of another kept file, which the field names. `{field/1e6:.1f}` divides. After a format, `each`
-lists values, `seeds` is their mean with a t interval and `count` their number. A line `@rows TEXT` is repeated for each
-element of `rows`, or `@a,b TEXT` for the fields `a` and `b`, and may use its fields (or `key` and `value`).
+lists values; `seeds` is their mean with a t interval, `median`, `range` (the median with its ends), `count` speak for
+themselves. A line `@rows TEXT` is repeated for each element of `rows`, or `@a,b TEXT` for the fields `a` and `b`, and
+may use its fields (or `key` and `value`).
 """
 
 import re
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks import figures
-from benchmarks.keep import kept, measured, seed_interval
+from benchmarks.keep import kept, measured, median_and_range, seed_interval
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 TEMPLATE = Path(__file__).with_name("evidence.md.in")
+OF_SEVERAL = {"seeds": seed_interval, "count": len, "median": median, "range": median_and_range}
 FIELD = re.compile(r"\{(\w[\w %]*)((?:\[[^\]]*\])*)(?:/([\d.e]+))?(?::([^{}]*))?\}")
 
 
@@ -43,10 +46,8 @@ def written(value: Any, form: str = "") -> str:
     number, _, word = form.partition(" ")
     if word == "each":
         return ", ".join(written(one, number) for one in value)
-    if word == "seeds":
-        return written(seed_interval(value), number)
-    if word == "count":
-        return written(len(value), number)
+    if word in OF_SEVERAL:
+        return written(OF_SEVERAL[word](value), number)
     if value is None or isinstance(value, bool):
         return "-" if value is None else "yes" if value else "no"
     if isinstance(value, dict) and "median" in value:
