@@ -12,7 +12,7 @@ another algorithm into every table. `SETTINGS` were chosen on an earlier cut of 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -235,15 +235,17 @@ def logged_visits(seed: int) -> Any:
     )  # fmt: skip
 
 
-def shown_first(ranker: Ranks, log: Any) -> satiation.Act:
+def shown_first(
+    ranker: Ranks, log: Any, names: Sequence[str] = satiation.ITEMS, kinds: Sequence[str] = satiation.EVENTS
+) -> satiation.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
-    action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
+    action = np.array([names.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in satiation.EVENTS)])
+    kind = np.array([0, *(log.events.index(event) + 1 for event in kinds)])
 
     def act(histories: Any, events: Any) -> Any:
         items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
-        return np.eye(len(satiation.ITEMS))[action[items[:, 0] - 1]]
+        return np.eye(len(names))[action[items[:, 0] - 1]]
 
     return act
 
