@@ -335,7 +335,6 @@ def calibration(found: Found) -> Found:
     whole, over, again = found["summary"], coverage_over_seeds(found["verdicts"]), kept("calibration_again")
     was, now = (_decisions(packs) for packs in (found["verdicts"], again["verdicts"]))
     changed = Counter((was[one], decision) for one, decision in now.items() if was[one] != decision)
-    limits = kept("calibration_limits")
     return {
         "rows": [
             {name: some[0][name] for name in KEYS} | _added(some)
@@ -346,7 +345,6 @@ def calibration(found: Found) -> Found:
         "widths": least_and_most(one["half_width"] / one["refitted_half_width"] for one in found["refits"]),
         "again": again["summary"] | {"command": again["command"], "verdicts": len(now)},
         "changed": "; ".join(f"{count} from *{old}* to *{new}*" for (old, new), count in sorted(changed.items())),
-        "limits": ", ".join(f"`{name}` {value:g}" for name, value in limits["chosen"].items()),
     }
 
 
@@ -375,6 +373,7 @@ def randomised_part(found: Found) -> Found:
         "rows": rows,
         "wrong": sum(found["summary"][f"{side}_though_not"]["count"] for side in counted),
         "estimated": sum(row["better"] for row in rows if row["propensities"] == "estimated"),
+        "exceptions": ", ".join(sorted({f"*{one['decision']}*" for one in found["open_bandit"] if not one["holds"]})),
         "held": {"count": sum(one["holds"] for one in found["open_bandit"]), "of": len(found["open_bandit"])},
     }
 
