@@ -32,7 +32,7 @@ from benchmarks import adversarial_worlds, calibration
 from benchmarks.adversarial import REPLICATES, SINGLE, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn, Unavailable
 from benchmarks.keep import RESULTS, keep, share
-from benchmarks.spread import scratch
+from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.policies.rollout import log_of
@@ -187,21 +187,20 @@ def ask_peer(judge: str, peers: Path, folder: Path, out: Path) -> str:
     return ""
 
 
+def verdict_on(problem: Problem, seed: int) -> dict[str, Any]:
+    """The verdict of tidelog on one log."""
+    drawn, began = problem.draw(seed), time.perf_counter()
+    limits = tl.Limits(replicates=REPLICATES)
+    verdict = tl.judge(drawn.policies[0], drawn.log, seed=seed, limits=limits, **drawn.arguments)
+    row = {"log": f"{problem.name}__{seed:03d}", "version": tl.__version__, "decision": verdict.decision}
+    return {**row, "seconds": time.perf_counter() - began}
+
+
 def ask_tidelog(chosen: list[Problem], logs: int, out: Path) -> None:
     """The verdicts of tidelog on the same logs."""
-    known = {json.loads(line)["log"] for line in out.read_text().splitlines()} if out.exists() else set()
-    limits = tl.Limits(replicates=REPLICATES)
-    with out.open("a") as file:
-        for problem in chosen:
-            for seed in range(logs):
-                name = f"{problem.name}__{seed:03d}"
-                if name in known:
-                    continue
-                drawn, began = problem.draw(seed), time.perf_counter()
-                verdict = tl.judge(drawn.policies[0], drawn.log, seed=seed, limits=limits, **drawn.arguments)
-                row = {"log": name, "version": tl.__version__, "decision": verdict.decision}
-                file.write(json.dumps({**row, "seconds": time.perf_counter() - began}) + "\n")
-                file.flush()
+    calls = {f"{one.name}__{seed:03d}": (verdict_on, (one, seed)) for one in chosen for seed in range(logs)}
+    rows = spread(calls, out.with_suffix(""), workers=2)
+    out.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 # Counting.
