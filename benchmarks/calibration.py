@@ -20,6 +20,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
+from benchmarks.adversarial_worlds import drawn
 from benchmarks.icu_sepsis import icu_sepsis
 from benchmarks.keep import keep, share
 from benchmarks.pendulum import pendulum_controller
@@ -145,12 +146,10 @@ def made_log(name: str, episodes: int, seed: int) -> tl.Log:
 
 def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
     """A policy [S, A] as `play` asks it, with its propensities."""
-    cumulative = table.cumsum(axis=1)
 
     def act(observed, generator):
         state = find(observed.observation)
-        draw = generator.random((len(state), 1)) * cumulative[state, -1:]
-        action = (cumulative[state] > draw).argmax(axis=1)
+        action = drawn(generator, table[state])
         return action.astype(np.int32), table[state, action]
 
     return act
