@@ -7,16 +7,14 @@ where it is no worse, in at most 2.5% of logs up to the error of the simulation 
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
-`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--scratch FOLDER] [--name NAME]`
+`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--folder FOLDER] [--name NAME]`
 
-Each row is written under the scratch folder as it is judged, and a later run judges what is missing. Rows of another
+Every ten logs are written under FOLDER when they are judged, and a later run judges what is missing. Rows of another
 state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
 they get `FEW` logs, and none with `--logs-networks 0`. Intervals use 1,000 bootstrap samples.
 """
 
-import argparse
 import hashlib
-import json
 import os
 import re
 import tempfile
@@ -32,11 +30,12 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
 from benchmarks.keep import keep, share
-from benchmarks.spread import spread
+from benchmarks.spread import Call, scratch, spread
 
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 FIRST_SEED, LOGS, FEW, CHUNK = 40_000, 200, 6, 10  # seeds below 20,200 were looked at while the judge was made
 REPLICATES = 1000
+SCRATCH = scratch("adversarial")
 SINGLE = {  # one core a process
     "JAX_PLATFORMS": "cpu",
     "OMP_NUM_THREADS": "1",
@@ -84,52 +83,22 @@ def state() -> str:
     return hashlib.sha256(b"".join([words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
-# Rows of cells, a file each.
+def judge_some(cell: Sequence[Any], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Judge the logs of some seeds."""
+    return [judged(Cell(*cell), seed) for seed in seeds]
 
 
-def rows_of(path: Path) -> dict[int, dict[str, Any]]:
-    """The rows judged so far, by seed; a line cut short by an interruption is judged again."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    rows = [json.loads(line) for line in lines if line.endswith("}")]
-    return {row["seed"]: row for row in rows}
-
-
-def mend(path: Path) -> None:
-    """End a line that an interruption cut short, so that the next row has a line of its own."""
-    if path.exists() and not path.read_bytes().endswith(b"\n"):
-        with path.open("a") as file:
-            file.write("\n")
-
-
-def judge_some(cell: Sequence[Any], seeds: Sequence[int], path: str) -> None:
-    """Judge the logs of some seeds and append their rows."""
-    with Path(path).open("a") as file:
-        for seed in seeds:
-            file.write(f"{json.dumps(judged(Cell(*cell), seed))}\n")
-            file.flush()
-
-
-def missing(paths: dict[Cell, Path], logs: dict[Cell, int]) -> list[tuple[Cell, list[int]]]:
-    """What is left to be judged, in pieces: the first logs of every cell before the next ones of any."""
-    found = []
-    for cell, path in paths.items():
-        known = rows_of(path)
-        left = [seed for seed in range(FIRST_SEED, FIRST_SEED + logs[cell]) if seed not in known]
-        found += [(cell, left[first : first + CHUNK]) for first in range(0, len(left), CHUNK)]
-    return sorted(found, key=lambda piece: (piece[1][0] - FIRST_SEED) // CHUNK)
-
-
-def run(paths: dict[Cell, Path], logs: dict[Cell, int], workers: int) -> None:
-    """Judge everything that is missing, by so many workers at the same time."""
-    for path in paths.values():
-        mend(path)
-    os.environ.update(SINGLE)  # read by the processes that are started now
-    calls = {
-        f"{cell.name}_{seeds[0]}": (judge_some, (cell, seeds, str(paths[cell].absolute())))
-        for cell, seeds in missing(paths, logs)
+def pieces(marks: dict[Cell, str], logs: dict[Cell, int]) -> dict[str, Call]:
+    """Calls that judge all logs, with the marks of cells in their names; the first logs of every cell come first."""
+    parts = [
+        (range(first, min(first + CHUNK, FIRST_SEED + logs[cell])), cell)
+        for cell in marks
+        for first in range(FIRST_SEED, FIRST_SEED + logs[cell], CHUNK)
+    ]
+    return {
+        f"{cell.name}__{marks[cell]}__{seeds[0]}-{seeds[-1]}": (judge_some, (cell, list(seeds)))
+        for seeds, cell in sorted(parts, key=lambda part: part[0][0])
     }
-    with tempfile.TemporaryDirectory(dir=next(iter(paths.values())).parent) as folder:
-        spread(calls, Path(folder), workers)
 
 
 # What came of it.
@@ -192,40 +161,48 @@ def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, floa
     return {name: sum(name in row["words"] for row in rows) / len(rows) for name in WORDS} if rows else {}
 
 
-def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Path, name: str) -> list[dict[str, Any]]:
-    """Judge these worlds, and keep what came of all of them that are complete."""
-    folder = scratch / state()
-    folder.mkdir(parents=True, exist_ok=True)
-    paths, unable = dict[Cell, Path](), []
+def study(
+    *worlds: str,
+    logs: int = LOGS,
+    logs_networks: int = FEW,
+    workers: int = 2,
+    folder: Path = SCRATCH,
+    name: str = "adversarial",
+) -> str:
+    """Judge these worlds, or all, and keep what came of them; `logs` of a cell, fewer where networks are trained."""
+    unknown = [world for world in worlds if world not in WORLDS]
+    if unknown:
+        raise SystemExit(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
+    marks, unable = dict[Cell, str](), []
     for cell in cells(worlds):
         try:
-            paths[cell] = folder / f"{cell.name}__{fingerprint(cell.draw(0))}.jsonl"
+            marks[cell] = fingerprint(cell.draw(0))
         except Unavailable as reason:
             unable.append({**cell._asdict(), "why": str(reason)})
-    wanted = {cell: few if cell.form.networks else logs for cell in paths}
-    run(paths, wanted, workers)
-    by_cell = {
-        cell: [row for seed, row in sorted(rows_of(path).items()) if 0 <= seed - FIRST_SEED < wanted[cell]]
-        for cell, path in paths.items()
-        if wanted[cell]
-    }
+    calls = pieces(marks, {cell: logs_networks if cell.form.networks else logs for cell in marks})
+    os.environ.update(SINGLE)  # read by the processes that are started now
+    by_cell: dict[Cell, list[dict[str, Any]]] = {}
+    for (_, (cell, _)), rows in zip(calls.values(), spread(calls, folder / state(), workers), strict=True):
+        by_cell.setdefault(cell, []).extend(rows)
     made = [summary(cell, rows) for cell, rows in by_cell.items()]
     content = {
         "promised": PROMISED,
         "replicates": REPLICATES,
         "logs": logs,
-        "logs_of_networks": few,
+        "logs_of_networks": logs_networks,
         "state": state(),
-        "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in paths}},
+        "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in marks}},
         "words": WORDS,
         "heard_in_ordinary_logs": heard_elsewhere(by_cell),
         "promises": dict(Counter(cell["promise"] for cell in made)),
         "not_available": unable,
     }
     named = " ".join(f"'{world}'" if " " in world else world for world in worlds)
-    command = f"python -m benchmarks adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {few}"
+    command = (
+        f"python -m benchmarks adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {logs_networks}"
+    )
     keep(name, command if name == "adversarial" else f"{command} --name {name}", content, cells=made)
-    return made
+    return "\n".join([table(made), *map(str, sorted(Counter(cell["promise"] for cell in made).items()))])
 
 
 def table(made: Sequence[dict[str, Any]]) -> str:
@@ -240,24 +217,3 @@ def table(made: Sequence[dict[str, Any]]) -> str:
             f"{said['unsupported']:5d}  {row['promise']}"
         )
     return "\n".join(lines)
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("worlds", nargs="*", help=f"of {', '.join(WORLDS)}; none: all")
-    parser.add_argument("--logs", type=int, default=LOGS, help="of each cell")
-    parser.add_argument("--logs-networks", type=int, default=FEW, help="of each cell that trains networks")
-    parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
-    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-adversarial")
-    parser.add_argument("--name", default="adversarial", help="of the file under benchmarks/results")
-    given = parser.parse_args()
-    unknown = [world for world in given.worlds if world not in WORLDS]
-    if unknown:
-        parser.error(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
-    made = study(given.worlds, given.logs, given.logs_networks, given.workers, given.scratch, given.name)
-    print(table(made), *sorted(Counter(row["promise"] for row in made).items()), sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -73,6 +73,13 @@ class Variant(NamedTuple):
     answered: float | None = None  # at least this share of logs must get an answer
 
 
+def both(name: str, draw: Callable[..., Drawn], **facts: Any) -> dict[str, Variant]:
+    """A variant whose log has recorded propensities, and the same one without."""
+    estimated = "estimated" if name == "recorded" else f"{name}, estimated"
+    names = {name: "recorded", estimated: "estimated"}
+    return {one: Variant(partial(draw, propensities=asked), **facts) for one, asked in names.items()}
+
+
 class World(NamedTuple):
     """A sentence that says what is wrong or hard there, numbers of episodes, and variants by name."""
 
@@ -699,47 +706,29 @@ WORLDS: dict[str, World] = {
         "worth -20.",
         (110, 150, 250, 600),
         {
-            "recorded": Variant(quarter().draw),
-            "estimated": Variant(partial(quarter().draw, propensities="estimated")),
-            "without noise": Variant(quarter(noise=0.0).draw),
-            "without noise, estimated": Variant(partial(quarter(noise=0.0).draw, propensities="estimated")),
-            "frequent elsewhere": Variant(quarter(frequent=True).draw),
-            "frequent elsewhere, estimated": Variant(partial(quarter(frequent=True).draw, propensities="estimated")),
-            "mirrored": Variant(quarter(mirrored=True).draw),
-            "mirrored, estimated": Variant(partial(quarter(mirrored=True).draw, propensities="estimated")),
-            "five steps": Variant(partial(unsupported_step, propensities="recorded")),
-            "five steps, estimated": Variant(partial(unsupported_step, propensities="estimated")),
-            "with noise features": Variant(
-                partial(quarter_with_features, propensities="recorded"), sizes=(150, 600), networks=True
-            ),
-            "with noise features, estimated": Variant(
-                partial(quarter_with_features, propensities="estimated"), sizes=(150, 600), networks=True
-            ),
+            **both("recorded", quarter().draw),
+            **both("without noise", quarter(noise=0.0).draw),
+            **both("frequent elsewhere", quarter(frequent=True).draw),
+            **both("mirrored", quarter(mirrored=True).draw),
+            **both("five steps", unsupported_step),
+            **both("with noise features", quarter_with_features, sizes=(150, 600), networks=True),
             "continuous, out of range": Variant(out_of_range, sizes=(150, 600), networks=True),
         },
     ),
     "partly deterministic logger": World(
         "In half of the contexts the logger always does the same, and the policy does not.",
         (150, 400, 1000),
-        {
-            "recorded": Variant(partly_fixed().draw),
-            "estimated": Variant(partial(partly_fixed().draw, propensities="estimated")),
-        },
+        both("recorded", partly_fixed().draw),
     ),
     "history": World(
         "Sixty steps; the first twelve sends please, later ones cost three times as much. The logger sends 15%, the "
         "policy 45%.",
         (100, 400),
         {
-            "count hidden": Variant(history, "history"),
-            "count hidden, estimated": Variant(partial(history, propensities="estimated"), "history"),
+            **both("count hidden", history, words="history"),
             "count hidden, milder": Variant(partial(history, price=-0.5), "history"),
             "count observed": Variant(partial(history, observed=True)),
-            "ten steps": Variant(partial(history, steps=10, free=2, often=0.15, policy=0.25), sizes=(300, 1000, 3000)),
-            "ten steps, estimated": Variant(
-                partial(history, steps=10, free=2, often=0.15, policy=0.25, propensities="estimated"),
-                sizes=(300, 1000, 3000),
-            ),
+            **both("ten steps", partial(history, steps=10, free=2, often=0.15, policy=0.25), sizes=(300, 1000, 3000)),
             "last action only": Variant(last_action, "history"),
             "by hour, observed": Variant(partial(by_hour, observed=True, propensities="recorded")),
             "by hour, hidden": Variant(partial(by_hour, observed=False, propensities="recorded"), "history"),
@@ -840,10 +829,7 @@ WORLDS: dict[str, World] = {
     "selection on the outcome": World(
         "Rows of the second action that earned little never reached the log; it is worse than the first.",
         (300, 1000, 3000),
-        {
-            "recorded": Variant(partial(selected, propensities="recorded"), "missing"),
-            "estimated": Variant(partial(selected, propensities="estimated"), "missing"),
-        },
+        both("recorded", selected, words="missing"),
     ),
     "informative truncation": World(
         "Episodes are cut off when they go wrong, before the loss is recorded; the policy makes them go wrong.",
@@ -877,8 +863,7 @@ WORLDS: dict[str, World] = {
         "Ten to sixty episodes. No effect.",
         (10, 15, 20, 30, 60),
         {
-            "normal": Variant(plain(0.0, 0.7).draw),
-            "normal, estimated": Variant(partial(plain(0.0, 0.7).draw, propensities="estimated")),
+            **both("normal", plain(0.0, 0.7).draw),
             "yes or no": Variant(yes_or_no().draw),
         },
     ),
@@ -886,8 +871,7 @@ WORLDS: dict[str, World] = {
         "An honest log of an ordinary test: what a judge must still be able to answer.",
         (300, 1000, 3000),
         {
-            "no effect": Variant(plain(0.0, 0.8).draw, answered=0.8),
-            "no effect, estimated": Variant(partial(plain(0.0, 0.8).draw, propensities="estimated"), answered=0.8),
+            **both("no effect", plain(0.0, 0.8).draw, answered=0.8),
             "better": Variant(plain(0.5, 0.8).draw, answered=0.8),
             "worse": Variant(plain(-0.5, 0.8).draw, answered=0.8),
         },
@@ -896,10 +880,7 @@ WORLDS: dict[str, World] = {
         "The policy is better in six contexts of seven; in the seventh it takes an action that was never logged there, "
         "worth -20.",
         (150, 600),
-        {
-            "recorded": Variant(quarter(contexts=7).draw),
-            "estimated": Variant(partial(quarter(contexts=7).draw, propensities="estimated")),
-        },
+        both("recorded", quarter(contexts=7).draw),
     ),
     "rare gain given up": World(
         "The policy leaves an action that earns 1,000 once in 2,000 times for a sure quarter: most logs hold no such "

@@ -13,11 +13,9 @@ Bits depend on the processor, the versions and the number of threads: `--check` 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -739,31 +737,22 @@ def differences(before: Mapping[str, list[str]], after: Mapping[str, list[str]])
     return found
 
 
-def main() -> int:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", help="how the names of cases begin; none: all")
-    parser.add_argument("--write", type=Path, help="where the hashes go")
-    parser.add_argument("--check", type=Path, help="a file to compare with")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
-    given = parser.parse_args()
-    names = [name for name in CASES if not given.names or name.startswith(tuple(given.names))]
-    if not names:
-        parser.error(f"no case begins with {', '.join(given.names)}; there are {', '.join(CASES)}")
-    found, failed = run(names, given.jobs)
+def study(*names: str, write: Path | None = None, check: Path | None = None, jobs: int = 2) -> None:
+    """Run the cases whose names begin so, or all, in `jobs` processes; exit with 1 if one differs or fails."""
+    chosen = [name for name in CASES if not names or name.startswith(names)]
+    if not chosen:
+        raise SystemExit(f"no case begins with {', '.join(names)}; there are {', '.join(CASES)}")
+    found, failed = run(chosen, jobs)
     machine = this_machine()
-    if given.write:
+    if write:
         text = json.dumps({"machine": machine, "cases": found}, indent=0)
-        given.write.write_text(text.replace('",\n"', '", "') + "\n")
-    if not given.check:
-        return 1 if failed else 0
-    known = json.loads(given.check.read_text())
-    if known["machine"] != machine:
-        print(f"{given.check} was made on {known['machine']}, this is {machine}: bits may differ for that alone")
-    lines = [*differences(known["cases"], found), *failed]
-    print(*lines, f"{len(names) - len(lines)} of {len(names)} cases are equal", sep="\n")
-    return 1 if lines else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        write.write_text(text.replace('",\n"', '", "') + "\n")
+    lines = failed
+    if check:
+        known = json.loads(check.read_text())
+        if known["machine"] != machine:
+            print(f"{check} was made on {known['machine']}, this is {machine}: bits may differ for that alone")
+        lines = [*differences(known["cases"], found), *failed]
+        print(*lines, f"{len(chosen) - len(lines)} of {len(chosen)} cases are equal", sep="\n")
+    if lines:
+        raise SystemExit(1)

@@ -10,9 +10,7 @@ that are counted here. `refits` compares the interval, which is bootstrapped ove
 the spread over 50 refits of everything.
 """
 
-import argparse
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,10 +20,11 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
+from benchmarks.adversarial_worlds import drawn
 from benchmarks.icu_sepsis import icu_sepsis
 from benchmarks.keep import keep, share
 from benchmarks.pendulum import pendulum_controller
-from benchmarks.spread import spread
+from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
 from tidelog.ope.decide import NOTHING_KNOWN, Assessment, decide
 from tidelog.ope.judge import asked, gather
@@ -35,8 +34,8 @@ from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
 COMMAND = "python -m benchmarks calibration"
+SCRATCH = scratch("calibration")
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
-SCRATCH = Path(tempfile.gettempdir()) / "tidelog-calibration"
 KEYS = ("problem", "propensities", "episodes", "target")
 REFITS, REFIT_LOGS, REFIT_EPISODES = 50, 2, 2_500
 FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
@@ -143,12 +142,10 @@ def made_log(name: str, episodes: int, seed: int) -> tl.Log:
 
 def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
     """A policy [S, A] as `play` asks it, with its propensities."""
-    cumulative = table.cumsum(axis=1)
 
     def act(observed, generator):
         state = find(observed.observation)
-        draw = generator.random((len(state), 1)) * cumulative[state, -1:]
-        action = (cumulative[state] > draw).argmax(axis=1)
+        action = drawn(generator, table[state])
         return action.astype(np.int32), table[state, action]
 
     return act
@@ -303,23 +300,23 @@ def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def done(chosen: Sequence[tuple], workers: int, scratch: Path) -> list[list[dict]]:
-    """What came of jobs, in their order: each is written under `scratch` when it is done, and not done again."""
+def done(chosen: Sequence[tuple], workers: int, folder: Path) -> list[list[dict]]:
+    """What came of jobs, in their order: each is written under `folder` when it is done, and not done again."""
     os.environ.update(SINGLE)  # read by the processes that are started now
     names = ["_".join(str(getattr(part, "__name__", part)) for part in job) for job in chosen]
     calls = {name: (job[0], job[1:]) for name, job in zip(names, chosen, strict=True)}
-    return spread(calls, scratch / state(), workers)
+    return spread(calls, folder / state(), workers)
 
 
 def study(
     logs: int = LOGS,
     few: int = FEW,
     workers: int = 2,
-    scratch: Path | None = None,
+    folder: Path = SCRATCH,
     name: str = "calibration",
 ) -> dict:
-    """Judge everything, and keep what came of it."""
-    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, scratch or SCRATCH)
+    """Judge everything, and keep what came of it: `logs` of each size of the treatment problem, `few` of ICU-Sepsis."""
+    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, folder)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]
@@ -386,20 +383,3 @@ def coverage_over_seeds(packs: Sequence[dict]) -> dict:
     error = np.sqrt(len(off) / (len(off) - 1) * (off @ off)) / answered.sum()
     about = {"covered": int(covered.sum()), "answered": int(answered.sum()), "seeds": len(off), "error": float(error)}
     return {**about, "share": float(share), "low": float(share - 1.96 * error), "high": float(share + 1.96 * error)}
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--logs", type=int, default=LOGS, help="of each size of the treatment problem")
-    parser.add_argument("--few", type=int, default=FEW, help="of ICU-Sepsis; half as many of CartPole and Pendulum")
-    parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
-    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
-    parser.add_argument("--name", default="calibration", help="of the file under benchmarks/results")
-    given = parser.parse_args()
-    found = study(given.logs, given.few, given.workers, given.scratch, given.name)
-    print(found["summary"], *found["groups"], *found["refits"], sep="\n")
-
-
-if __name__ == "__main__":
-    main()

@@ -59,7 +59,3 @@ def study() -> dict:
     }
     keep("cartpole_discrete_bcq", COMMAND, found)
     return found
-
-
-if __name__ == "__main__":
-    print(study())

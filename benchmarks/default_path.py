@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,10 +75,3 @@ def default_path(log: tl.Log, folder: Path, *words: str) -> Outcome:
     held_out = read_log(source).split(1.0 - record.options.held_out, record.options.split_seed)[1]
     name = judged["recommended"]
     return Outcome(name, None if name is None else candidates[name], candidates, decisions, held_out, judged["level"])
-
-
-def scratch(name: str) -> Path:
-    """A folder for parts that are not kept, in the temporary folder of this machine."""
-    folder = Path(tempfile.gettempdir()) / f"tidelog-{name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

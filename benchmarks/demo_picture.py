@@ -9,16 +9,17 @@ from pathlib import Path
 PICTURE = Path(__file__).resolve().parents[1] / "docs/figures/demo_report.png"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
-if __name__ == "__main__":
+
+def study(report: Path | None = None, /) -> None:
+    """Draw the report of a demo that ran before, or of a new one."""
     browser = next((path for name in NAMES if (path := shutil.which(name))), None)
     if browser is None:
-        sys.exit(f"no browser was found: expected one of {', '.join(NAMES)}. fix: install one")
+        raise SystemExit(f"no browser was found: expected one of {', '.join(NAMES)}. fix: install one")
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "demo/report.html"
-        demo = [sys.executable, "-m", "tidelog", "demo", "--quiet", "--out", str(report.parent)]
-        report = Path(sys.argv[1]).resolve() if sys.argv[1:] else report  # of a demo that ran before
-        if not report.exists():
+        page = report.resolve() if report else Path(folder) / "demo/report.html"
+        if not page.exists():
+            demo = [sys.executable, "-m", "tidelog", "demo", "--quiet", "--out", str(page.parent)]
             subprocess.run(demo, check=True)
         flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         shot = [f"--user-data-dir={folder}/profile", "--window-size=960,900", f"--screenshot={PICTURE}"]
-        subprocess.run([browser, *flags, *shot, report.as_uri()], check=True)
+        subprocess.run([browser, *flags, *shot, page.as_uri()], check=True)

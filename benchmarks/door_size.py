@@ -4,11 +4,7 @@ The file is written in chunks and read in a process of its own, whose anonymous 
 20 ms; the page cache is the system's and does not count. The ratio is that peak to the sum of the log's arrays.
 """
 
-import json
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -16,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.keep import keep
+from benchmarks.spread import called, peak_memory
 
 ROWS, CHUNK, LENGTH, FEATURES = 10_000_000, 500_000, 200, 14
 COMMAND = "python -m benchmarks door_size"
@@ -48,29 +45,14 @@ def write(path: Path, rows: int) -> None:
     pl.scan_parquet(folder / "*.parquet").sink_parquet(path)
 
 
-def anonymous() -> int:
-    """Bytes of this process that no file backs."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) * 1024
-
-
 def measure(path: str) -> dict:
     """Read the file once; seconds, peak, what stood before, and the size of the log."""
     import tidelog as tl
 
-    peak, done = [anonymous()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.02):
-            peak[0] = max(peak[0], anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    began, before = time.perf_counter(), anonymous()
-    log = tl.read_log(path, MAPPING)
-    seconds = time.perf_counter() - began
-    done.set()
-    watcher.join()
+    with peak_memory(0.02) as peak:
+        began, before = time.perf_counter(), peak[0]
+        log = tl.read_log(path, MAPPING)
+        seconds = time.perf_counter() - began
     size = sum(values.nbytes for values in log.columns().values())
     found = {"seconds": seconds, "peak": peak[0], "before": before, "log": size, "ratio": peak[0] / size}
     return {**found, "steps": log.steps, "episodes": len(log.episodes)}
@@ -81,13 +63,7 @@ def study(rows: int = ROWS) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write(path, rows)
-        command = [sys.executable, "-m", "benchmarks.door_size", str(path)]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = {"rows": rows, "columns": FEATURES + 6, "file": path.stat().st_size, **json.loads(said)}
+        found = {"rows": rows, "columns": FEATURES + 6, "file": path.stat().st_size, **called(measure, str(path))}
     if rows == ROWS:
         keep("door_size", COMMAND, found)
     return found
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(sys.argv[1]) if len(sys.argv) > 1 else study(), indent=1))

@@ -11,9 +11,7 @@ states of new seeds to the kept counts.
 
 import json
 import random
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +34,7 @@ class Patch:
         setattr(owner, name, value)
 
 
-def study(schedules: int, algorithms: Sequence[str]) -> dict[str, Any]:
+def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
     """Check states of new seeds, and add them to the kept counts."""
     path = RESULTS / f"{NAME}.json"
     known = json.loads(path.read_text()) if path.exists() else {"rounds": 0, "scenarios": {}, "resumed": 0}
@@ -78,7 +76,7 @@ def study(schedules: int, algorithms: Sequence[str]) -> dict[str, Any]:
             if all_of(finish(load(work / f"resumed {number}" / "run"))) != whole:
                 raise AssertionError(f"state after operation {stop.after} is not bit-equal")
             known["resumed"] += 1
-        for name in algorithms:
+        for name in algorithms or names():
             at = work / f"of {name}"
             at.mkdir()
             recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), Patch())
@@ -94,7 +92,3 @@ def study(schedules: int, algorithms: Sequence[str]) -> dict[str, Any]:
     found = {"rounds": seed + 1, "scenarios": counts, "states": total, "resumed": known["resumed"], "violations": 0}
     keep(NAME, COMMAND, found)
     return found
-
-
-if __name__ == "__main__":
-    print(study(int(sys.argv[1]) if len(sys.argv) > 1 else 500, sys.argv[2:] or names()))

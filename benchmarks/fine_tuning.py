@@ -43,7 +43,3 @@ def study() -> dict:
     }
     keep("fine_tuning_pendulum", COMMAND, content)
     return {name: content[name] for name in ("offline", "gained", "interval", "along_the_way")}
-
-
-if __name__ == "__main__":
-    print(study())

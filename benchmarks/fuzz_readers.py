@@ -15,7 +15,6 @@ source that each batch of seeds was read by: benchmarks/results/fuzz_readers.jso
 
 from __future__ import annotations
 
-import argparse
 import atexit
 import contextlib
 import gc
@@ -37,15 +36,19 @@ import traceback
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.keep import RESULTS as FOLDER
+from benchmarks.keep import known
+from benchmarks.spread import words_of
+
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
-RESULTS = Path(__file__).parent / "results" / "fuzz_readers.json"
+RESULTS = FOLDER / "fuzz_readers.json"
 COMMAND = "python -m benchmarks fuzz_readers --seconds 600"
 SHARED_MEMORY = Path("/dev/shm")
 BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; the same until the child is killed
@@ -238,36 +241,27 @@ def trained_run() -> Path:
     return folder / "run"
 
 
-def part_of_run(take: Callable[[Path, Path], None]) -> Callable[[Path], None]:
-    return lambda folder: take(trained_run(), folder)
-
-
-def _take_record(run: Path, folder: Path) -> None:
+def seed_record(folder: Path) -> None:
     for name in ("run.json", "metrics.jsonl"):
-        (folder / name).write_bytes((run / name).read_bytes())
+        shutil.copy(trained_run() / name, folder / name)
     (folder / "sinks.json").write_text(json.dumps({"mlflow": {"run": "x1", "last": [2, 0]}}))
 
 
-def _take_checkpoint(run: Path, folder: Path) -> None:
-    last = sorted((run / "checkpoints").iterdir())[-1]
-    (folder / "checkpoints" / last.name).mkdir(parents=True)
-    for path in last.iterdir():
-        (folder / "checkpoints" / last.name / path.name).write_bytes(path.read_bytes())
+def seed_checkpoint(folder: Path) -> None:
+    last = sorted((trained_run() / "checkpoints").iterdir())[-1]
+    shutil.copytree(last, folder / "checkpoints" / last.name)
 
 
-def _take_policy(run: Path, folder: Path) -> None:
-    import tidelog as tl
+def saved_policy(name: str) -> Callable[[Path], None]:
+    def seed(folder: Path) -> None:
+        import tidelog as tl
 
-    tl.load(run).policy().save(folder / "policy")
+        tl.load(trained_run()).policy().save(folder / name)
 
-
-def _take_zip(run: Path, folder: Path) -> None:
-    import tidelog as tl
-
-    tl.load(run).policy().save(folder / "policy.zip")
+    return seed
 
 
-def _take_signed(run: Path, folder: Path) -> None:
+def seed_signed(folder: Path) -> None:
     """A policy with its origin, as a zip that is signed, and the signer's public key."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -276,7 +270,7 @@ def _take_signed(run: Path, folder: Path) -> None:
     from tidelog.policies.export import export
     from tidelog.training.record import Record, provenance_of
 
-    private = ed25519.Ed25519PrivateKey.generate()
+    run, private = trained_run(), ed25519.Ed25519PrivateKey.generate()
     plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
     policy = tl.load(run).policy()
     with tempfile.TemporaryDirectory() as made:
@@ -330,42 +324,40 @@ def seed_config(folder: Path) -> None:
     (folder / "train.toml").write_text("\n".join(lines))
 
 
-def _take_judged(run: Path, folder: Path) -> None:
-    """The run without its checkpoint, and the files that judging and playing write beside it."""
+def verdicts_on_noise(count: int, ledger: Any = False) -> list[Any]:
+    """Verdicts on random policies, from a log of noise."""
     from tests.ope.cases import QUICK
     from tests.ope.noise import noise, random_policies
     from tidelog import judge
+
+    return [judge(one, noise(), limits=QUICK, ledger=ledger, progress=False) for one in random_policies(count)]
+
+
+def seed_judged(folder: Path) -> None:
+    """The run without its checkpoint, and the files that judging and playing write beside it."""
     from tidelog.ope.verdict import store_verdict
 
-    _take_record(run, folder)
-    (folder / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes())
-    verdict = judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False)
-    store_verdict(verdict, folder, "bc")
+    seed_record(folder)
+    shutil.copy(trained_run() / "metrics.csv", folder / "metrics.csv")
+    store_verdict(verdicts_on_noise(1)[0], folder, "bc")
     (folder / "evaluations").mkdir()
     played = {"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]}
     (folder / "evaluations" / "one.json").write_text(json.dumps(played))
 
 
-def _take_declared(run: Path, folder: Path) -> None:
-    from tests.ope.cases import QUICK
-    from tests.ope.noise import noise, random_policies
-    from tidelog import judge, load
+def seed_declared(folder: Path) -> None:
+    from tidelog import load
     from tidelog.policies.policy import remember
 
-    _take_record(run, folder)
-    _take_checkpoint(run, folder)
-    policy = load(run).policy()
-    policy.declare("sample", judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False).summary)
+    seed_record(folder)
+    seed_checkpoint(folder)
+    policy = load(trained_run()).policy()
+    policy.declare("sample", verdicts_on_noise(1)[0].summary)
     remember(folder, policy)
 
 
 def seed_ledger(folder: Path) -> None:
-    from tests.ope.cases import QUICK
-    from tests.ope.noise import noise, random_policies
-    from tidelog import judge
-
-    for policy in random_policies(2):
-        judge(policy, noise(), limits=QUICK, ledger=folder / "looks.jsonl", progress=False)
+    verdicts_on_noise(2, folder / "looks.jsonl")
 
 
 def seed_json(folder: Path) -> None:
@@ -673,17 +665,17 @@ READERS: dict[str, Reader] = {
     "interactions": Reader(seed_interactions, read_interaction_table),
     "saved interactions": Reader(seed_saved_interactions, read_saved_interactions),
     "pictures": Reader(seed_pictures, read_pictures),
-    "policy": Reader(part_of_run(_take_policy), read_policy("policy")),
-    "policy zip": Reader(part_of_run(_take_zip), read_policy("policy.zip")),
-    "run": Reader(part_of_run(_take_record), read_record),
-    "checkpoint": Reader(part_of_run(_take_checkpoint), read_checkpoint),
+    "policy": Reader(saved_policy("policy"), read_policy("policy")),
+    "policy zip": Reader(saved_policy("policy.zip"), read_policy("policy.zip")),
+    "run": Reader(seed_record, read_record),
+    "checkpoint": Reader(seed_checkpoint, read_checkpoint),
     "json": Reader(seed_json, read_json),
-    "policy, jax": Reader(part_of_run(_take_policy), read_policy_in_jax),
-    "judged run": Reader(part_of_run(_take_judged), read_judged),
-    "acting.json": Reader(part_of_run(_take_declared), read_declared),
+    "policy, jax": Reader(saved_policy("policy"), read_policy_in_jax),
+    "judged run": Reader(seed_judged, read_judged),
+    "acting.json": Reader(seed_declared, read_declared),
     "ledger": Reader(seed_ledger, read_ledger),
     "propensities": Reader(seed_propensities, read_propensity_files),
-    "signed policy": Reader(part_of_run(_take_signed), read_signed),
+    "signed policy": Reader(seed_signed, read_signed),
     "sweep": Reader(seed_sweep, read_sweep),
     "train.toml": Reader(seed_config, read_config_file),
     "http act": Reader(seed_body, answer(lists=False)),
@@ -930,12 +922,8 @@ def mutate_hdf5(rng: random.Random, content: bytes) -> bytes:
             root.move(name, name + rng.choice(("x", "/x", "0", " ")))
         elif kind == 2:
             del root[name]
-            links = (
-                h5py.SoftLink("/" + rng.choice(names)),
-                h5py.SoftLink(name),
-                h5py.ExternalLink("/etc/hostname", "/"),
-            )
-            root[name] = rng.choice(links)
+            soft = (h5py.SoftLink("/" + rng.choice(names)), h5py.SoftLink(name))
+            root[name] = rng.choice((*soft, h5py.ExternalLink("/etc/hostname", "/")))
         elif isinstance(one, h5py.Group):
             one.attrs["x"] = 1
         else:
@@ -1084,9 +1072,8 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
     except TidelogError:
         return "caught"
     except (Exception, SlowInput) as error:
-        frames = [
-            one for one in traceback.extract_tb(error.__traceback__) if f"{os.sep}tidelog{os.sep}" in one.filename
-        ]
+        inside = f"{os.sep}tidelog{os.sep}"
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if inside in one.filename]
         place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
         return f"{type(error).__name__} in {place}"
     except BaseException as error:  # a panic of a library in Rust
@@ -1106,14 +1093,14 @@ def keep_input(work: Path, name: str, key: str, data: bytes) -> None:
         Path(f"{path}.json").write_text(json.dumps({"reader": name, "key": key}))
 
 
-def child(name: str, work: Path, inputs: int, seconds: float, seed: int) -> None:
+def child(name: str, folder: str, inputs: int, seconds: float, seed: int) -> None:
+    """Read inputs in this process, which ends with them."""
+    work = Path(folder)
     one = Child(name, work, inputs, seconds)
     pool = [path.read_bytes() for path in sorted((work / "seeds").iterdir())]
     SEEDS.update(unpacked(pool[0]))
     guided = importlib.util.find_spec("atheris") is not None
-    with (
-        contextlib.ExitStack() as stack
-    ):  # reading the seeds loads every module, which measures its coverage from then on
+    with contextlib.ExitStack() as stack:  # reading the seeds loads every module, which measures its coverage then
         if guided:
             import atheris
 
@@ -1159,7 +1146,7 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
+def run_piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
     """Run one child, and add the end of its process to the findings if it was not orderly."""
     work = base / name.replace(" ", "_")
     (work / "seeds").mkdir(parents=True, exist_ok=True)
@@ -1169,8 +1156,7 @@ def piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict
             (work / "seeds" / "0").write_bytes(packed(files_in(Path(made))))
     for path in (work / "state.json", work / "input"):
         path.unlink(missing_ok=True)
-    words = [sys.executable, "-m", "benchmarks.fuzz_readers", "--child", name, "--work", str(work), "--inputs",
-             str(inputs), "--piece", str(seconds), "--seed", str(seed)]  # fmt: skip
+    words = words_of(child, name, str(work), inputs, seconds, seed)
     last, used = 0.0, 0.0  # when the last input began, and what the child had used then
     with (work / "messages").open("wb") as messages:
         process = subprocess.Popen(words, stdout=messages, stderr=messages)
@@ -1246,7 +1232,7 @@ def minimised(name: str, files: Files, key: str, tries: int = 600) -> Files:
     return files
 
 
-def minimise(base: Path) -> None:
+def write_corpus(base: Path) -> None:
     """Write small inputs of all findings under tests/data/corpus."""
     CORPUS.mkdir(exist_ok=True)
     for path in sorted((base / "findings").glob("*.json")):
@@ -1258,51 +1244,42 @@ def minimise(base: Path) -> None:
         print(f"{path.stem}: {about['key']}, {len(packed(files)):,} bytes")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--readers", nargs="+", default=list(READERS), choices=list(READERS))
-    parser.add_argument("--inputs", type=int, default=50_000, help="inputs of one piece of a reader, at most")
-    parser.add_argument("--piece", type=float, default=30.0, help="processor seconds of one piece of a reader, at most")
-    parser.add_argument("--seconds", type=float, default=0.0, help="go on with pieces until then")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--child", choices=list(READERS))
-    parser.add_argument("--minimise", action="store_true")
-    options = parser.parse_args()
-    if options.child:
-        child(options.child, options.work, options.inputs, options.piece, options.seed)
-        return
+def study(
+    readers: Sequence[str] = tuple(READERS),
+    inputs: int = 50_000,
+    piece: float = 30.0,
+    seconds: float = 0.0,
+    seed: int | None = None,
+    work: Path | None = None,
+    minimise: bool = False,
+) -> None:
+    """Read pieces of at most so many inputs and processor seconds, reader after reader, for so many seconds."""
     shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    work = options.work or shared / "tidelog-fuzz"
-    if options.minimise:
-        minimise(work)
+    base = work or shared / "tidelog-fuzz"
+    if minimise:
+        write_corpus(base)
         return
     from tidelog import __version__
     from tidelog.training.record import this_machine
 
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"readers": {}}
     guided = importlib.util.find_spec("atheris") is not None
     batch = {"tidelog": __version__, "source": source_checksum(), "guided by coverage": guided}
-    results = {"command": COMMAND, "machine": this_machine(), **known}
-    end = time.time() + options.seconds
+    results = {"command": COMMAND, "machine": this_machine(), "readers": {}, **known("fuzz_readers")}
+    end = time.time() + seconds
     while True:
-        for name in options.readers:
-            used = [seed for one in results["readers"].get(name, ()) for seed in one["seeds"]]
-            seed = options.seed if options.seed is not None else max(used, default=0) + 1
+        for name in readers:
+            used = [number for one in results["readers"].get(name, ()) for number in one["seeds"]]
+            number = seed if seed is not None else max(used, default=0) + 1
             begun = time.time()
-            state = piece(name, work, options.inputs, options.piece, seed)
-            add(results, name, state, time.time() - begun, seed, batch)
+            state = run_piece(name, base, inputs, piece, number)
+            add(results, name, state, time.time() - begun, number, batch)
             rate = state["inputs"] / max(0.1, state["processor"])
             print(
                 f"{name}: {state['inputs']:,} inputs, {rate:.0f} a processor second, {state['repeats']:,} repeated, "
                 f"{state['findings'] or 'nothing found'}; {results['inputs']:,} in all",
                 flush=True,
             )
-            if options.seconds and time.time() > end:
+            if seconds and time.time() > end:
                 return
         if time.time() > end:
             return
-
-
-if __name__ == "__main__":
-    main()

@@ -5,17 +5,15 @@
 Each file names the device and its driver, and the most memory that the step held on it.
 """
 
-import argparse
 import os
 import resource
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +133,8 @@ def judge(sizes: Sizes) -> dict[str, Any]:
     return {"steps": len(log), **effect, "seconds": seconds, "peak_bytes": peak_bytes()}
 
 
-STEPS: dict[str, Callable[[Sizes], dict[str, Any]]] = {
+Step = Literal["iql", "bcq", "discrete_bcq", "bc", "pictures", "decisions", "top_k", "judge"]
+STEPS: dict[Step, Callable[[Sizes], dict[str, Any]]] = {
     "iql": partial(updates, tl.IQL()),
     "bcq": partial(updates, tl.BCQ()),
     "discrete_bcq": partial(updates, tl.DiscreteBCQ()),
@@ -162,18 +161,10 @@ def driver() -> str | None:
     return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def main(words: list[str]) -> None:
+def study(step: Step, /, tiny: bool = False) -> str:
     """Run one step and keep its file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("step", choices=STEPS)
-    parser.add_argument("--tiny", action="store_true", default=os.environ.get("TIDELOG_TINY") == "1")
-    asked = parser.parse_args(words)
-    begin = time.perf_counter()
-    found = STEPS[asked.step](TINY if asked.tiny else FULL)
-    facts = {"tiny": asked.tiny, "driver": driver(), "xla_flags": os.environ.get("XLA_FLAGS")}
+    begin, tiny = time.perf_counter(), tiny or os.environ.get("TIDELOG_TINY") == "1"
+    found = STEPS[step](TINY if tiny else FULL)
+    facts = {"tiny": tiny, "driver": driver(), "xla_flags": os.environ.get("XLA_FLAGS")}
     facts |= {"seconds_of_this_step": time.perf_counter() - begin, "peak_bytes_of_this_step": peak_bytes()}
-    print(keep(f"gpu_{asked.step}", "bash benchmarks/gpu.sh", facts | {"found": found}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    return str(keep(f"gpu_{step}", "bash benchmarks/gpu.sh", facts | {"found": found}))

@@ -8,7 +8,6 @@ guard, one that did not change far less often; neither needs an assumption about
 The jobs use the public API and the command line only, so that any two commits can be compared.
 """
 
-import argparse
 import math
 import os
 import statistics
@@ -16,13 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from benchmarks.keep import keep
+from benchmarks.spread import words_of
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 1.05
@@ -128,11 +128,17 @@ JOBS: dict[str, Callable[[Path], float]] = {
 }
 
 
+def seconds_of(job: str, folder: str) -> float:
+    """Do a job with the package that is imported."""
+    return JOBS[job](Path(folder))
+
+
 def timed(job: str, source: Path, folder: Path) -> float:
     """Return the seconds of a job with the package below `source`, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "TIDELOG_CACHE": str(folder / "cache")}
-    words = [sys.executable, "-m", "benchmarks.guard", "--one", job, "--folder", str(folder)]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words_of(seconds_of, job, str(folder)), env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise SystemExit(f"the job '{job}' fails with {source}:\n{done.stderr[-3000:]}")
     return float(done.stdout.split()[-1])
@@ -164,37 +170,23 @@ def lowest_median(found: list[float]) -> float:
     return sorted(found)[below]
 
 
-def main() -> None:
-    """Compare the jobs, keep the ratios, and exit with code 1 if one is slower."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--base", default="HEAD~1", help="the commit to compare this checkout with")
-    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
-    parser.add_argument("--pairs", type=int, default=8)
-    parser.add_argument("--one", choices=JOBS, help="print the seconds of one job, with the package that is imported")
-    parser.add_argument("--folder", type=Path)
-    asked = parser.parse_args()
-    if asked.one:
-        print(JOBS[asked.one](asked.folder))
-        return
+def study(base: str = "HEAD~1", jobs: Sequence[str] = tuple(JOBS), pairs: int = 8) -> None:
+    """Compare this checkout with a commit, keep the ratios, and exit with code 1 if a job is slower."""
     with tempfile.TemporaryDirectory() as scratch:
         earlier, git = Path(scratch, "checkout"), ["git", "-C", str(ROOT)]
-        subprocess.run([*git, "worktree", "add", "--detach", str(earlier), asked.base], check=True, capture_output=True)
+        subprocess.run([*git, "worktree", "add", "--detach", str(earlier), base], check=True, capture_output=True)
         try:
             rows = []
-            for job in asked.jobs:
-                found = ratios(job, earlier / "src", ROOT / "src", asked.pairs, Path(scratch))
+            for job in jobs:
+                found = ratios(job, earlier / "src", ROOT / "src", pairs, Path(scratch))
                 lower = lowest_median(found)
                 row = {"job": job, "median": statistics.median(found), "lower": lower, "slower": lower > LIMIT}
                 print(f"{job}: {row['median']:.3f} times the seconds of before (at least {lower:.3f})", flush=True)
                 rows.append(row | {"ratios": found})
         finally:
             subprocess.run([*git, "worktree", "remove", "--force", str(earlier)], check=True)
-    base = subprocess.run([*git, "rev-parse", "--short", asked.base], capture_output=True, text=True, check=True)
-    print(keep("guard", "python -m benchmarks guard --base COMMIT", {"base": base.stdout.strip()}, jobs=rows))
+    short = subprocess.run([*git, "rev-parse", "--short", base], capture_output=True, text=True, check=True)
+    print(keep("guard", "python -m benchmarks guard --base COMMIT", {"base": short.stdout.strip()}, jobs=rows))
     slower = [row["job"] for row in rows if row["slower"]]
     if slower:
         raise SystemExit(f"slower by more than {LIMIT - 1:.0%}: {', '.join(slower)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -41,6 +41,8 @@ def _lines(files: list[Path]) -> int:
     return sum(len(file.read_text().splitlines()) for file in files)
 
 
-if __name__ == "__main__":
-    for name, count in figures().items():
-        print(f"{name:<20}{count:>8,}{f'  (aim {AIMS[name]:,})' if name in AIMS else ''}")
+def study() -> str:
+    """Return a line for each figure."""
+    return "\n".join(
+        f"{name:<20}{count:>8,}{f'  (aim {AIMS[name]:,})' if name in AIMS else ''}" for name, count in figures().items()
+    )

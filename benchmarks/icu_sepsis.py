@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import tidelog as tl
+from benchmarks.adversarial_worlds import drawn
 from benchmarks.keep import SHARED, keep, seed_interval
 from tidelog.envs import Tabular, TabularEnvironment, play
 from tidelog.policies.rollout import log_of
@@ -33,12 +34,10 @@ def icu_sepsis(path: Path = SHARED / "data/icu_sepsis/dynamics.npz") -> tuple[Ta
 
 def expert_log(problem, expert, episodes: int, seed: int) -> tl.Log:
     """Play the clinicians' policy; observations stay integer codes, propensities are theirs."""
-    cumulative = expert.cumsum(axis=1)
 
     def act(observed, generator):
         state = observed.observation["observation"][:, 0]
-        draw = generator.random((len(state), 1)) * cumulative[state, -1:]
-        action = (cumulative[state] > draw).argmax(axis=1)
+        action = drawn(generator, expert[state])
         return action.astype(np.int32), expert[state, action]
 
     environment = TabularEnvironment(problem, 1_000)
@@ -73,7 +72,3 @@ def study() -> dict:
 def curve(rows: list[dict]) -> list[dict]:
     """Exact value of every seed at every report."""
     return [{key: row[key] for key in ("update", "member", "seed", "exact value")} for row in rows]
-
-
-if __name__ == "__main__":
-    print({k: v if k not in ("iql", "bc") else v["interval"] for k, v in study().items()})

@@ -19,7 +19,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import keep, seed_interval
-from benchmarks.side_by_side import side_by_side
+from benchmarks.spread import side_by_side
 from tidelog.algorithms.optimisation import SCHEDULES
 from tidelog.envs import Tabular
 
@@ -134,8 +134,3 @@ def cell(found: dict, policy: str, episodes: int, discount: float, threshold: fl
     """The row of one policy."""
     wanted = {"policy": policy, "episodes": episodes, "discount": discount, "threshold": threshold}
     return next(row for row in found["rows"] if all(row[key] == value for key, value in wanted.items()))
-
-
-if __name__ == "__main__":
-    for row in study()["rows"]:
-        print(row)

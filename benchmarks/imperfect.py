@@ -8,7 +8,6 @@ IQL's locomotion preset; nothing was tuned on these logs. The paper trains for h
 study takes fewer, so that it ends within minutes.
 """
 
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, kept, seed_interval
 from benchmarks.pendulum import pendulum_controller
-from benchmarks.side_by_side import side_by_side
+from benchmarks.spread import side_by_side
 from tidelog.envs import make, play
 from tidelog.policies.rollout import COPIES, log_of
 
@@ -88,7 +87,7 @@ def returns_of_one(name: str, seed: int) -> dict[str, float]:
     return found
 
 
-def study(name: str) -> dict:
+def study(name: str = "pendulum", /) -> dict:
     """Every seed in a process of its own; mean returns, BCQ's paired differences, and intervals of both."""
     task = TASKS[name]
     rows = side_by_side(returns_of_one, [(name, seed) for seed in range(SEEDS)])
@@ -102,8 +101,3 @@ def study(name: str) -> dict:
     }  # fmt: skip
     keep(f"imperfect_{name}", COMMAND.format(name), found)
     return found
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:] or TASKS:
-        print(name, study(name)["difference_intervals"])

@@ -10,21 +10,18 @@ are no worse, and *better* of those that are.
 Other packages run in an environment of their own under `--peers`, made by this command with pip, and read logs as .npz
 files; `peer_scripts/peer_judges.py` says how each is asked. What does not install is written into the results.
 
-`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--scratch FOLDER]`
+`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--folder FOLDER]`
 
 A judge that is not asked keeps the counts of its last run. `--picture` draws docs/figures/judge_peers.svg from them.
 """
 
-import argparse
 import hashlib
 import json
 import os
 import subprocess
-import sys
-import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,11 +32,13 @@ from benchmarks import adversarial_worlds, calibration
 from benchmarks.adversarial import REPLICATES, SINGLE, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn, Unavailable
 from benchmarks.keep import RESULTS, keep, share
+from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.policies.rollout import log_of
 
 NAME, LOGS = "judge_peers", 20
+PEERS, SCRATCH = scratch("peers"), scratch("judge-peers")
 PICTURE = Path(__file__).resolve().parents[1] / "docs/figures/judge_peers.svg"
 TORCH, NUMPY = "torch==2.13.0", "numpy<2"
 NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # installed with what they need, and without
@@ -188,21 +187,20 @@ def ask_peer(judge: str, peers: Path, folder: Path, out: Path) -> str:
     return ""
 
 
+def verdict_on(problem: Problem, seed: int) -> dict[str, Any]:
+    """The verdict of tidelog on one log."""
+    drawn, began = problem.draw(seed), time.perf_counter()
+    limits = tl.Limits(replicates=REPLICATES)
+    verdict = tl.judge(drawn.policies[0], drawn.log, seed=seed, limits=limits, **drawn.arguments)
+    row = {"log": f"{problem.name}__{seed:03d}", "version": tl.__version__, "decision": verdict.decision}
+    return {**row, "seconds": time.perf_counter() - began}
+
+
 def ask_tidelog(chosen: list[Problem], logs: int, out: Path) -> None:
     """The verdicts of tidelog on the same logs."""
-    known = {json.loads(line)["log"] for line in out.read_text().splitlines()} if out.exists() else set()
-    limits = tl.Limits(replicates=REPLICATES)
-    with out.open("a") as file:
-        for problem in chosen:
-            for seed in range(logs):
-                name = f"{problem.name}__{seed:03d}"
-                if name in known:
-                    continue
-                drawn, began = problem.draw(seed), time.perf_counter()
-                verdict = tl.judge(drawn.policies[0], drawn.log, seed=seed, limits=limits, **drawn.arguments)
-                row = {"log": name, "version": tl.__version__, "decision": verdict.decision}
-                file.write(json.dumps({**row, "seconds": time.perf_counter() - began}) + "\n")
-                file.flush()
+    calls = {f"{one.name}__{seed:03d}": (verdict_on, (one, seed)) for one in chosen for seed in range(logs)}
+    rows = spread(calls, out.with_suffix(""), workers=2)
+    out.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 # Counting.
@@ -261,10 +259,20 @@ def counted(judge: str, out: Path, chosen: list[Problem], logs: int, truth: dict
     return found
 
 
-def study(judges: list[str], logs: int, peers: Path, scratch: Path) -> dict[str, Any]:
-    """Ask these judges, and keep what came of all that were ever asked with as many logs."""
+def study(
+    judges: Sequence[str] = ("tidelog", *NEEDS),
+    logs: int = LOGS,
+    peers: Path = PEERS,
+    folder: Path = SCRATCH,
+    picture: bool = False,
+) -> dict[str, Any]:
+    """Ask these judges, keep what came of all that were ever asked with as many logs, and draw it; or only draw it."""
+    os.environ.update(SINGLE)
+    if picture:
+        draw()
+        return {}
     chosen = list(problems())
-    folder = scratch / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
+    folder = folder / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
     truth = write_logs(chosen, logs, folder)
     before = json.loads((RESULTS / f"{NAME}.json").read_text()) if (RESULTS / f"{NAME}.json").exists() else {}
     same = before.get("logs_of_a_problem") == logs and before.get("truth") == truth
@@ -289,10 +297,11 @@ def study(judges: list[str], logs: int, peers: Path, scratch: Path) -> dict[str,
         "judges": found,
     }
     keep(NAME, f"python -m benchmarks judge_peers --logs {logs}", content)
-    return content
+    draw()
+    return {name: {part: one[part] for part in ("possible", "impossible")} for name, one in found.items()} | failed
 
 
-def picture() -> None:
+def draw() -> None:
     """Error of *better* among answers against the share answered, for logs that can be judged and for the others."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
@@ -314,26 +323,3 @@ def picture() -> None:
         axes.set_ylabel("'better' of policies that are no better, of answers" if place == 1 else "")
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(PICTURE, metadata={"Date": None})
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    scratch = Path(tempfile.gettempdir())
-    parser.add_argument("--judges", nargs="+", choices=["tidelog", *NEEDS], default=["tidelog", *NEEDS])
-    parser.add_argument("--logs", type=int, default=LOGS, help="of each problem")
-    parser.add_argument("--peers", type=Path, default=scratch / "tidelog-peers", help="where environments are made")
-    parser.add_argument("--scratch", type=Path, default=scratch / "tidelog-judge-peers")
-    parser.add_argument("--picture", action="store_true", help="only draw what was kept")
-    given = parser.parse_args()
-    os.environ.update(SINGLE)
-    if not given.picture:
-        content = study(given.judges, given.logs, given.peers, given.scratch)
-        for name, found in content["judges"].items():
-            print(name, json.dumps({part: found[part] for part in ("possible", "impossible")}))
-        print("failed:", content["failed"], file=sys.stderr)
-    picture()
-
-
-if __name__ == "__main__":
-    main()

@@ -46,6 +46,11 @@ def kept(name: str) -> dict:
     return found
 
 
+def known(name: str) -> dict:
+    """Read the results of a study that adds to them; nothing where it has none."""
+    return kept(name) if (RESULTS / f"{name}.json").exists() else {}
+
+
 def source(*found: dict) -> str:
     """Say by which commands results were made; of a study that left, by which program of the history."""
     programs = {one["command"]: re.search(r"python -m benchmarks (\w+)", one["command"]) for one in found}
@@ -61,15 +66,13 @@ def source(*found: dict) -> str:
     return " ".join(said)
 
 
-def interval(values: Sequence[float], digits: int = 4, sign: str = "") -> str:
-    """`mean (low to high)`."""
-    mean, low, high = (f"{value:{sign}.{digits}f}" for value in values)
-    return f"{mean} ({low} to {high})"
-
-
-def ranged(figure: dict, form: str) -> str:
-    """`median (min to max)`."""
-    return f"{figure['median']:{form}} ({figure['min']:{form}} to {figure['max']:{form}})"
+def measured(first: dict, *others: dict) -> str:
+    """Say by which commands results were made, and on which machine the first ones."""
+    machine = first["machine"]
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    cpu = f"{threads} of {machine.get('processor', 'a CPU')}"
+    on = cpu if machine["device"].startswith("cpu") else machine["device"]
+    return f"{source(first, *others)[:-1]} ({on}, JAX {machine['jax']})."
 
 
 def share(count: int, of: int) -> dict[str, Any]:

@@ -12,7 +12,6 @@ one before or the one after. A run is resumed and killed again until it gets thr
 policy and the collected log equal those of the undisturbed run, bit by bit. Results: benchmarks/results/kills.json.
 """
 
-import argparse
 import contextlib
 import dataclasses
 import hashlib
@@ -29,12 +28,14 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from itertools import cycle, islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import tidelog.cli
-from benchmarks.keep import RESULTS
+from benchmarks.keep import RESULTS, known
 from tidelog import _files
 from tidelog._files import checksum
 from tidelog.algorithms.names import configured, names, source_of
@@ -259,84 +260,18 @@ def seen(at: Path, names: tuple[str, ...]) -> State:
 
 
 def _content(path: Path) -> str:
-    if (path.suffix == ".json" and path.name == "verdict.json") or path.parent.name == "verdicts":
+    if path.parent.name == "verdicts":
         read_verdict(path)
-        content = json.loads(path.read_text())
-        content["context"].pop("date")
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-    if path.name == "acting.json":
-        entries = json.loads(path.read_text())
-        for one in entries.values():
-            (one["verdict"] or {}).pop("date", None)
-        return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    if path.parent.name == "verdicts" or path.name in ("verdict.json", "acting.json"):
+        undated = json.loads(path.read_text(), object_hook=lambda one: {k: v for k, v in one.items() if k != "date"})
+        return hashlib.sha256(json.dumps(undated).encode()).hexdigest()
     if path.name == "looks.jsonl":
         lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line feed is not read
         return ", ".join(json.loads(line)["line"] for line in lines)
     return "" if path.name == "training.lock" else checksum(path)
 
 
-# What happens to each path.
-
-
-class Counts(NamedTuple):
-    """What was found in one round of a path."""
-
-    kills: int
-    ends: int
-    equal: bool
-
-
-def disturb_run(path: Training, at: Path, dice: random.Random, whole: State, seconds: float) -> Counts:
-    """Kill a run until it gets through, check every state in between, and compare its end."""
-    kills = 0
-    resumable = False
-    while True:
-        if not resumable:
-            for folder in ("run", "collected", "collected.pieces"):
-                shutil.rmtree(at / folder, ignore_errors=True)
-        words = ["resume", str(at / "run"), "--quiet"] if resumable else path.words(at)
-        longest = seconds * (0.95 if kills < 15 else 3.0)  # a busy machine must get through, too
-        ended = run(words, at / "said", dice.uniform(0.0, longest))
-        if ended.code == 0:
-            return Counts(kills, 1, state_of_run(at) == whole)
-        if ended.code != -signal.SIGKILL:
-            raise RuntimeError(f"{' '.join(words)} ended with {ended.code}: {ended.text[-2000:]}")
-        kills += 1
-        resumable = check_interrupted_run(at)
-
-
-def disturb_command(
-    path: Command, at: Path, dice: random.Random, old: State, new: State, seconds: float, backup: Path
-) -> Counts:
-    """Kill a command until it gets through; after each kill every file is the old or the new one."""
-    kills = 0
-    while True:
-        ended = run(path.words(at), at / "said", dice.uniform(0.0, seconds * (0.95 if kills < 15 else 3.0)))
-        now = seen(at, path.writes)
-        if ended.code == 0:
-            equal = all(now.get(name) == value for name, value in new.items() if "verdicts/" not in name)
-            restore(at, path, backup)
-            return Counts(kills, 1, equal)
-        if ended.code != -signal.SIGKILL:
-            raise RuntimeError(f"{' '.join(path.words(at))} ended with {ended.code}: {ended.text[-2000:]}")
-        kills += 1
-        verdicts = {value for name, value in new.items() if "verdicts/" in name}
-        for name in {*old, *now}:
-            allowed = {old.get(name), new.get(name)}
-            allowed |= {"episodes", "episodes, look", ""} if name == "looks.jsonl" else set()
-            allowed |= verdicts if "verdicts/" in name else set()
-            if now.get(name) not in allowed:
-                raise AssertionError(f"{path.words(at)}: {name} is neither the old nor the new one after a kill")
-
-
-def restore(at: Path, path: Command, backup: Path) -> None:
-    for name in path.writes:
-        target = at / name
-        shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
-        if (backup / name).is_dir():
-            shutil.copytree(backup / name, target)
-        elif (backup / name).exists():
-            shutil.copy2(backup / name, target)
+# A path before anything disturbs it.
 
 
 def warm_up() -> None:
@@ -374,11 +309,34 @@ def prepare(work: Path) -> None:
 class Place(NamedTuple):
     """A prepared path: its folder, what is there before and after an undisturbed command, and how long that takes."""
 
+    path: Training | Command
     at: Path
     backup: Path
     old: State
     new: State
     seconds: float
+
+    def words(self, resumable: bool) -> list[str]:
+        """The command; that of a run begins anew, unless there is something to go on with."""
+        if isinstance(self.path, Training):
+            if resumable:
+                return ["resume", str(self.at / "run"), "--quiet"]
+            for folder in ("run", "collected", "collected.pieces"):
+                shutil.rmtree(self.at / folder, ignore_errors=True)
+        return self.path.words(self.at)
+
+    def ends_as_undisturbed(self) -> bool:
+        """Whether what is there now is what the undisturbed command wrote; what a command wrote is taken back."""
+        if isinstance(self.path, Training):
+            return state_of_run(self.at) == self.new
+        now = seen(self.at, self.path.writes)
+        restore(self.at, self.path, self.backup)
+        return all(now.get(name) == value for name, value in self.new.items() if "verdicts/" not in name)
+
+    @property
+    def verdicts(self) -> set[Any]:
+        """Verdicts that an undisturbed command leaves, whose names have times."""
+        return {value for name, value in self.new.items() if "verdicts/" in name}
 
 
 def undisturbed(name: str, work: Path) -> Place:
@@ -387,31 +345,72 @@ def undisturbed(name: str, work: Path) -> Place:
     said = at / "said"
     if isinstance(path, Training):
         sure(path.words(at), said)  # compiles
-        shutil.rmtree(at / "run")
-        shutil.rmtree(at / "collected", ignore_errors=True)
-        seconds = sure(path.words(at), said).seconds
-        return Place(at, backup, {}, state_of_run(at), seconds)
+        whole = Place(path, at, backup, {}, {}, 0.0)
+        seconds = sure(whole.words(resumable=False), said).seconds
+        return whole._replace(new=state_of_run(at), seconds=seconds)
     for before in path.prepare:
         sure(before(at), said)
     backup.mkdir()
-    for one in path.writes:
-        if (at / one).is_dir():
-            shutil.copytree(at / one, backup / one)
-        elif (at / one).exists():
-            shutil.copy2(at / one, backup / one)
+    copy_files(at, path.writes, backup)
     old = seen(at, path.writes)
     sure(path.words(at), said)  # compiles
     restore(at, path, backup)
     seconds = sure(path.words(at), said).seconds
     new = seen(at, path.writes)
     restore(at, path, backup)
-    return Place(at, backup, old, new, seconds)
+    return Place(path, at, backup, old, new, seconds)
+
+
+def copy_files(source: Path, names: Sequence[str], target: Path) -> None:
+    """Copy those files and folders that exist."""
+    for name in names:
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name)
+        elif (source / name).exists():
+            shutil.copy2(source / name, target / name)
+
+
+def restore(at: Path, path: Command, backup: Path) -> None:
+    """Put back what was there before the command."""
+    for target in (at / name for name in path.writes):
+        shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
+    copy_files(backup, path.writes, at)
+
+
+# What happens to it: counts by name.
+
+
+def disturb(place: Place, dice: random.Random) -> dict[str, int]:
+    """Kill a command until it gets through, check every state in between, and compare its end."""
+    kills, resumable = 0, False
+    while True:
+        words = place.words(resumable)
+        longest = place.seconds * (0.95 if kills < 15 else 3.0)  # a busy machine must get through, too
+        ended = run(words, place.at / "said", dice.uniform(0.0, longest))
+        if ended.code == 0:
+            return {"kills": kills, "ends": 1, "not equal": int(not place.ends_as_undisturbed())}
+        if ended.code != -signal.SIGKILL:
+            raise RuntimeError(f"{' '.join(words)} ended with {ended.code}: {ended.text[-2000:]}")
+        kills += 1
+        resumable = isinstance(place.path, Training) and check_interrupted_run(place.at)
+        if isinstance(place.path, Command):
+            check_interrupted_command(place, seen(place.at, place.path.writes))
+
+
+def check_interrupted_command(place: Place, now: State) -> None:
+    """AssertionError unless every file is the old or the new one."""
+    for name in {*place.old, *now}:
+        allowed = {place.old.get(name), place.new.get(name)}
+        allowed |= {"episodes", "episodes, look", ""} if name == "looks.jsonl" else set()
+        allowed |= place.verdicts if "verdicts/" in name else set()
+        if now.get(name) not in allowed:
+            raise AssertionError(f"{place.at.name}: {name} is neither the old nor the new one after a kill")
 
 
 # Serving: nothing is written, and what was answered is right until the kill.
 
 
-def disturb_serving(at: Path, dice: random.Random) -> Counts:
+def disturb_serving(at: Path, dice: random.Random) -> dict[str, int]:
     """Serve an exported policy, ask it until it is killed, and compare every answer with the first one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -433,120 +432,90 @@ def disturb_serving(at: Path, dice: random.Random) -> Counts:
             time.sleep(0.02)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return Counts(1, 0, len(answers) <= 1 and seen(at, ("p",)) == before)
+    right = len(answers) <= 1 and seen(at, ("p",)) == before
+    return {"kills": 1, "ends": 0, "not equal": int(not right)}
 
 
-# Full disks.
+def served(base: Path) -> Path:
+    """The folder of a policy to serve."""
+    at = base / "serve"
+    if not at.exists():
+        at.mkdir()
+        sure(run_of(at), at / "said")
+        sure(["export", str(at / "run"), "--out", str(at / "p"), "--no-onnx"], at / "said")
+    return at
 
 
-def fill_up(name: str, path: Training | Command, place: Place, dice: random.Random) -> dict[str, Any]:
+def fill_up(place: Place, dice: random.Random) -> dict[str, int]:
     """Run a command on a disk with little space; after space is back, the same command ends as undisturbed."""
-    at = place.at
-    reset = ("run", "collected", "collected.pieces") if isinstance(path, Training) else ()
-    for folder in reset:
-        shutil.rmtree(at / folder, ignore_errors=True)
+    at, run_like = place.at, isinstance(place.path, Training)
+    words = place.words(resumable=False)
     size = sum(one.stat().st_size for one in at.rglob("*") if one.is_file())
     free = os.statvfs(at).f_bavail * os.statvfs(at).f_bsize
-    left = int(dice.uniform(0, 400_000 if reset else max(20_000, 1.2 * size)))
+    left = int(dice.uniform(0, 400_000 if run_like else max(20_000, 1.2 * size)))
     ballast = at.parent / "ballast"
     ballast.write_bytes(b"\0" * max(0, free - left - 8192))
     said = Path(tempfile.gettempdir()) / f"said-{os.getpid()}"
-    ended = run(path.words(at), said)
+    ended = run(words, said)
     left_over = [str(one) for one in at.rglob(".writing-*")]
-    resumable = check_interrupted_run(at) if isinstance(path, Training) else False
-    now = seen(at, path.writes) if isinstance(path, Command) else {}
+    resumable = run_like and check_interrupted_run(at)
+    now = seen(at, place.path.writes) if isinstance(place.path, Command) else {}
     ballast.unlink()
     said_it = ended.code == 0 or (ended.code in (2, 4) and "No space left" in ended.text)
-    if isinstance(path, Training):
-        if ended.code:
-            if not resumable:
-                for folder in reset:
-                    shutil.rmtree(at / folder, ignore_errors=True)
-            sure(["resume", str(at / "run"), "--quiet"] if resumable else path.words(at), said)
-        equal, whole = state_of_run(at) == place.new, True
-    else:
-        verdicts = {value for one, value in place.new.items() if "verdicts/" in one}
-        whole = all(
-            now.get(one) in {place.old.get(one), place.new.get(one), "", *verdicts, "episodes", "episodes, look"}
-            for one in {*place.old, *now}
-            if "/failures/" not in one or "No space left" not in (at / one).read_text()  # a reason, while it lasts
-        )
-        sure(path.words(at), said)
-        after = seen(at, path.writes)
-        equal = all(after.get(one) == value for one, value in place.new.items() if "verdicts/" not in one)
-        restore(at, path, place.backup)
+    whole = all(
+        now.get(one) in {place.old.get(one), place.new.get(one), "", *place.verdicts, "episodes", "episodes, look"}
+        for one in {*place.old, *now}
+        if "/failures/" not in one or "No space left" not in (at / one).read_text()  # a reason, while it lasts
+    )
+    if ended.code or not run_like:
+        sure(place.words(resumable), said)
+    equal = place.ends_as_undisturbed()
     good = said_it and whole and equal and not left_over
     if not good:
-        print(f"{name}: code {ended.code}, said {said_it}, whole {whole}, equal {equal}, left {left_over}\n"
+        print(f"{at.name}: code {ended.code}, said {said_it}, whole {whole}, equal {equal}, left {left_over}\n"
               f"{ended.text[-1500:]}", flush=True)  # fmt: skip
-    return {"failed": int(ended.code != 0), "good": int(good)}
+    return {"runs": 1, "failed": int(ended.code != 0), "good": int(good)}
 
 
-def study(seconds: float, words: list[str], full: int) -> dict[str, Any]:
-    """Kill or fill up for a number of seconds, path after path, and add the counts to the kept ones."""
-    file = RESULTS / f"{NAME}.json"
-    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    counts, disks = known.get("paths", {}), known.get("full disks", {})
-    dice = random.Random(known.get("kills", 0) + 7 * sum(one["runs"] for one in disks.values()))
+def study(seconds: float = 600.0, paths: Sequence[str] = (), full: int = 0) -> dict[str, Any]:
+    """Kill for a number of seconds, or fill `full` disks, path after path, and add the counts to the kept ones.
+
+    Only paths that begin with one of `paths`, if it names some.
+    """
+    before = known(NAME)
+    counts, disks = before.get("paths", {}), before.get("full disks", {})
+    dice = random.Random(before.get("kills", 0) + 7 * sum(one["runs"] for one in disks.values()))
     warm_up()
-    chosen = [name for name in (*PATHS, "serve") if not words or any(name.startswith(word) for word in words)]
+    chosen = [name for name in (*PATHS, "serve") if not paths or name.startswith(tuple(paths))]
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+        base = Path(folder) / "disk"
+        base.mkdir()
         os.environ["TIDELOG_STATE"] = "off"
-        os.environ.setdefault("TIDELOG_CACHE", str(work / "cache"))
-        mounted = work / "disk"
-        mounted.mkdir()
+        os.environ.setdefault("TIDELOG_CACHE", str(Path(folder) / "cache"))
         if full:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(mounted)], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(base)], check=True)
         try:
-            base = mounted if full else work
             prepare(base)
-            places: dict[str, Place] = {}
-            end, done = time.monotonic() + seconds, 0
-            while chosen and (done < full if full else time.monotonic() < end):
-                for name in list(chosen):
-                    if time.monotonic() >= end and not full:
-                        break
-                    if name == "serve":
-                        if full:
-                            continue
-                        at = base / "serve"
-                        if not at.exists():
-                            at.mkdir()
-                            sure(run_of(at), at / "said")
-                            sure(["export", str(at / "run"), "--out", str(at / "p"), "--no-onnx"], at / "said")
-                        found = disturb_serving(at, dice)
-                    else:
-                        places[name] = places.get(name) or undisturbed(name, base)
-                        path, place = PATHS[name], places[name]
-                        if full:
-                            result = fill_up(name, path, place, dice)
-                            one = disks.setdefault(name, {"runs": 0, "failed": 0, "good": 0})
-                            one["runs"] += 1
-                            one["failed"] += result["failed"]
-                            one["good"] += result["good"]
-                            done += 1
-                            _keep(counts, disks)
-                            if done >= full:
-                                break
-                            continue
-                        found = (
-                            disturb_run(path, place.at, dice, place.new, place.seconds)
-                            if isinstance(path, Training)
-                            else disturb_command(
-                                path, place.at, dice, place.old, place.new, place.seconds, place.backup
-                            )
-                        )
-                    one = counts.setdefault(name, {"kills": 0, "ends": 0, "not equal": 0})
-                    one["kills"] += found.kills
-                    one["ends"] += found.ends
-                    one["not equal"] += not found.equal
-                    print(f"{name}: {one}", flush=True)
-                    _keep(counts, disks)
+            place = cache(partial(undisturbed, work=base))
+            for name in islice(cycle(name for name in chosen if name != "serve"), full):
+                add(disks, name, fill_up(place(name), dice))
+                _keep(counts, disks)
+            end = time.monotonic() + seconds
+            for name in takewhile(lambda _: not full and time.monotonic() < end, cycle(chosen)):
+                add(
+                    counts, name, disturb_serving(served(base), dice) if name == "serve" else disturb(place(name), dice)
+                )
+                _keep(counts, disks)
         finally:
             if full:
-                subprocess.run(["umount", str(mounted)], check=True)
+                subprocess.run(["umount", str(base)], check=True)
     return dict(_keep(counts, disks))
+
+
+def add(table: dict[str, dict[str, int]], name: str, found: dict[str, int]) -> None:
+    """Add counts to those of a path."""
+    table[name] = {part: table.get(name, {}).get(part, 0) + count for part, count in found.items()}
+    print(f"{name}: {table[name]}", flush=True)
 
 
 def _keep(counts: dict[str, Any], disks: dict[str, Any]) -> dict[str, Any]:
@@ -572,16 +541,3 @@ def _machine() -> dict[str, Any]:
         told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
         _KNOWN.update(json.loads(told.stdout.splitlines()[-1]))
     return _KNOWN
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--full", type=int, default=0, help="this many full disks in place of kills")
-    parser.add_argument("--paths", nargs="*", default=[], help="only paths that begin with one of these")
-    options = parser.parse_args()
-    print(json.dumps(study(options.seconds, options.paths, options.full), indent=1))
-
-
-if __name__ == "__main__":
-    main()

@@ -12,17 +12,15 @@ a difference of 0 from the logger. `power` is the number of splits in which a tw
 on the judged episodes rejects at the judge's level, divided among its candidates; `of these` is the number of them in
 which something is *better*.
 
-`python -m benchmarks league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]` makes one split after another,
-saved each (some 10 seconds each, with the peers 25); FOLDER holds the environments, made here by pip. A learner that is
-not asked keeps its kept answers; Open Bandit Pipeline's network is asked only where it is named.
+`python -m benchmarks league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]`: 10 seconds a split, 25 with the
+peers; a stopped run goes on. FOLDER holds the environments, made here by pip. A learner that is not asked keeps its
+kept answers; Open Bandit Pipeline's network is asked only where it is named.
 """
 
-import argparse
-import json
 import os
 import subprocess
-import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,9 +30,10 @@ from scipy.stats import norm
 
 import tidelog as tl
 from benchmarks.calibration import drawn_from, state_finder
-from benchmarks.default_path import default_path, scratch
+from benchmarks.default_path import default_path
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
+from benchmarks.spread import scratch, spread
 from tidelog.data.export import feature_table
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
@@ -42,6 +41,8 @@ from tidelog.ope.rules import has_rules
 from tidelog.policies.rollout import log_of
 
 NAME, COMMAND = "league", "python -m benchmarks league --peers FOLDER"
+SCRATCH = scratch(NAME)
+PEERS = SCRATCH / "peers"
 SPLITS, TRAIN, NEW, ROWS = 5, 0.7, 20_000, 6_000
 SCRIPTS = Path(__file__).with_name("peer_scripts")
 NEEDS = {
@@ -50,7 +51,7 @@ NEEDS = {
     "econml": ("econml",),
 }
 LEARNERS = {"obp logistic": "obp", "obp forest": "obp", "obp network": "obp", "econml tree": "econml"}
-SLOW = "obp network"  # a minute and a half for 3,000 rows: only where it is named
+ASKED = tuple(one for one in LEARNERS if one != "obp network")  # which takes a minute and a half for 3,000 rows
 TABLES = ("job_training", "job_search", "applications", "pancreatitis", "colon", "sore_throat", "periodontal",
           "insurance", "primary_care", "fibrosis")  # fmt: skip
 UNITS = {"": (1.0, 0.0), ", in thousandths": (1_000.0, 0.0), ", plus 1,000": (1.0, 1_000.0)}
@@ -66,7 +67,7 @@ class Split(NamedTuple):
     chances: np.ndarray | None  # [A] of the logger; None: they depend on the state
 
 
-def logs() -> dict[str, Any]:
+def sources() -> dict[str, Any]:
     """What makes a split of each log, by name."""
     made: dict[str, Any] = {name: (table, name) for name in TABLES}
     made |= {"open_bandit": (open_bandit, "women")}
@@ -101,7 +102,7 @@ def two_parts(whole: tl.Log, seed: int) -> Split:
 
 def table(seed: int, name: str) -> Split:
     """A table of an experiment; the chance of an action is its share."""
-    rows = pl.read_csv(scratch(NAME) / "tables" / f"{name}.csv", infer_schema_length=None)
+    rows = pl.read_csv(SCRATCH / "tables" / f"{name}.csv", infer_schema_length=None)
     observation = {
         one: _column(rows[one])
         for one in rows.columns if one not in ("action", "reward")
@@ -212,9 +213,9 @@ def _exact(problem: Any, logger: np.ndarray, log: tl.Log) -> Split:
 
 def made(name: str, seed: int) -> dict[str, Any]:
     """One split through the default path, and tidelog's own rules of all training rows."""
-    make, *words = logs()[name]
+    make, *words = sources()[name]
     split: Split = make(seed, *words)
-    outcome = default_path(split.log, scratch(NAME) / "part")
+    outcome = default_path(split.log, SCRATCH / f"part-{os.getpid()}")
     row: dict[str, Any] = {"log": name, "split": seed, "recommended": outcome.name}
     row["gain"] = 0.0 if outcome.policy is None else split.value(outcome.policy)
     row["gains"] = {one: split.value(policy) for one, policy in outcome.candidates.items()}
@@ -289,8 +290,8 @@ def _rejects(outcome: Any, chances: np.ndarray) -> bool:
 
 def _write_input(name: str, seed: int, split: Split, half: np.ndarray) -> None:
     """The training rows and the new observations for other packages: words as one-hot columns, numbers standardised."""
-    folder = scratch(NAME) / "in"
-    folder.mkdir(exist_ok=True)
+    folder = SCRATCH / "in"
+    folder.mkdir(parents=True, exist_ok=True)
     log, test = split.log, split.test
     tables = [feature_table(log.spec, one.transitions.observation) for one in (log, test)]
     both = pl.concat(tables)
@@ -314,28 +315,15 @@ def python_of(folder: Path, name: str) -> Path:
     return path / "bin/python"
 
 
-def main() -> None:
-    """Make what is missing, print and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--peers", type=Path, default=scratch(NAME) / "peers")
-    parser.add_argument("--logs", nargs="+", default=list(logs()))
-    parser.add_argument("--learners", nargs="*", default=[one for one in LEARNERS if one != SLOW])
-    options = parser.parse_args()
-    if not (scratch(NAME) / "tables/tables.json").exists():
-        folder = str(scratch(NAME) / "tables")
-        subprocess.run([python_of(options.peers, "tables"), SCRIPTS / "league_tables.py", folder], check=True)
-    file = scratch(NAME) / "rows.jsonl"
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    done = {(row["log"], row["split"]) for row in rows}
-    for name in options.logs:
-        for seed in range(SPLITS):
-            if (name, seed) not in done:
-                rows.append(made(name, seed))
-                with file.open("a") as stream:
-                    stream.write(json.dumps(rows[-1]) + "\n")
-                print(name, seed, rows[-1]["recommended"], rows[-1]["gain"], rows[-1]["references"], flush=True)
-    for learner in options.learners:
-        command = [python_of(options.peers, LEARNERS[learner]), SCRIPTS / "league_peers.py", learner, scratch(NAME)]
+def study(peers: Path = PEERS, logs: Sequence[str] = (), learners: Sequence[str] = ASKED, workers: int = 2) -> None:
+    """Judge every split, of the logs that are named or of all, ask the learners, and keep the table."""
+    if not (SCRATCH / "tables/tables.json").exists():
+        folder = str(SCRATCH / "tables")
+        subprocess.run([python_of(peers, "tables"), SCRIPTS / "league_tables.py", folder], check=True)
+    splits = {f"{name}-{seed}": (made, (name, seed)) for name in logs or sources() for seed in range(SPLITS)}
+    rows = spread(splits, SCRATCH, workers)
+    for learner in learners:
+        command = [python_of(peers, LEARNERS[learner]), SCRIPTS / "league_peers.py", learner, SCRATCH]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     keep_table([with_peers(row) for row in rows])
 
@@ -343,10 +331,10 @@ def main() -> None:
 def with_peers(row: dict[str, Any]) -> dict[str, Any]:
     """A row with the answers of other packages."""
     row = {**row, "crossed": dict(row["crossed"]), "references": dict(row["references"])}
-    known = [scratch(NAME) / learner / f"{row['log']}-{row['split']}.npz" for learner in LEARNERS]
+    known = [SCRATCH / learner / f"{row['log']}-{row['split']}.npz" for learner in LEARNERS]
     known = [file for file in known if file.exists()]
     if known:
-        make, *words = logs()[row["log"]]
+        make, *words = sources()[row["log"]]
         split = make(row["split"], *words)
         for file in known:
             answer = np.load(file)
@@ -358,7 +346,7 @@ def with_peers(row: dict[str, Any]) -> dict[str, Any]:
 def keep_table(rows: list[dict[str, Any]]) -> None:
     """Keep the rows, and for each log the mean paired difference from the chosen reference over its splits."""
     table = []
-    for name in logs():
+    for name in sources():
         mine = [row for row in rows if row["log"] == name]
         if len(mine) < SPLITS:
             continue
@@ -389,7 +377,3 @@ def _mean(differences: np.ndarray, name: str) -> dict[str, float | None]:
         return {f"difference{name}": None, f"error{name}": None}
     error = float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else None
     return {f"difference{name}": float(differences.mean()), f"error{name}": error}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

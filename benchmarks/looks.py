@@ -7,10 +7,9 @@ it; and at once. After the table of all at once, one more policy is made from it
 of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not what
 `tl.judge` does either. The best of the table judged again is the same look, so it needs no rule. Counted are logs in
 which some policy was called better, and decisions of each kind.
-`python -m benchmarks looks`; `python -m benchmarks looks check` compares some logs with `tl.judge` and a ledger.
+`python -m benchmarks looks [--logs 200]`; with `--check`, some logs are compared with `tl.judge` and a ledger.
 """
 
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -140,7 +139,7 @@ def counted(name: str, logs: int) -> dict[str, Any]:
     return row
 
 
-def check(logs: int = 3) -> None:
+def compare(logs: int = 3) -> None:
     """Compare with `tl.judge`: one after the other with a ledger, and at once."""
     for name in PROBLEMS:
         for seed in range(logs):
@@ -155,13 +154,9 @@ def check(logs: int = 3) -> None:
             print(name, seed, "the same" if same else "DIFFERENT", flush=True)
 
 
-def main(logs: int = LOGS) -> None:
-    """Count, and keep what was counted."""
-    keep("looks", COMMAND, {"rows": [counted(name, logs) for name in PROBLEMS]})
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["check"]:
-        check()
+def study(logs: int = LOGS, check: bool = False) -> None:
+    """Count, and keep what was counted; or compare some logs with `tl.judge`."""
+    if check:
+        compare()
     else:
-        main(*map(int, sys.argv[1:]))
+        keep("looks", COMMAND, {"rows": [counted(name, logs) for name in PROBLEMS]})

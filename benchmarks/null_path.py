@@ -6,12 +6,10 @@ the log, training, the choice among ways of acting and simple rules, the verdict
 most the 97.5% binomial bound of logs in which anything is *better*, for a probability of 2.5%. *Better if randomised*
 is counted apart.
 
-`python -m benchmarks null_path [--logs 400]` makes one log after another, saved each, so that a later run goes on (some
-5 seconds a log, one core).
+`python -m benchmarks null_path [--logs 400] [--workers 2]`: some 5 seconds a log on one core; a stopped run goes on.
 """
 
-import argparse
-import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +19,9 @@ from numpy.random import Generator
 from scipy.stats import binom
 
 import tidelog as tl
-from benchmarks.default_path import default_path, scratch
+from benchmarks.default_path import default_path
 from benchmarks.keep import keep
+from benchmarks.spread import scratch, spread
 
 NAME, COMMAND, FIRST_SEED = "null_path", "python -m benchmarks null_path", 70_000
 Arrays = dict[str, Any]
@@ -108,27 +107,13 @@ def made(number: int) -> dict[str, Any]:
     arrays = {"terminated": True, **kind(np.random.default_rng(seed))}
     reward = np.asarray(arrays.pop("reward"), np.float64)
     log = tl.Log.from_arrays(**arrays, reward=reward, actions=int(arrays["action"].max()) + 1)
-    outcome = default_path(log, scratch(NAME) / f"part-{number % 2}")
+    outcome = default_path(log, scratch(NAME) / f"part-{os.getpid()}")
     return {"number": number, "kind": kind.__name__, "recommended": outcome.name, "decisions": outcome.decisions}
 
 
-def main() -> None:
-    """Make what is missing, print and keep the counts."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--logs", type=int, default=400)
-    parser.add_argument("--part", type=int, choices=(0, 1), help="only even or odd numbers, for two processes")
-    options = parser.parse_args()
-    rows = []
-    for number in range(options.logs):
-        file = scratch(NAME) / f"{number}.json"
-        if not file.exists() and options.part in (None, number % 2):
-            text = json.dumps(made(number))
-            print(text, flush=True)
-            file.write_text(text)
-        if file.exists():
-            rows.append(json.loads(file.read_text()))
-    if len(rows) < options.logs:
-        return
+def study(logs: int = 400, workers: int = 2) -> None:
+    """Judge every log, print and keep the counts."""
+    rows = spread({str(number): (made, (number,)) for number in range(logs)}, scratch(NAME), workers)
     cells = []
     for kind in ("all", *(one.__name__ for one in KINDS)):
         mine = [row for row in rows if kind in ("all", row["kind"])]
@@ -141,8 +126,4 @@ def main() -> None:
             "decisions": dict(said),
         })  # fmt: skip
         print(cells[-1], flush=True)
-    keep(NAME, f"{COMMAND} --logs {options.logs}", {"first_seed": FIRST_SEED}, cells=cells)
-
-
-if __name__ == "__main__":
-    main()
+    keep(NAME, f"{COMMAND} --logs {logs}", {"first_seed": FIRST_SEED}, cells=cells)

@@ -5,8 +5,8 @@ deterministic episodes return 475 on average; reports are 2,048 decisions apart 
 of off-policy PPG was chosen on seeds 100 to 102, which are not reported.
 """
 
-import sys
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -151,5 +151,6 @@ def stale() -> dict:
     }
 
 
-if __name__ == "__main__":
-    print({"cartpole": cartpole, "stale": stale}[sys.argv[1]]())
+def study(name: Literal["cartpole", "stale"], /) -> dict:
+    """One of both."""
+    return cartpole() if name == "cartpole" else stale()

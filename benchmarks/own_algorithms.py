@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tidelog as tl
 from benchmarks import cartpole, pendulum
 from benchmarks.keep import keep, seed_interval
-from benchmarks.side_by_side import side_by_side
+from benchmarks.spread import side_by_side
 from examples.cql import CQL
 from examples.td3_bc import TD3BC
 
@@ -63,7 +63,3 @@ def study() -> dict[str, Any]:
         }
     keep("own_algorithms", COMMAND, found)
     return found
-
-
-if __name__ == "__main__":
-    print({name: one["interval"] for name, one in study().items() if name in TASKS})

@@ -10,17 +10,17 @@ batches are the same: d3rlpy's differ where its losses do. Processor seconds dep
 machine.
 """
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import keep, median_and_range
+from benchmarks.spread import words_of
 
 COMMAND = "python -m benchmarks peers --peer-python PYTHON"
 NAMES, WAYS = ("iql", "bcq", "discrete-bcq", "bc"), ("tidelog", "eager", "compile", "d3rlpy")
@@ -99,8 +99,7 @@ class Worker:
 
 def commands_of(name: str, python: str) -> dict[str, list[str]]:
     """Return the command of each way of an algorithm."""
-    own = [sys.executable, "-m", "benchmarks.peers", "--work", name]
-    return {way: own if way == "tidelog" else [python, str(SCRIPT), way, name] for way in WAYS}
+    return {way: words_of(work, name) if way == "tidelog" else [python, str(SCRIPT), way, name] for way in WAYS}
 
 
 def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dict[str, Any]:
@@ -142,30 +141,26 @@ def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dic
     return found
 
 
-def main() -> None:
-    """Compare, and keep the results."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--algorithms", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--cores", help="processors to keep to, such as 0 or 0,1; default: all")
-    parser.add_argument("--shared", action="store_true", help="note that others used the machine meanwhile")
-    parser.add_argument("--work", choices=NAMES, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.work:
-        work(asked.work)
-        return
-    if asked.cores:
-        os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
-    facts = {"cores": len(os.sched_getaffinity(0)), "others_used_the_machine": asked.shared}
-    facts |= {"rounds": asked.rounds, "seconds": asked.seconds, "load_before": os.getloadavg()}
+def keep_to(cores: str) -> int:
+    """Keep this process and its children to processors such as 0 or 0,1, or to all; return how many they are."""
+    if cores:
+        os.sched_setaffinity(0, {int(core) for core in cores.split(",")})
+    return len(os.sched_getaffinity(0))
+
+
+def study(
+    peer_python: str = sys.executable,
+    algorithms: Sequence[str] = NAMES,
+    rounds: int = 7,
+    seconds: float = 3.0,
+    cores: str = "",
+    shared: bool = False,
+) -> None:
+    """Compare on these cores, all by default, and keep the results; `shared` notes that others used the machine."""
+    facts = {"cores": keep_to(cores), "others_used_the_machine": shared}
+    facts |= {"rounds": rounds, "seconds": seconds, "load_before": os.getloadavg()}
     found = {}
-    for name in asked.algorithms:
-        found[name] = compared(commands_of(name, asked.peer_python), asked.rounds, asked.seconds)
+    for name in algorithms:
+        found[name] = compared(commands_of(name, peer_python), rounds, seconds)
         print(name, json.dumps(found[name]), flush=True)
-        print(keep("peers", COMMAND, facts | {"load_after": os.getloadavg(), "algorithms": found}), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        keep("peers", COMMAND, facts | {"load_after": os.getloadavg(), "algorithms": found})

@@ -62,7 +62,3 @@ def study() -> dict:
     found |= {"difference": difference, "interval": seed_interval(difference), "steps": STEPS, "episodes": EPISODES}
     keep("pendulum_iql_bc", COMMAND, found)
     return found
-
-
-if __name__ == "__main__":
-    print(study())

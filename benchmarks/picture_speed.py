@@ -10,8 +10,6 @@ another order every round; a ratio is that of one round. Gradients are compared 
 `python -m benchmarks picture_speed --peer-python PYTHON [--rounds 7] [--seconds 3]`
 """
 
-import argparse
-import json
 import os
 import re
 import sys
@@ -28,7 +26,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from benchmarks.keep import keep
 from benchmarks.peers import answer, compared
-from benchmarks.update_profile import child, traced
+from benchmarks.spread import words_of
+from benchmarks.update_profile import profiled, traced
 from tidelog.networks import pictures as convolve
 from tidelog.networks.encoder import EncoderConfig, Picture
 from tidelog.networks.pictures import impala
@@ -145,49 +144,29 @@ def part_of(operation: str) -> str:
     return next((part for part, words in PARTS.items() if words.search(operation)), OTHERS)
 
 
-def trace(_: str, folder: str) -> None:
-    """Print the microseconds a picture of one core, by what its operations do."""
+def trace(_: str, folder: str) -> dict[str, float]:
+    """Return the microseconds a picture of one core, by what its operations do."""
     trainer = Trainer()
     trainer.advance(2)
     found = dict.fromkeys((*PARTS, OTHERS), 0.0)
     for operation, microseconds, _ in traced(trainer, 20, folder):
         found[part_of(operation)] += microseconds / BATCH
-    print(json.dumps(found))
+    return found
 
 
-def study(python: str, rounds: int, seconds: float) -> None:
+def study(peer_python: str = sys.executable, rounds: int = 7, seconds: float = 3.0) -> None:
     """Measure both sizes of batch, and keep the results."""
     script = Path(__file__).with_name("peer_scripts") / "pictures_torch.py"
     found = {}
     for batch in (BATCH, 8 * BATCH):
-        own = [sys.executable, "-m", "benchmarks.picture_speed", "--batch", str(batch), "--work"]
-        commands = {way: [*own, way] for way in (OWN if batch == BATCH else TRAINED)}
-        commands |= {way: [python, str(script), way, str(batch)] for way in PEERS}
+        commands = {way: words_of(work, way, batch) for way in (OWN if batch == BATCH else TRAINED)}
+        commands |= {way: [peer_python, str(script), way, str(batch)] for way in PEERS}
         found[str(batch)] = compared(commands, rounds, seconds)
         print(batch, found[str(batch)], flush=True)
     facts = {
         "pictures": list(LEAF.__dict__.values()),
         "gaps_of_gradients": gaps(),
-        "microseconds_a_picture_of_one_core": child("trace", "impala", module="picture_speed"),
+        "microseconds_a_picture_of_one_core": profiled(trace, "impala"),
         "cores": os.cpu_count(),
     }
     keep("picture_speed_cpu", COMMAND, facts | {"rounds": rounds, "seconds": seconds, "batches": found})
-
-
-def main() -> None:
-    """Measure, or be one of the processes that are measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--batch", type=int, default=BATCH, help=argparse.SUPPRESS)
-    parser.add_argument("--work", choices=OWN, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.work:
-        work(asked.work, asked.batch)
-    else:
-        study(asked.peer_python, asked.rounds, asked.seconds)
-
-
-if __name__ == "__main__":
-    main()

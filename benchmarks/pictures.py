@@ -6,7 +6,6 @@ episodes in which its samples reach the goal, from the problem's arrays and the 
 Settings are those that served PPO best on seed 100, which is not reported.
 """
 
-import sys
 import time
 
 import numpy as np
@@ -58,7 +57,3 @@ def study() -> dict:
         told |= {f"{name}_gained": gained, f"{name}_gained_interval": seed_interval(gained)}
     keep("pictures_vault", COMMAND, told)
     return {name: told[f"{name}_gained_interval"] for name in ("final", "mean")}
-
-
-if __name__ == "__main__":
-    sys.exit(print(study()))

@@ -4,9 +4,9 @@
 episodes a seed. Settings are the presets; they were chosen on seeds 100 to 102, which are not reported.
 """
 
-import sys
 import time
 from dataclasses import replace
+from typing import Literal
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
@@ -78,6 +78,6 @@ def continuous(*names: str) -> dict:
     return told
 
 
-if __name__ == "__main__":
-    study, *names = sys.argv[1:]
-    print({"cartpole": cartpole, "continuous": continuous}[study](*names))
+def study(name: Literal["cartpole", "continuous"], /, *environments: str) -> dict:
+    """One of both."""
+    return cartpole() if name == "cartpole" else continuous(*environments)

@@ -7,7 +7,6 @@ phase. Hopper has the preset `mujoco`, without the auxiliary phase and with it; 
 without it. `python -m benchmarks ppg_speed`. Rates are of chunks of whole rounds, after compilation.
 """
 
-import sys
 import time
 from dataclasses import replace
 
@@ -106,7 +105,3 @@ def study() -> dict:
         found[env] = {"solved": [solved(PENDULUM_SETTING, env, seed) for seed in SEEDS]}
     keep("ppg_speed_cpu", COMMAND, {"environments": PPO.environments, "rollout_steps": PPO.rollout_steps, **found})
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(print(study()))

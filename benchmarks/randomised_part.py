@@ -9,7 +9,6 @@ on few clicks, so their error widens the interval there.
 Command: `python -m benchmarks randomised_part`
 """
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import cache
@@ -21,6 +20,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 import tidelog as tl
+from benchmarks.adversarial_worlds import drawn
+from benchmarks.calibration import Chances as Policy
 from benchmarks.calibration import evidence, row, summary
 from benchmarks.keep import SHARED, keep, share
 
@@ -32,17 +33,6 @@ MAPPINGS = Path(__file__).resolve().parents[1] / "examples"
 BEFORE = {"supported": 12, "covered": 12}  # of version 1, on twelve logs
 Floats = NDArray[np.float64]
 Chances = Callable[[dict[str, Any]], Floats]
-
-
-class Rule:
-    """A policy as a judge asks it."""
-
-    def __init__(self, chances: Chances) -> None:
-        self._chances = chances
-
-    def probabilities(self, observation: dict[str, Any], mask: object = None) -> Floats:
-        """[B, A]."""
-        return self._chances(observation)
 
 
 class World(NamedTuple):
@@ -77,12 +67,6 @@ def mixed(one: Chances, other: Chances, part: float) -> Chances:
     return lambda seen: (1.0 - part) * one(seen) + part * other(seen)
 
 
-def draw(chances: Floats, generator: Generator) -> NDArray[np.int64]:
-    """One action a row of chances [B, A]."""
-    total = chances.cumsum(1)
-    return np.asarray((total > generator.random((len(chances), 1)) * total[:, -1:]).argmax(1))
-
-
 # Coupons: which of four coupons a customer is sent; profit of a sale less the coupon.
 
 COUPON = np.asarray([0.0, 1.0, 3.0, 6.0])
@@ -100,7 +84,7 @@ def _sale(seen: dict[str, Any]) -> Floats:
 def _coupons(policy: Chances, count: int, generator: Generator) -> dict[str, Any]:
     seen = {"loyalty": generator.integers(0, 4, (count, 1)), "segment": generator.integers(0, 5, (count, 1))}
     chances = policy(seen)
-    action = draw(chances, generator)
+    action = drawn(generator, chances)
     sold = generator.random(count) < _sale(seen)[np.arange(count), action]
     return {"observation": seen, "action": action, "propensity": chances[np.arange(count), action],
             "reward": (10.0 - COUPON[action]) * sold}  # fmt: skip
@@ -125,7 +109,7 @@ def _ward(policy: Chances, count: int, generator: Generator) -> dict[str, Any]:
     for visit in range(VISITS):
         seen = {"state": np.stack([severity, age, np.full(count, float(visit))], 1).astype(np.float32)}
         chances = policy(seen)
-        action = draw(chances, generator)
+        action = drawn(generator, chances)
         reward = -0.05 * action
         severity = severity + 0.35 + 0.15 * age - action * (0.9 - 0.5 * age) + 0.4 * generator.normal(size=count)
         if visit == VISITS - 1:
@@ -161,7 +145,7 @@ def _quality(seen: dict[str, Any]) -> Floats:
 def _router(policy: Chances, count: int, generator: Generator) -> dict[str, Any]:
     seen = {"question": generator.normal(size=(count, 6)).astype(np.float32)}
     chances = policy(seen)
-    action = draw(chances, generator)
+    action = drawn(generator, chances)
     good = generator.random(count) < _quality(seen)[np.arange(count), action]
     cost = PRICE[action] * np.exp(0.8 * generator.normal(size=count) - 0.32)  # its mean is the price
     return {"observation": seen, "action": action, "propensity": chances[np.arange(count), action],
@@ -209,7 +193,7 @@ def truths(name: str) -> dict[str, tuple[float, float]]:
     own = world.play(world.logger, RANDOMISED, generator)["reward"].reshape(RANDOMISED, -1).sum(1)
     found = {}
     for policy, chances in world.policies.items():
-        equal = draw(chances(randomised["observation"]), generator) == randomised["action"]
+        equal = drawn(generator, chances(randomised["observation"])) == randomised["action"]
         matches = reward[equal.reshape(RANDOMISED, -1).all(1)]
         error = np.hypot(matches.std() / np.sqrt(len(matches)), own.std() / np.sqrt(RANDOMISED))
         found[policy] = (float(matches.mean() - own.mean()), float(error))
@@ -223,7 +207,7 @@ def judged(name: str, seed: int, propensities: str) -> list[dict[str, Any]]:
     if propensities == "estimated":
         played.pop("propensity")
     log = tl.Log.from_arrays(**({"terminated": True} | played), actions=world.actions)
-    asked = {policy: Rule(chances) for policy, chances in world.policies.items()}
+    asked = {policy: Policy(chances) for policy, chances in world.policies.items()}
     how = {} if propensities == "recorded" else {"propensities": "estimated"}
     about = {"log": name, "propensities": propensities, "seed": seed}
     rows = []
@@ -291,7 +275,7 @@ def bandit() -> list[dict[str, Any]]:
             cases.append(("bts", policy, flags / flags.sum(), matching))
         for logger, policy, chances, matching in cases:
             log, middle = logs[logger], float(matching.mean())
-            rule = Rule(lambda seen, chances=chances: np.tile(chances, (len(next(iter(seen.values()))), 1)))
+            rule = Policy(lambda seen, chances=chances: np.tile(chances, (len(next(iter(seen.values()))), 1)))
             verdict = tl.judge(rule, log, sample=True, seed=1, ledger=False, progress=False)
             error = float(matching.std(ddof=1) / np.sqrt(len(matching)))
             value = verdict.estimates[verdict.deciding].interval
@@ -309,7 +293,7 @@ def bandit() -> list[dict[str, Any]]:
 
 
 def study(seeds: int = SEEDS, few: int = FEW) -> dict[str, Any]:
-    """Judge everything; what came of it is kept after every seed."""
+    """Judge `seeds` logs of coupons and `few` of each other kind; what came of it is kept after every seed."""
     began, rows, exchanged = time.process_time(), [], bandit()
     content: dict[str, Any] = {}
     for index in range(seeds):
@@ -331,17 +315,3 @@ def study(seeds: int = SEEDS, few: int = FEW) -> dict[str, Any]:
         keep("randomised_part", f"{COMMAND} --seeds {index + 1} --few {min(few, index + 1)}", content, verdicts=rows)
         print(f"{len(rows)} verdicts, {content['processor_seconds']} s of processor", flush=True)
     return content
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="logs of coupons")
-    parser.add_argument("--few", type=int, default=FEW, help="logs of each of the other kinds")
-    given = parser.parse_args()
-    found = study(given.seeds, given.few)
-    print(found["summary"], found["coverage_over_logs"], *found["groups"], *found["open_bandit"], sep="\n")
-
-
-if __name__ == "__main__":
-    main()

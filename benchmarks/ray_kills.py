@@ -11,7 +11,6 @@ on `here`, each report is in its run once, and no file below `out` is a `.pkl`.
 Results: benchmarks/results/ray_kills.json.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -22,6 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 os.environ |= {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}  # before Ray is imported
@@ -42,29 +42,32 @@ WORKER = "ray::_in_cluster"
 MOST_ENDS = 10  # of drivers by themselves, with an error
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=300_000, help="updates of each trial")
-    parser.add_argument("--kills", type=int, default=15, help="at most so many")
-    parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--pause", type=float, default=8.0, help="mean seconds between two kills")
-    parser.add_argument("--stall", type=float, default=45.0, help="seconds until a trial without a report is moved")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+def study(
+    trials: int = 8,
+    steps: int = 300_000,
+    kills: int = 15,
+    nodes: int = 3,
+    pause: float = 8.0,
+    stall: float = 45.0,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Kill at most so many, `pause` seconds apart on average; a trial without a report for `stall` seconds is moved."""
+    options = SimpleNamespace(**locals())
     work = Path(tempfile.mkdtemp(prefix="ray-kills"))
     try:
-        content = study(options, work)
+        content = undisturbed_and_disturbed(options, work)
     finally:
         shutil.rmtree(work)
         shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
-    print(json.dumps(content, indent=1))
-    keep("ray_kills", f"python -m benchmarks ray_kills {' '.join(sys.argv[1:])}".strip(), content)
+    words = " ".join(f"--{name} {value}" for name, value in vars(options).items())
+    keep("ray_kills", f"python -m benchmarks ray_kills {words}", content)
     if content["different"] or content["repeated_reports"] or content["pkl_files"]:
-        sys.exit(1)
+        raise SystemExit(json.dumps(content, indent=1))
+    return content
 
 
-def study(options: argparse.Namespace, work: Path) -> dict[str, Any]:
+def undisturbed_and_disturbed(options: SimpleNamespace, work: Path) -> dict[str, Any]:
+    """The same sweep on `here`, and on Ray under kills."""
     tl.collect("treatment", episodes=30, seed=0).save(work / "log.tidelog")
     log = tl.open_log(work / "log.tidelog")
     rates = [1e-4 * 1.2**number for number in range(options.trials)]
@@ -115,7 +118,7 @@ def repeated(sweep: Any, trial: int) -> bool:
     return len(set(seen)) < len(seen) or status is None or status.attempt != newest_attempt(folder)
 
 
-def disturb(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+def disturb(folder: Path, options: SimpleNamespace) -> dict[str, Any]:
     """Train a sweep to its end under kills; return how many there were of each kind."""
     dice = random.Random(options.seed)
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
@@ -217,7 +220,3 @@ def workers_of(node: Any) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             found += [one for one in raylet.children(recursive=True) if one.name().startswith(WORKER[:10])]
     return found
-
-
-if __name__ == "__main__":
-    main()

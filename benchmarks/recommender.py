@@ -11,12 +11,11 @@ another algorithm into every table. `SETTINGS` were chosen on an earlier cut of 
 (`EARLIER`), and on simulator seeds from 100 on; nothing was chosen on what is reported.
 """
 
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -236,15 +235,17 @@ def logged_visits(seed: int) -> Any:
     )  # fmt: skip
 
 
-def shown_first(ranker: Ranks, log: Any) -> satiation.Act:
+def shown_first(
+    ranker: Ranks, log: Any, names: Sequence[str] = satiation.ITEMS, kinds: Sequence[str] = satiation.EVENTS
+) -> satiation.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
-    action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
+    action = np.array([names.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in satiation.EVENTS)])
+    kind = np.array([0, *(log.events.index(event) + 1 for event in kinds)])
 
     def act(histories: Any, events: Any) -> Any:
         items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
-        return np.eye(len(satiation.ITEMS))[action[items[:, 0] - 1]]
+        return np.eye(len(names))[action[items[:, 0] - 1]]
 
     return act
 
@@ -292,7 +293,7 @@ def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict
     return {name: list(seed_interval(each.tolist())) for name, each in several.items()}
 
 
-def study(name: str, seeds: int | None = None) -> dict[str, Any]:
+def of_log(name: str, seeds: int | None = None) -> dict[str, Any]:
     """One of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
     one = satiation_seed if name == "satiation" else real_seed
     return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
@@ -308,6 +309,7 @@ def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-if __name__ == "__main__":
-    for chosen in sys.argv[1:] or [*REAL, "satiation"]:
-        study(chosen)
+def study(*logs: Literal["entree", "online_retail", "open_bandit", "satiation"]) -> None:
+    """Every one of these, or all."""
+    for name in logs or (*REAL, "satiation"):
+        of_log(name)

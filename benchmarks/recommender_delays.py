@@ -13,7 +13,6 @@ knows that rewards come late. Settings were chosen on seeds from 100 on; they ar
 `python -m benchmarks recommender_delays [SEED ...]`
 """
 
-import sys
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,9 +21,9 @@ import polars as pl
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
+from benchmarks.recommender import shown_first
 from tidelog.envs.tabular import Tabular
 from tidelog.recommend.ranking import ranker as ranker_of
-from tidelog.types import HistoryArrays
 
 COMMAND = "python -m benchmarks recommender_delays"
 DELAYS = (0, 1, 3, 8)  # steps until a clicked loud item has its cost; 0: none
@@ -109,14 +108,7 @@ def logged(delay: int, seed: int) -> Any:
 
 def clicks(delay: int, ranker: Any, log: Any, seed: int) -> float:
     """Return the clicks of a visit, over `PLAYED` visits, where the first item of a ranker's list is shown."""
-    action = np.array([ITEMS.index(str(item)) for item in log.items])
-    number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in EVENTS)])
-
-    def act(items: Any, events: Any) -> Any:
-        found, _ = ranker.rank(HistoryArrays(number[items].astype(np.int32), kind[events].astype(np.int32)), 1)
-        return np.eye(len(ITEMS))[action[found[:, 0] - 1]]
-
+    act = shown_first(ranker, log, ITEMS, EVENTS)
     return float(visits(delay, act, PLAYED, 2_000 + seed)["reward"].sum() / PLAYED)
 
 
@@ -149,8 +141,9 @@ def exact(delay: int) -> dict[str, float]:
     }
 
 
-def study(seeds: list[int]) -> None:
-    """Measure every delay and keep the results."""
+def study(*chosen: int) -> None:
+    """Measure every delay with these seeds, or all, and keep the results."""
+    seeds = chosen or tuple(range(SEEDS))
     rows = [one(delay, seed) for seed in seeds for delay in DELAYS]
     found = {}
     for delay in DELAYS:
@@ -167,8 +160,3 @@ def study(seeds: list[int]) -> None:
         "delays": found,
     }  # fmt: skip
     keep("recommender_delays", COMMAND, content, rows=rows)
-
-
-if __name__ == "__main__":
-    chosen = [int(word) for word in sys.argv[1:]]
-    study(chosen or list(range(SEEDS)))

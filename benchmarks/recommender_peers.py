@@ -9,20 +9,20 @@ history of the case, as for the other rankers; SASRec reads its latest items and
 recommender BCQ of the kept study minus the peer, seed by seed: a 95% interval over seeds holds the users fixed.
 """
 
-import argparse
 import itertools
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
-from benchmarks.keep import RESULTS, keep, kept, seed_interval
+from benchmarks.keep import keep, kept, known, seed_interval
 from benchmarks.recommender import BCQ, EARLIER, REAL, K
 from tidelog.recommend.evaluate import Popularity, compare
 
@@ -158,7 +158,7 @@ def sasrec_study(name: str, python: str) -> None:
     What is found is kept after each training, of which some take an hour: a stopped study goes on there.
     """
     file = f"recommender_rectools_{name}"
-    found = kept(file) if (RESULTS / f"{file}.json").exists() else {"tried": [], "rows": []}
+    found = {"tried": [], "rows": []} | known(file)
     tried, rows = found["tried"], found["rows"]
 
     def keep_all(**facts: Any) -> None:
@@ -204,19 +204,12 @@ def implicit_study(name: str) -> None:
     keep(f"recommender_peers_{name}", COMMAND.format(name), facts, rows=rows, gains=gains)
 
 
-def main() -> None:
-    """Run the studies that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("logs", nargs="*", metavar="LOG", default=list(REAL))
-    parser.add_argument("--peers", nargs="+", choices=("implicit", "rectools"), default=["implicit"])
-    parser.add_argument("--peer-python", default=sys.executable)
-    asked = parser.parse_args()
-    for name in asked.logs:
-        if "implicit" in asked.peers:
+def study(
+    *logs: str, peers: Sequence[Literal["implicit", "rectools"]] = ("implicit",), peer_python: str = sys.executable
+) -> None:
+    """Ask these packages for lists on these logs, or all."""
+    for name in logs or REAL:
+        if "implicit" in peers:
             implicit_study(name)
-        if "rectools" in asked.peers:
-            sasrec_study(name, asked.peer_python)
-
-
-if __name__ == "__main__":
-    main()
+        if "rectools" in peers:
+            sasrec_study(name, peer_python)

@@ -9,7 +9,6 @@ log: it shows that the size can be handled, not how good lists become.
 `python -m benchmarks recommender_size [--events 10000000] [--steps 4000] [--folder FOLDER]`
 """
 
-import argparse
 import json
 import os
 import re
@@ -24,8 +23,10 @@ import numpy as np
 import polars as pl
 
 from benchmarks.keep import keep
+from benchmarks.spread import scratch
 
 COMMAND = "python -m benchmarks recommender_size"
+SCRATCH = scratch("recommender-size")
 EVENTS, USERS_SHARE, ITEMS_SHARE, GROUP, STAY = 10_000_000, 0.1, 0.02, 50, 0.7  # shares of the number of events
 ASKED = 100_000  # users who get a list
 PRETRAINED = 0.8  # share of the updates for table and reader alone: they are five times as fast
@@ -89,8 +90,9 @@ def lists_of(report: Path) -> list[dict[str, str]]:
     ]
 
 
-def main(events: int, steps: int, folder: Path) -> None:
+def study(events: int = EVENTS, steps: int = 4_000, folder: Path = SCRATCH) -> None:
     """Write the log, and measure every command."""
+    folder.mkdir(parents=True, exist_ok=True)
     table, histories, run = folder / "events.parquet", folder / "histories.parquet", folder / "run"
     frame = walks(events)
     frame.write_parquet(table)
@@ -98,21 +100,22 @@ def main(events: int, steps: int, folder: Path) -> None:
     counts = {"events": events, "users": frame["user"].n_unique(), "items": frame["item"].n_unique()}
     update = events_of_an_update(frame["user"].to_numpy())
     del frame
-    trained = ["--steps", str(steps), "--pretrain-share", str(PRETRAINED), "--patience", "100", "--out", str(run)]
+    trained = [
+        "--held-out",
+        "0.1",
+        "--steps",
+        str(steps),
+        "--pretrain-share",
+        str(PRETRAINED),
+        "--patience",
+        "100",
+        "--out",
+        str(run),
+    ]
     lists = ["--out", str(folder / "lists.parquet"), "--overwrite"]
     commands = {
         "inspect": ["data", "inspect", "--data", str(table), *COLUMNS],
-        "train": [
-            "train",
-            "recommender-bcq",
-            "--data",
-            str(table),
-            *COLUMNS,
-            "--held-out",
-            "0.1",
-            *trained,
-            "--overwrite",
-        ],
+        "train": ["train", "recommender-bcq", "--data", str(table), *COLUMNS, *trained, "--overwrite"],
         "report": ["report", str(run), "--out", str(folder / "report.html")],
         "recommend": ["recommend", str(run), "--data", str(histories), *COLUMNS, *lists],
     }
@@ -120,13 +123,3 @@ def main(events: int, steps: int, folder: Path) -> None:
     learnt = {"steps": steps, "pretrain_share": PRETRAINED, "events_of_an_update": update}
     content = counts | learnt | {"lists": min(ASKED, counts["users"]), "commands": found}
     keep("recommender_size", f"{COMMAND} --steps {steps}", content, measures=lists_of(folder / "report.html"))
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=EVENTS)
-    parser.add_argument("--steps", type=int, default=4_000)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-recommender-size")
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    main(options.events, options.steps, options.folder)

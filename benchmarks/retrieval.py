@@ -5,11 +5,7 @@ bound of an exact one. faiss is measured where it is installed (`pip install fai
 lists, of which 32 are searched, with its recall. Memory is what a search adds to the process.
 """
 
-import json
 import os
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -17,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
+from benchmarks.spread import called, peak_memory
 from tidelog.runtime.ranking import top_k
 
 COMMAND = "python -m benchmarks retrieval"
@@ -72,18 +68,9 @@ def products(queries: Any, table: Any) -> None:
 
 def added(search: Callable[[], Any]) -> int:
     """The most bytes that a search adds to the process's anonymous memory."""
-    held = anonymous()
-    peak, done = [held], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.005):
-            peak[0] = max(peak[0], anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    search()
-    done.set()
-    watcher.join()
+    with peak_memory(0.005) as peak:
+        held = peak[0]
+        search()
     return peak[0] - held
 
 
@@ -91,16 +78,7 @@ def study() -> dict[str, Any]:
     """One thread, and all cores, each in a process of its own."""
     found: dict[str, Any] = {"rows": ROWS, "width": WIDTH, "batch": BATCH, "k": K}
     for name, threads in (("one thread", 1), ("all cores", os.cpu_count() or 1)):
-        environment = os.environ | dict.fromkeys(THREADS, str(threads))
-        command = [sys.executable, "-m", "benchmarks.retrieval", "measure"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        found[name] = json.loads(done.stdout) | {"threads": threads}
+        found[name] = called(measure, **dict.fromkeys(THREADS, str(threads))) | {"threads": threads}
         print(name, found[name]["seconds"])
+    keep("retrieval", COMMAND, found)
     return found
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["measure"]:
-        print(json.dumps(measure()))
-    else:
-        keep("retrieval", COMMAND, study())

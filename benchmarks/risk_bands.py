@@ -8,10 +8,9 @@ once, for which the level is 95%. Shares have 95% Wilson intervals.
 
 Two other bands stand beside it: of constant width (bootstrap of the largest unstandardised error), and at ten key
 points with empirical Bernstein bounds (Maurer & Pontil 2009) after Chandak et al. 2021, split over points and sides.
-Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `python -m benchmarks risk_bands [logs]`.
+Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `benchmarks risk_bands [--logs 300]`.
 """
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -302,11 +301,7 @@ def pooled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def main(logs: int = LOGS) -> None:
+def study(logs: int = LOGS) -> None:
     """Draw, count, and keep what was counted; logs of 5,000 episodes are half as many."""
     rows = [cell(name, size, logs if size < 5_000 else logs // 2) for name in PROBLEMS for size in SIZES]
     keep("risk_bands", COMMAND, {"level": 0.95, "alpha": ALPHA, "pooled": pooled(rows)}, rows=rows)
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -8,15 +8,16 @@ CartPole as a compiled environment. All wait in processes of their own and are m
 round; a ratio is that of one round.
 """
 
-import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import keep
 from benchmarks.peers import answer, compared
 from benchmarks.ppg_speed import HOPPER, HOPPER_SETTINGS, SETTINGS
+from benchmarks.spread import words_of
 from tidelog.training.learn import learn
 
 COMMAND = "python -m benchmarks sb3_ppo --peer-python PYTHON"
@@ -50,30 +51,16 @@ def work(setting: str, way: str) -> None:
     answer({}, advance)
 
 
-def main() -> None:
-    """Measure, or be one of the processes that are measured."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer-python", default=sys.executable)
-    parser.add_argument("--settings", nargs="+", choices=tuple(OURS), default=list(OURS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--work", nargs=2, metavar=("SETTING", "WAY"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.work:
-        work(*asked.work)
-        return
+def study(
+    peer_python: str = sys.executable, settings: Sequence[str] = tuple(OURS), rounds: int = 5, seconds: float = 4.0
+) -> None:
+    """Measure these settings, and keep the results."""
     found = {}
-    for setting in asked.settings:
-        own = [sys.executable, "-m", "benchmarks.sb3_ppo", "--work", setting]
+    for setting in settings:
         ways = ("tidelog", "ahead", *(["in JAX"] if OURS[setting][1] == CARTPOLE else []))
         few = OURS[setting][0].environments < 16  # a process for each of 64 copies is only slower
-        commands = {way: [*own, way] for way in ways}
-        commands |= {way: [asked.peer_python, str(SCRIPT), setting, way] for way in (PEERS if few else PEERS[:2])}
-        found[setting] = compared(commands, asked.rounds, asked.seconds)
+        commands = {way: words_of(work, setting, way) for way in ways}
+        commands |= {way: [peer_python, str(SCRIPT), setting, way] for way in (PEERS if few else PEERS[:2])}
+        found[setting] = compared(commands, rounds, seconds)
         print(setting, found[setting], flush=True)
-    facts = {"cores": os.cpu_count(), "rounds": asked.rounds, "seconds": asked.seconds}
-    keep("ppg_speed_sb3", COMMAND, facts | {"settings": found})
-
-
-if __name__ == "__main__":
-    main()
+    keep("ppg_speed_sb3", COMMAND, {"cores": os.cpu_count(), "rounds": rounds, "seconds": seconds, "settings": found})

@@ -162,7 +162,7 @@ def start(path: Path) -> dict:
     return found
 
 
-def study(place: Path) -> dict:
+def study(place: Path, /) -> dict:
     paths, cases = {name: made(place, name) for name in POLICIES}, {}
     for name, path in paths.items():
         size = POLICIES[name][2:]
@@ -171,7 +171,3 @@ def study(place: Path) -> dict:
     content = {"batches": BATCHES, "cases": cases}
     keep("serving", COMMAND, content)
     return content
-
-
-if __name__ == "__main__":
-    print(json.dumps(study(Path(sys.argv[1])), indent=1))

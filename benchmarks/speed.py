@@ -10,7 +10,6 @@ work of every implementation, and the rates.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import subprocess
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -283,24 +282,14 @@ def figures(name: str, seeds: int, repeats: int, start: bool) -> dict[str, Any]:
     return {"operations_per_update": operations(products), "matrix_products": shapes, **found}  # type: ignore[arg-type]
 
 
-def main() -> None:
-    """Measure every entry, print the figures and keep them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--algorithms", nargs="+", choices=ENTRIES, default=list(ENTRIES))
-    parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--no-start", action="store_true")
-    asked = parser.parse_args()
+def study(algorithms: Sequence[str] = tuple(ENTRIES), seeds: int = 4, repeats: int = 5, no_start: bool = False) -> None:
+    """Measure these entries, print the figures, and keep them if all are measured."""
     results = {}
-    for name in asked.algorithms:
-        results[name] = figures(name, asked.seeds, asked.repeats, not asked.no_start)
+    for name in algorithms:
+        results[name] = figures(name, seeds, repeats, not no_start)
         for figure, value in results[name].items():
             if isinstance(value, dict) and "median" in value:
                 print(f"{name}: {figure} {value['median']:.4g} ({value['min']:.4g} to {value['max']:.4g})", flush=True)
     if set(results) == set(ENTRIES):
-        words = " ".join(["python -m benchmarks speed", *sys.argv[1:]])
-        print(keep(f"speed_{jax.default_backend()}", words, results))
-
-
-if __name__ == "__main__":
-    main()
+        command = f"python -m benchmarks speed --repeats {repeats}"
+        print(keep(f"speed_{jax.default_backend()}", command, results))

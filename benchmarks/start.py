@@ -6,7 +6,6 @@ turns. Modules are compiled to bytecode before, as an installation does it.
 `python -m benchmarks start`
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,9 +18,9 @@ from typing import Any
 
 import tidelog as tl
 from benchmarks.keep import keep
-from benchmarks.sweep_overhead import BARE
 
 COMMAND = "python -m benchmarks start"
+BARE = "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).block_until_ready()"
 ENTRIES = ("iql", "bcq", "discrete-bcq")
 ROWS, REPEATS = 1_000, 5
 PHASES = """
@@ -127,7 +126,7 @@ def one_turn(folder: Path, act: list[str]) -> dict[str, Any]:
     return turn
 
 
-def main(repeats: int) -> None:
+def study(repeats: int = REPEATS) -> None:
     """Measure, and keep what was measured."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -145,9 +144,3 @@ def main(repeats: int) -> None:
         names = several[0]["phases"]
         entries[entry]["phases"] = {name: median(one["phases"][name] for one in several) for name in names}
     keep("start", COMMAND, {"repeats": repeats, "rows": ROWS, "cores": os.cpu_count(), **commands, "entries": entries})
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=REPEATS)
-    main(parser.parse_args().repeats)

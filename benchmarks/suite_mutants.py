@@ -8,7 +8,6 @@ that fails is run again without the mutation: if it fails there too, it proves n
 whole takes hours.
 """
 
-import argparse
 import os
 import re
 import shutil
@@ -22,7 +21,7 @@ from tempfile import gettempdir
 from threading import Lock
 from typing import Any
 
-from benchmarks.keep import RESULTS, SHARED, keep, kept
+from benchmarks.keep import RESULTS, SHARED, keep, known
 from benchmarks.suite_mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,7 +115,7 @@ class Table:
     """
 
     def __init__(self, again: set[str]) -> None:
-        rows = kept(NAME)["rows"] if (RESULTS / f"{NAME}.json").exists() else []
+        rows = known(NAME).get("rows", [])
         tests = {tier: tests_of(marks) for tier, marks in TIERS.items()}
         self.rows = {
             row["mutation"]: row
@@ -149,17 +148,12 @@ class Table:
             keep(NAME, COMMAND, content, rows=rows)
 
 
-def main() -> None:
-    """Try every mutation that is not yet known, and keep the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="words that the name or the function of a mutation holds")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--again", action="store_true", help="forget what an earlier run found of these")
-    asked = parser.parse_args()
-    named = {one.name for one in MUTATIONS if asked.only in f"{one.name} {one.function}"}
-    table = Table(named if asked.again else set())
+def study(only: str = "", jobs: int = 2, again: bool = False) -> None:
+    """Try the mutations that are not yet known, or `again` all of these, with `only` in their name or function."""
+    named = {one.name for one in MUTATIONS if only in f"{one.name} {one.function}"}
+    table = Table(named if again else set())
     folders: SimpleQueue[Path] = SimpleQueue()
-    for number in range(asked.jobs):
+    for number in range(jobs):
         folders.put(copy(number))
 
     def one(mutation: Mutation, near_only: bool) -> None:
@@ -174,10 +168,6 @@ def main() -> None:
     for near_only in (True, False):
         todo = [one for one in table.open() if one.name in named]
         print(f"{len(todo)} mutations, {'the tests near each' if near_only else 'all tests'}", flush=True)
-        with ThreadPoolExecutor(asked.jobs) as pool:
+        with ThreadPoolExecutor(jobs) as pool:
             list(pool.map(partial(one, near_only=near_only), todo))
     print(f"{len(table.rows)} of {len(MUTATIONS)} are known: {RESULTS / NAME}.json")
-
-
-if __name__ == "__main__":
-    main()

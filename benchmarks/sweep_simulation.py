@@ -9,7 +9,6 @@ halving by 3. At the end no trial is without an end, and the decisions are those
 Results: benchmarks/results/sweep_simulation.json.
 """
 
-import argparse
 import heapq
 import json
 import random
@@ -183,21 +182,18 @@ def facts(driver: Driver, cluster: SimulatedCluster) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--nodes", type=int, default=1_000)
-    options = parser.parse_args()
+def study(trials: int = 10_000, nodes: int = 1_000) -> dict[str, Any]:
+    """Simulate, and keep the facts."""
     work = Path(tempfile.mkdtemp(prefix="simulation", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    content: dict[str, Any] = {"trials": options.trials, "nodes": options.nodes}
+    content: dict[str, Any] = {"trials": trials, "nodes": nodes}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         cluster, halving = (
-            SimulatedCluster(options.nodes, 0, lost=0.05, frozen=0.01, node_seconds=60.0),
+            SimulatedCluster(nodes, 0, lost=0.05, frozen=0.01, node_seconds=60.0),
             Halving(3, 1_000),
         )
         begun, processor = time.monotonic(), time.process_time()
-        driver = simulate(work / "sweep", options.trials, cluster, halving)
+        driver = simulate(work / "sweep", trials, cluster, halving)
         seconds, processor = time.monotonic() - begun, time.process_time() - processor
         promoted = [decision.promoted for decision in read_decisions(work / "sweep")]
     finally:
@@ -205,16 +201,12 @@ def main() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     content |= {
         **facts(driver, cluster),
-        "decisions_as_expected": promoted == expected(options.trials, 0, halving),
+        "decisions_as_expected": promoted == expected(trials, 0, halving),
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor, 1),
         "milliseconds_per_job": round(1e3 * processor / cluster.jobs, 2),
         "share_of_simulated_time": round(processor / cluster.now, 4),
         "memory_mb": round((peak - before) / 1024, 1),
     }
-    print(json.dumps(content, indent=1))
     keep("sweep_simulation", "python -m benchmarks sweep_simulation", content)
-
-
-if __name__ == "__main__":
-    main()
+    return content

@@ -57,8 +57,3 @@ def study() -> dict:
     }
     keep("t_maze", COMMAND, content)
     return content
-
-
-if __name__ == "__main__":
-    for who, one in study()["runs"].items():
-        print(who, one["interval"], one["solved"])

@@ -12,15 +12,15 @@ import gzip
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.keep import keep, median_and_range
+from benchmarks.spread import called
 
 COMMAND = "python -m benchmarks update_profile"
 ALGORITHMS = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
@@ -42,14 +42,14 @@ OPTIONS = {
 TURNS, SLICES = 5, 6
 
 
-def main() -> None:
+def study() -> None:
     """Trace, compare the options, and keep both."""
-    profiles = {name: child("trace", name) for name in ALGORITHMS}
+    profiles = {name: profiled(trace, name) for name in ALGORITHMS}
     rates: dict[str, dict[str, list[float]]] = {name: collections.defaultdict(list) for name in ("iql", "discrete-bcq")}
     for name, of_options in rates.items():
         for _ in range(TURNS):
             for option, flags in OPTIONS.items():
-                of_options[option].append(child("rate", name, flags)["updates a processor second"])
+                of_options[option].append(called(rate, name, one_core=True, XLA_FLAGS=flags, TIDELOG_CACHE="off"))
     ratios = {
         name: {
             option: median_and_range(over)
@@ -61,25 +61,17 @@ def main() -> None:
     keep("update_profile", COMMAND, {"profiles": profiles, "options over default": ratios, "turns": TURNS})
 
 
-def child(what: str, name: str, flags: str = "", module: str = "update_profile") -> dict[str, Any]:
-    """What `trace` or `rate` of a benchmark finds in a new process on one core."""
+def profiled(function: Callable[[str, str], Any], name: str) -> Any:
+    """What a function of a name and of a folder, which holds the compiled programs, finds in a new process."""
     with tempfile.TemporaryDirectory() as folder:
-        if what == "trace":
-            flags = f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text"
-        environment = {**os.environ, "XLA_FLAGS": flags, "TIDELOG_CACHE": "off"}
-        core = min(os.sched_getaffinity(0))
-        done = subprocess.run(
-            [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); "
-             f"import benchmarks.{module} as one; one.{what}({name!r}, {folder!r})"],
-            check=True, env=environment, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(what, name, flags if what == "rate" else "", found, flush=True)
+        flags = f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text"
+        found = called(function, name, folder, one_core=True, XLA_FLAGS=flags, TIDELOG_CACHE="off")
+    print(name, found, flush=True)
     return found
 
 
-def trace(name: str, folder: str) -> None:
-    """Print the microseconds of an update, by what its operations do."""
+def trace(name: str, folder: str) -> dict[str, Any]:
+    """Return the microseconds of an update, by what its operations do."""
     from benchmarks.speed import entry_of, synthetic_log, trainer_of
 
     entry, updates = entry_of(name), UPDATES.get(name, 1000)
@@ -91,7 +83,7 @@ def trace(name: str, folder: str) -> None:
     total = sum(parts.values())
     shares = {part: round(one / total, 3) for part, one in parts.items()}
     microseconds = {part: round(one, 1) for part, one in parts.items()}
-    print(json.dumps({"microseconds": microseconds, "operations": sum(count for *_, count in found), "shares": shares}))
+    return {"microseconds": microseconds, "operations": sum(count for *_, count in found), "shares": shares}
 
 
 def traced(trainer: Any, updates: int, folder: str) -> list[tuple[str, float, int]]:
@@ -139,8 +131,8 @@ def _operations(folder: str) -> dict[str, str]:
     return {name: f"{opcode} {place}" for name, opcode, place in found if opcode not in CONTAINERS}
 
 
-def rate(name: str, _: str) -> None:
-    """Print the updates per processor second, of the fastest of some slices."""
+def rate(name: str) -> float:
+    """Return the updates per processor second, of the fastest of some slices, on one core."""
     import time
 
     from benchmarks.speed import entry_of, synthetic_log, trainer_of
@@ -152,8 +144,4 @@ def rate(name: str, _: str) -> None:
         begin, updates = time.process_time(), UPDATES.get(name, 1000) // 3
         trainer.advance(updates)
         fastest = max(fastest, updates / (time.process_time() - begin))
-    print(json.dumps({"updates a processor second": fastest}))
-
-
-if __name__ == "__main__":
-    main()
+    return fastest

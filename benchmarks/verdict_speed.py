@@ -5,7 +5,6 @@ included. The bounds that were set before: 10,000 episodes of 10 steps within 30
 within 20 seconds, on two cores.
 """
 
-import argparse
 import resource
 import statistics
 import time
@@ -93,16 +92,3 @@ def study(repeats: int = REPEATS, only: str = "") -> dict[str, Any]:
     ordered = {name: found[name] for name in dict.fromkeys([*CASES, *found]) if name in found}
     keep("verdict_speed", f"{COMMAND} --repeats {repeats}", {"repeats": repeats, "cases": ordered})
     return found
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--repeats", type=int, default=REPEATS, help="fresh processes a case")
-    parser.add_argument("--only", default="", help="measure only the cases with this in their names")
-    chosen = parser.parse_args()
-    study(chosen.repeats, chosen.only)
-
-
-if __name__ == "__main__":
-    main()

@@ -49,7 +49,7 @@ def trace(call: Callable[[], Any]) -> tuple[dict[str, int], int]:
     return {file.removeprefix(f"{ROOT}/"): sum(one == file for one, _ in functions) for file in files}, len(crossings)
 
 
-def study(folder: Path) -> dict[str, tuple[dict[str, int], int]]:
+def walks(folder: Path) -> dict[str, tuple[dict[str, int], int]]:
     """The walks of a table, of training, of a verdict, and of a body by HTTP."""
     random, rows = np.random.default_rng(0), 900
     columns: dict[str, Any] = {"episode": np.arange(rows) // 3, "step": np.arange(rows) % 3}
@@ -87,8 +87,9 @@ def study(folder: Path) -> dict[str, tuple[dict[str, int], int]]:
     return {name: trace(call) for name, call in calls.items()}
 
 
-if __name__ == "__main__":
+def study() -> None:
+    """Print the files and the crossings of each walk."""
     with tempfile.TemporaryDirectory() as name:
-        for walk, (files, crossings) in study(Path(name)).items():
+        for walk, (files, crossings) in walks(Path(name)).items():
             print(f"{walk}: {len(files)} files, {crossings} crossings")
             print("  " + ", ".join(f"{file} {count}" for file, count in files.items()))

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from benchmarks import judging_page
+from benchmarks import redraw
 from benchmarks.calibration import coverage_over_seeds
 from benchmarks.keep import kept
 from tests.shared import shared
@@ -230,13 +230,20 @@ def test_a_policy_of_another_make_is_judged() -> None:
     assert "clicked when Thompson sampling chose: 0.00690" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "section", ["adversarial", "calibration", "carrying", "judges", "judging_speed", "looks", "risk_bands"]
-)
-def test_evidence_says_what_its_results_say(section: str) -> None:
-    """Sections of docs/evidence.md about verdicts are those that the kept results give; empty where nothing is kept."""
-    page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
-    assert getattr(judging_page, section)() in page
+def test_evidence_is_what_its_template_and_the_kept_results_give() -> None:
+    template = redraw.TEMPLATE.read_text(encoding="utf-8")
+    assert (ROOT / "docs/evidence.md").read_text(encoding="utf-8") == redraw.page(template)
+
+
+def test_no_result_is_typed_into_the_template_of_evidence() -> None:
+    """What looks like a result outside of a `{field}` is one of these levels, goals and settings."""
+    template = redraw.FIELD.sub("", redraw.TEMPLATE.read_text(encoding="utf-8"))
+    typed = re.findall(r"\d[\d,]*\.\d+%?|\d+%|\d{1,3}(?:,\d{3})+|\d{4,}", re.sub(r"`[^`]*`|\]\([^)]*\)", "", template))
+    goals = {"85%", "60%", "0.15", "1.5", "0.5", "3,000"}
+    levels = {"95%", "97.5%", "2.5%", "1%"}
+    settings = {"0.3", "0.99", "20%", "35%", "50%", "1,000", "2,048", "100,000", "1,000,000", "600,000"}
+    year_of_a_paper = {"2021"}
+    assert set(typed) == goals | levels | settings | year_of_a_paper
 
 
 def test_worlds_that_no_log_can_show_have_their_measured_numbers() -> None:

@@ -26,7 +26,7 @@ def test_every_step_has_a_time_limit_and_all_fit_into_40_minutes():
 @pytest.mark.parametrize("step", ["bc", "pictures", "decisions", "top_k", "judge"])  # others are bc's with other names
 def test_a_step_leaves_a_file(step, tmp_path, monkeypatch):
     monkeypatch.setattr(keep, "RESULTS", tmp_path)
-    gpu.main([step, "--tiny"])
+    gpu.study(step, tiny=True)
     content = json.loads((tmp_path / f"gpu_{step}.json").read_text())
     assert content["tiny"]
     assert content["found"]

@@ -107,8 +107,7 @@ def test_the_command_prints_figures_and_keeps_them(tmp_path, monkeypatch, capsys
         monkeypatch.setattr(speed, name, value)
     monkeypatch.setattr(keep, "RESULTS", tmp_path)
     monkeypatch.setattr(speed, "ENTRIES", {"bc": ENTRIES["bc"]})
-    monkeypatch.setattr("sys.argv", ["speed", "--algorithms", "bc", "--repeats", "1", "--seeds", "2", "--no-start"])
-    speed.main()
+    speed.study(("bc",), seeds=2, repeats=1, no_start=True)
     found = json.loads((tmp_path / "speed_cpu.json").read_text())
     assert found["bc"]["updates_per_second"]["median"] > 0
     assert 0 < found["bc"]["share_of_ceiling"]["median"] < 5

@@ -107,7 +107,7 @@ def test_from_pictures_both_find_the_goal_and_learn_what_the_colour_says() -> No
 
 
 def test_recommender_bcq_comes_close_to_the_best_within_the_support_where_greedy_lists_do_not() -> None:
-    found = recommender.study("satiation")
+    found = recommender.of_log("satiation")
     beside = found["differences"]
     assert beside["share of best within support"][0] >= 0.85  # 0 of 400,000 runs fail, here and below
     for other in ("logger", recommender.ENCODER, recommender.MISTAKEN):
@@ -116,7 +116,7 @@ def test_recommender_bcq_comes_close_to_the_best_within_the_support_where_greedy
 
 def test_on_entree_the_encoder_beats_what_counts_and_q_costs_nothing() -> None:
     shared("data/uci_entree/sessions.csv.gz")
-    found = recommender.study("entree")
+    found = recommender.of_log("entree")
     scores = {(row["seed"], row["ranker"]): row["scores"] for row in found["rows"] if row["kind"] == "accept"}
     counted = scores[0, "last item and event"]
     for seed in range(found["seeds"]):
@@ -129,7 +129,7 @@ def test_on_entree_the_encoder_beats_what_counts_and_q_costs_nothing() -> None:
 
 def test_on_online_retail_q_gains_revenue_over_its_encoder_and_own_frequency_beats_both() -> None:
     shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
-    found = recommender.study("online_retail")
+    found = recommender.of_log("online_retail")
     scores = {(row["seed"], row["ranker"]): row["scores"]["ndcg"] for row in found["rows"] if row["kind"] == "all"}
     for seed in range(found["seeds"]):
         assert scores[seed, recommender.BCQ][1] > scores[0, "popularity"][2]  # 0 of 400,000 runs fail, here and below

@@ -1,6 +1,5 @@
 """The adversary's worlds: their truth by simulation of another kind, their logs, and how verdicts are counted."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -236,17 +235,12 @@ def test_of_many_policies_the_most_favourable_verdict_is_kept(monkeypatch):
     assert adversarial.judged(Cell("looks", "untold", 300), 0)["decision"] == "better"
 
 
-def test_rows_are_resumed_and_a_cut_line_is_judged_again(tmp_path, monkeypatch):
+def test_logs_are_judged_in_pieces_whose_names_tell_judges_and_logs_apart(monkeypatch):
     monkeypatch.setattr(adversarial, "FIRST_SEED", 0)
-    cell = Cell("tiny logs", "normal", 15)
-    path = tmp_path / "rows.jsonl"
-    adversarial.judge_some(cell, [0, 1, 2], path)
-    first, second, third = path.read_text().splitlines()
-    path.write_text(f"{first}\n{third}\n{second[:40]}")
-    assert adversarial.missing({cell: path}, {cell: 4}) == [(cell, [1, 3])]
-    adversarial.mend(path)
-    adversarial.judge_some(cell, [1, 3], path)
-    found = adversarial.rows_of(path)
-    assert sorted(found) == [0, 1, 2, 3]
-    again = json.loads(second)
-    assert {**found[1], "seconds": 0} == {**again, "seconds": 0}
+    one, other = Cell("tiny logs", "normal", 15), Cell("tiny logs", "normal", 20)
+    calls = adversarial.pieces({one: "x", other: "y"}, {one: 12, other: 10})
+    expected = [(one, "x", range(10)), (other, "y", range(10)), (one, "x", range(10, 12))]
+    assert list(calls) == [f"{cell.name}__{mark}__{seeds[0]}-{seeds[-1]}" for cell, mark, seeds in expected]
+    assert [arguments for _, arguments in calls.values()] == [(cell, list(seeds)) for cell, _, seeds in expected]
+    rows = adversarial.judge_some(one, [0, 1])
+    assert [row | {"seconds": 0} for row in rows] == [adversarial.judged(one, seed) | {"seconds": 0} for seed in (0, 1)]

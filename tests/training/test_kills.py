@@ -8,6 +8,6 @@ pytestmark = pytest.mark.slow
 
 
 def test_runs_killed_twenty_times_end_bit_equal() -> None:
-    found = kills.study(300.0, [], 0)
+    found = kills.study(300.0)
     assert found["kills"] >= 20
     assert found["equal"]

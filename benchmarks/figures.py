@@ -1,0 +1,713 @@
+"""What docs/evidence.md shows and no results file holds as it is shown: tables that add up, ratios, and pictures.
+
+A function has the name of the results file that it reads, and returns further fields for its section of
+`benchmarks/evidence.md.in`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.calibration import KEYS, coverage_over_seeds
+from benchmarks.curves import draw_curves
+from benchmarks.icu_sepsis_bcq import cell
+from benchmarks.keep import RESULTS, kept, median_and_range, seed_interval, share
+
+Found = dict[str, Any]
+
+
+def computed(name: str, found: Found) -> Found:
+    """The further fields of the section on a results file."""
+    function: Callable[[Found], Found] | None = globals().get(name.replace("-", "_"))
+    return {} if function is None else function(found)
+
+
+def least_and_most(values: Iterable[float]) -> Found:
+    """The ends of several values."""
+    several = list(values)
+    return {"least": min(several), "most": max(several)}
+
+
+def league(found: Found) -> Found:
+    """What the default path recommends, beside the best of other ways, a log a row."""
+    table = found["table"]
+    acts = [row for row in table if row["difference_where_it_acts"] is not None]
+    units = [row for row in table if "," in row["log"]]
+    same = all(
+        next(one for one in table if one["log"] == row["log"].split(",")[0])[name] == row[name]
+        for row in units
+        for name in ("keeps", "power", "of_these_better")
+    )
+    rows = [
+        {
+            "name": row["log"].replace("_", " "),
+            "acts": _with_error(row["difference_where_it_acts"], row["error_where_it_acts"]),
+            "all": _with_error(row["difference"], row["error"]),
+        }
+        | row
+        for row in table
+        if row not in units
+    ]
+    return {
+        "rows": rows,
+        "good": sum(row["difference_where_it_acts"] >= -(row["error_where_it_acts"] or 0.0) for row in acts),
+        "acts": len(acts),
+        "better": sum(row["of_these_better"] for row in table),
+        "power": sum(row["power"] for row in table),
+        "units": "the same decisions" if same else "other decisions",
+    }
+
+
+def _with_error(value: float | None, error: float | None) -> str:
+    return "-" if value is None else f"{value:+.3g}" + ("" if error is None else f" ± {error:.2g}")
+
+
+def held_out(found: Found) -> Found:
+    """The mean gain over problems, by the number of decisions and by the share that judges."""
+    cells = found["cells"]
+    shares = sorted({row["share"] for row in cells})
+
+    def gain(share: float, sizes: set[int]) -> str:
+        some = [row for row in cells if row["share"] == share and row["rows"] in sizes]
+        error = sum(row["error"] ** 2 for row in some) ** 0.5 / len(some)
+        return f"{mean(row['gain'] for row in some):.2f} ± {error:.2f}"
+
+    sizes = sorted({row["rows"] for row in cells})
+    named = [(f"{size:,}", {size}) for size in sizes] + [("all", set(sizes))]
+    rows = [{"decisions": name} | {f"{share:.0%}": gain(share, some) for share in shares} for name, some in named]
+    problems = len(cells) // len(shares) // len(sizes)
+    return {"rows": rows, "logs": cells[0]["logs"], "problems": problems, "all": rows[-1]}
+
+
+def peers_learning(found: Found) -> Found:
+    """A row a task, log and algorithm; a column a way of training."""
+    ways = ("default", "as before", "d3rlpy")
+    rows: dict[tuple, Found] = {}
+    for part in found["parts"]:
+        key = (part["task"], part["algorithm"].replace("_", " "), part["log"])
+        rows.setdefault(key, dict.fromkeys(way.replace(" ", "_") for way in ways) | {"seeds": len(part["returns"])})
+        if part["way"] in ways:
+            rows[key][part["way"].replace(" ", "_")] = part["mean"]
+    table = [{"task": task, "algorithm": name, "log": log} | rows[task, name, log] for task, name, log in sorted(rows)]
+    iql = [row for row in table if (row["task"], row["algorithm"]) == ("pendulum", "iql")]
+    return {
+        "rows": table,
+        "iql_default": [row["default"][0] for row in iql],
+        "iql_d3rlpy": [row["d3rlpy"][0] for row in iql if row["d3rlpy"] is not None],
+    }
+
+
+def speed_cpu(found: Found) -> Found:
+    """A row an algorithm."""
+    rows = {name: one for name, one in found.items() if isinstance(one, dict) and "operations_per_update" in one}
+    own = [rows[name] for name in ("iql", "bcq", "discrete-bcq", "bc")]
+    alone = (one["share_of_ceiling"]["median"] / one["share_of_products_alone"]["median"] for one in own)
+    return {"rows": rows, "alone": least_and_most(alone)}
+
+
+def peers(found: Found) -> Found:
+    """By how much an update is faster than each peer's, and how much faster nothing but its products would be."""
+    ways = {"eager": 3.0, "compile": 2.5, "d3rlpy": 6.0}  # the goals
+    ratio = {
+        way: {name: one[way]["tidelog_over_it_a_second"] for name, one in found["algorithms"].items() if way in one}
+        for way in ways
+    }
+    rows = [
+        {"name": name, "rate": one["tidelog"]["updates_a_second"]["median"]}
+        | {way: ratio[way].get(name) for way in ways}
+        for name, one in found["algorithms"].items()
+    ]
+    met = [f"{name} beside {way}" for way in ways for name in ratio[way] if ratio[way][name]["median"] >= ways[way]]
+    shares = [kept("update_profile")["profiles"][name]["shares"]["matrix products"] for name in found["algorithms"]]
+    return {
+        "rows": rows,
+        "goals": ways,
+        "met": ", ".join(met) or "none of them",
+        "more": max(
+            one[way]["operations_per_update"] / one["tidelog"]["operations_per_update"]
+            for one in found["algorithms"].values()
+            for way in ways
+            if way in one
+        ),
+        "products": least_and_most(1 / one for one in shares),
+    } | {f"over_{way}": least_and_most(one["median"] for one in ratio[way].values()) for way in ways}
+
+
+def update_profile(found: Found) -> Found:
+    """Shares of an update, and the most that an option of the compiler gains."""
+    options = found["options over default"]
+    named = [name for name in next(iter(options.values())) if name != "default"]
+    return {
+        "rows": [
+            {"name": name, "all": sum(one["microseconds"].values())} | one for name, one in found["profiles"].items()
+        ],
+        "products": least_and_most(one["shares"]["matrix products"] for one in found["profiles"].values()),
+        "options": ", ".join(named),
+        "most": max((one[name] for one in options.values() for name in named), key=lambda ratio: ratio["median"]),
+    }
+
+
+def rounded_products(found: Found) -> Found:
+    """Rates, and what is learnt, with and without rounding."""
+    parts = found["parts"]
+    rates = {
+        name: one | {"over": [one["ratio"], one["least"], one["most"]]}
+        for name, one in parts["speed"]["algorithms"].items()
+    }
+    return {
+        "rates": rates,
+        "ratios": least_and_most(one["ratio"] for one in rates.values()),
+        "survival": {name: one["means"] | one for name, one in parts["icu"]["algorithms"].items()},
+        "returns": {name: one["means"] | one for name, one in parts["pendulum"]["algorithms"].items()},
+    }
+
+
+def start(found: Found) -> Found:
+    """By how much IQL misses its goals, and what its warm start is spent on, in seconds."""
+    iql, goals = found["entries"]["iql"], {"cold": 2.2, "warm": 1.1}  # bare starts
+    phases = {name: spent / 1e3 for name, spent in iql["phases"].items()}
+    updates, jax = phases["100 updates and their report"], phases["import of JAX"]
+    other = sum(phases.values()) - updates - jax - phases["programs"] - phases["Python"] - phases["end of the process"]
+    missed = {way: median(iql[way]) - goal * median(found["bare"]) for way, goal in goals.items()}
+    return {"goals": goals, "missed": missed, "updates": updates, "jax": jax, "other": other}
+
+
+def several_seeds(found: Found) -> Found:
+    """The ends of what four seeds in a run make of two processes."""
+    return {"ratios": least_and_most(one["four_over_two_processes"]["median"] for one in found["algorithms"].values())}
+
+
+def gpu_judge(found: Found) -> Found:
+    """What was measured of the algorithms."""
+    return {"rows": {name: kept(f"gpu_{name}")["found"] for name in ("iql", "bcq", "discrete_bcq", "bc")}}
+
+
+def icu_sepsis_bcq(found: Found) -> Found:
+    """A row a policy, at the smallest and at the largest log."""
+    smallest, largest = found["sizes"][0], found["sizes"][-1]
+
+    def row(name: str, policy: str, threshold: float | None, best: float | None) -> Found:
+        few, many = (cell(found, policy, size, 1.0, threshold)["interval"] for size in (smallest, largest))
+        counts = None if best is None else cell(found, "counts", largest, 1.0, threshold)["values"][0]
+        return {"name": name, "few": few, "many": many, "counts": counts, "best": best}
+
+    filtered = [
+        row(f"threshold {threshold:g}", "discrete bcq", threshold, best)
+        for threshold, best in zip(found["thresholds"], found["oracle"]["1.0"], strict=True)
+    ]
+    believed = [cell(found, "discrete bcq", largest, 1.0, threshold)["q_mean"] for threshold in (0.0, 0.3)]
+    return {
+        "policies": filtered + [row(name, name.lower(), None, None) for name in ("IQL", "BC")],
+        "unfiltered": mean(believed[0]),
+        "filtered": mean(believed[1]),
+        "largest": largest,
+        "highest": max(filtered, key=lambda one: one["many"][0]),
+    }
+
+
+def _imperfect(found: Found) -> Found:
+    titles = {"logger": "the noisy logger", "demonstrator": "the clean demonstrator"}
+    titles |= {name: name.upper() for name in ("bc", "iql", "bcq")}
+    differences = found["difference_intervals"]
+    return {
+        "seeds": len(found["returns"]["bcq"]),
+        "rows": [
+            {"name": title, "return": found["intervals"][who], "minus": differences.get(who)}
+            for who, title in titles.items()
+        ],
+    }
+
+
+imperfect_pendulum = imperfect_hopper = _imperfect
+
+
+def kills(found: Found) -> Found:
+    """Kills by program."""
+    full = found["full disks"].values()
+    return {
+        "each": ", ".join(f"{name} {one['kills']}" for name, one in found["paths"].items()),
+        "unequal": sum(one["not equal"] for one in found["paths"].values()),
+        "full": {name: sum(one[name] for one in full) for name in ("runs", "failed", "good")},
+    }
+
+
+def ppg_cartpole(found: Found) -> Found:
+    """A row an environment."""
+    return {"rows": {name: found[name] for name in ("CartPole-v1", "jax:CartPole-v1")}}
+
+
+SB3 = {"one-thread": "one thread", "all-threads": "all threads", "processes": "processes"}
+
+
+def ppg_speed_sb3(found: Found) -> Found:
+    """Decisions a second beside the faster way of Stable-Baselines3, and in each environment."""
+    rows = []
+    for setting, ways in found["settings"].items():
+        way = max((way for way in SB3 if way in ways), key=lambda name: ways[name]["updates_a_second"]["median"])
+        over = ways[way]["over_it"]
+        rows.append(
+            {"setting": setting, "way": SB3[way], "theirs": ways[way]["updates_a_second"]["median"]}
+            | {"tidelog": over["tidelog"], "ahead": over["ahead"], "compiled": over.get("in JAX")}
+        )
+    own = kept("ppg_speed_cpu")
+    figures = ("collecting", "ppo", "ppo_two_networks", "ppo_small_minibatches", "ppg")
+    names = ("jax:CartPole-v1", "CartPole-v1", "Hopper-v5")
+    return {
+        "rows": rows,
+        "over": {row["setting"]: row["tidelog"]["median"] for row in rows},
+        "rates": {name: {one: own[name].get(one) for one in figures} for name in names},
+        "solved": {
+            name: {what: median_and_range([run[what] for run in one["solved"]]) for what in ("seconds", "decisions")}
+            for name, one in own.items()
+            if isinstance(one, dict) and "solved" in one
+        },
+        "playing": 1e6 / own["CartPole-v1"]["collecting"]["median"],
+        "learning": 1e6 / own["jax:CartPole-v1"]["ppo_two_networks"]["median"],
+        "tenth": 1e5 / rows[0]["theirs"],
+    }
+
+
+def sweep_overhead(found: Found) -> Found:
+    """Seconds beyond a bare start."""
+    bare = median(found["bare"])
+    rows = {
+        one["engine"]: {way: median(one[way]) - bare for way in ("cold", "warm")}
+        | {"more": median_and_range(one["one_more"])}
+        for one in found["engines"]
+    }
+    return {"rows": rows, "start": bare}
+
+
+WAYS = {
+    "tidelog-cores": "tidelog, each core a device",
+    "xla": "XLA's gradients, one call a step",
+    "xla-loop": "XLA's gradients in the same loop",
+    "channels-last": "PyTorch, channels last",
+    "channels-first": "PyTorch, channels first",
+    "compile": "PyTorch, `torch.compile`",
+}
+
+
+def picture_speed_cpu(found: Found) -> Found:
+    """What tidelog makes of each other way, and how much of the cores it leaves idle."""
+    batches = found["batches"]
+    idle = {
+        name: 1 - one["updates_a_second"]["median"] / one["updates_a_processor_second"]["median"] / found["cores"]
+        for name, one in ((name, ways["tidelog"]) for name, ways in batches.items())
+    }
+    return {
+        "rows": [
+            {"name": title}
+            | {
+                name: ways[way]["tidelog_over_it_a_second"] if way in ways else None
+                for name, ways in (("few", batches["64"]), ("many", batches["512"]))
+            }
+            for way, title in WAYS.items()
+        ],
+        "rate": {name: ways["tidelog"]["updates_a_second"]["median"] for name, ways in batches.items()},
+        "idle": idle,
+        "profile": sum(found["microseconds_a_picture_of_one_core"].values()),
+        "theirs": 1e6 / batches["64"]["channels-last"]["updates_a_processor_second"]["median"],
+        "over": {name: ways["channels-last"]["over_it"]["tidelog-cores"] for name, ways in batches.items()},
+    }
+
+
+def fine_tuning_pendulum(found: Found) -> Found:
+    """The gain at three times."""
+    along = list(zip(found["decisions"], found["along_the_way"], strict=True))
+    return {"rows": [{"decisions": at, "gain": gain} for at, gain in (along[0], along[2], along[-1])]}
+
+
+def _added(groups: Sequence[Found]) -> Found:
+    """Several groups of verdicts as one."""
+    counts = {
+        name: share(*(sum(one[name][part] for one in groups) for part in ("count", "of")))
+        for name in ("covered", "better_though_not", "worse_though_not")
+    }
+    whole = {name: sum(one[name] for one in groups) for name in ("verdicts", "unsupported", "better", "worse")}
+    return whole | counts | {"answered": share(whole["verdicts"] - whole["unsupported"], whole["verdicts"])}
+
+
+def calibration(found: Found) -> Found:
+    """A row a problem; coverage over seeds; and what a newer judge says of the same logs."""
+    whole, over, again = found["summary"], coverage_over_seeds(found["verdicts"]), kept("calibration_again")
+    was, now = (_decisions(packs) for packs in (found["verdicts"], again["verdicts"]))
+    changed = Counter((was[one], decision) for one, decision in now.items() if was[one] != decision)
+    return {
+        "rows": [
+            {name: some[0][name] for name in KEYS} | _added(some)
+            for _, some in _grouped(found["groups"], lambda one: (one["problem"], one["propensities"], one["episodes"]))
+        ],
+        "over": over,
+        "answered": 1 - whole["unsupported"] / whole["verdicts"],
+        "widths": least_and_most(one["half_width"] / one["refitted_half_width"] for one in found["refits"]),
+        "again": again["summary"] | {"command": again["command"], "verdicts": len(now)},
+        "changed": "; ".join(f"{count} from *{old}* to *{new}*" for (old, new), count in sorted(changed.items())),
+    }
+
+
+def _decisions(packs: Sequence[Found]) -> dict[tuple, str]:
+    """The decision on each log and policy; `packs` are the rows of `calibration.packed`."""
+    return {
+        (*(pack[key] for key in KEYS), seed): decision
+        for pack in packs
+        for seed, decision in zip(pack["seed"], pack["decision"], strict=True)
+    }
+
+
+def randomised_part(found: Found) -> Found:
+    """A row a kind of log."""
+    counted = ("better", "worse")
+    rows = [
+        {"log": log, "propensities": propensities}
+        | {
+            name: {one: sum(row[name][one] for row in some) for one in ("count", "of")}
+            for name in ("answered", "covered")
+        }
+        | {name: sum(row[name] for row in some) for name in counted}
+        for (log, propensities), some in _grouped(found["groups"], lambda one: (one["log"], one["propensities"]))
+    ]
+    return {
+        "rows": rows,
+        "wrong": sum(found["summary"][f"{side}_though_not"]["count"] for side in counted),
+        "estimated": sum(row["better"] for row in rows if row["propensities"] == "estimated"),
+        "exceptions": ", ".join(sorted({f"*{one['decision']}*" for one in found["open_bandit"] if not one["holds"]})),
+        "held": {"count": sum(one["holds"] for one in found["open_bandit"]), "of": len(found["open_bandit"])},
+    }
+
+
+def adversarial(found: Found) -> Found:
+    """A row a world that a log can show, and a row a variant of one that it cannot."""
+    asked = [one for one in found["cells"] if "words" not in one]
+    hidden = [one for one in found["cells"] if "words" in one]
+    before = Counter(one["promise"] for one in kept("adversarial_before")["cells"])
+    again = kept("adversarial_again")
+    return {
+        "rows": [_world(world, list(cells)) for world, cells in _grouped(asked, lambda one: one["world"])],
+        "hidden": [_hidden(list(cells)) for _, cells in _grouped(hidden, lambda one: (one["world"], one["variant"]))],
+        "all": len(found["cells"]),
+        "words_alone": found["promises"].get("kept by its words", 0),
+        "held": _held(found["cells"]),
+        "before": {"count": before["broken"] + before["not answered"], "of": before.total()},
+        "again": {"count": _held(again["cells"]), "of": len(again["cells"])},
+        "again_logs": again["logs"],
+        "again_worlds": ", ".join(dict.fromkeys(f"*{one['world']}*" for one in again["cells"])),
+    }
+
+
+def _grouped(rows: Iterable[Found], key: Callable[[Found], Any]) -> Iterable[tuple[Any, list[Found]]]:
+    """Rows by a key, in the order of their first one."""
+    groups: dict[Any, list[Found]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups.items()
+
+
+def _held(cells: Sequence[Found]) -> int:
+    return sum(one["promise"].startswith("kept") for one in cells)
+
+
+def _world(world: str, cells: Sequence[Found]) -> Found:
+    answered = [1.0 - one["decisions"]["unsupported"] / one["logs"] for one in cells]
+    worst = {
+        side: max((one[f"wrong_{side}"] | {"of": one["logs"]} for one in cells), key=lambda one: one["share"])
+        for side in ("better", "worse")
+    }
+    broken = len(cells) - _held(cells)
+    return {"world": world, "cells": len(cells), "logs": sum(one["logs"] for one in cells), "broken": broken} | {
+        "answered": least_and_most(answered),
+        **worst,
+    }
+
+
+def _hidden(cells: Sequence[Found]) -> Found:
+    truths = sorted({round(one["truth"], 3) for one in cells})
+    return {
+        "world": cells[0]["world"],
+        "variant": cells[0]["variant"],
+        "logs": sum(one["logs"] for one in cells),
+        "truth": " to ".join(f"{truth:+.3g}" for truth in dict.fromkeys((truths[0], truths[-1]))),
+        "said": {"count": sum(one["said_where_wrong"] for one in cells), "of": sum(one["wrong"] for one in cells)},
+    } | {side: sum(one[f"wrong_{side}"]["count"] for one in cells) for side in ("better", "worse")}
+
+
+JUDGES = {
+    "tidelog": "tidelog", "obp": "OBP", "sb-obp": "sb-obp", "scope-rl": "SCOPE-RL", "skdr-eval": "skdr-eval",
+    "skdr-eval, its advice": "skdr-eval's advice to deploy",
+}  # fmt: skip
+
+
+def judge_peers(found: Found) -> Found:
+    """A row a judge."""
+    judges = found["judges"]
+    return {
+        "rows": [{"name": title} | judges[name] for name, title in JUDGES.items() if name in judges],
+        "wrong": ", ".join(
+            f"{title} {judges[name]['possible']['better_though_not']['count']}"
+            for name, title in JUDGES.items()
+            if name in judges
+        ),
+        "lacking": "".join(f" {name} could not be run: {why}." for name, why in found["failed"].items()),
+    }
+
+
+def looks(found: Found) -> Found:
+    """A row a rule, a column a problem."""
+    rules = dict.fromkeys(rule for row in found["rows"] for rule in row["rules"])
+    cells = {rule: [row["rules"][rule] for row in found["rows"]] for rule in rules}
+    better = {rule: sum(one["logs_with_some_better"] for one in cells[rule]) for rule in rules}
+    return {
+        "head": " | ".join(row["problem"] for row in found["rows"]),
+        "table": {
+            rule: " | ".join(f"{one['logs_with_some_better']} / {one['logs_with_some_worse']}" for one in cells[rule])
+            for rule in rules
+        },
+        "policies": found["rows"][0]["policies"],
+        "each": found["rows"][0]["logs"],
+        "logs": sum(row["logs"] for row in found["rows"]),
+        "ledger": better["ledger"],
+        "once": better["at once"],
+        "largest": max(row["rules"]["ledger"]["wilson_95"][1] for row in found["rows"]),
+    }
+
+
+def choose_carrying(found: Found) -> Found:
+    """How verdicts on fresh logs fared."""
+    return {"fresh": kept("carrying_report")["summary"], "verdicts": found["tried"][0]["verdicts"]}
+
+
+def risk_bands(found: Found) -> Found:
+    """How wide this band is, beside two others, and how often the sign of a difference is wrong."""
+    rows = [row for row in found["rows"] if row["episodes"] == 1_000]
+    over = {
+        name: median_and_range([row["policy width"] / row["beside"][name]["policy width"] for row in rows])
+        for name in ("constant width", "key points")
+    }
+    signs = max(row["wrong sign of cvar difference"][2] for row in found["pooled"])
+    return {"last": found["pooled"][-1], "signs": signs, "over": over}
+
+
+def verdict_speed(found: Found) -> Found:
+    """A row a log: the whole verdict, and its estimates alone."""
+    cases, estimates, fqe = found["cases"], kept("judging_speed"), kept("fqe_speed")
+    return {
+        "rows": {name: one["median"] | {"bound": one["bound_seconds"]} for name, one in cases.items()},
+        "used": least_and_most(one["median"]["processor_seconds"] for one in cases.values()),
+        "estimates": ", ".join(
+            f"{one['seconds']:.1f} s and {one['peak_bytes'] / 2**20:,.0f} MB for {one['steps']:,} steps ({name})"
+            for name, one in estimates["cases"].items()
+        ),
+        "fqe": least_and_most(fqe[kind]["ratio"] for kind in ("continuous", "discrete")),
+    }
+
+
+# Recommenders.
+
+LOGS = {
+    "entree": "Entree, sessions from 1999 on",
+    "online_retail": "Online Retail, next basket from 2011-11-01 on",
+    "open_bandit": "Open Bandit, the next click from 2019-11-29 on",
+}
+
+
+def recommender_satiation(found: Found) -> Found:
+    """What is exact and what was played, in the simulator with satiation."""
+    exact = {name: found["exact"][name] for name in ("logger", "best within support 0.2", "optimal")}
+    clicks = exact | found["intervals"]
+    minus = {name.removeprefix("minus "): one for name, one in found["differences"].items()}
+    rows = [{"name": name, "clicks": one, "minus": minus.get(name)} for name, one in clicks.items()]
+    return {"rows": rows, "gained": minus["logger"]}
+
+
+def _log(found: Found) -> Found:
+    """A row a ranker on a real log: those of tidelog, and those of other packages on the same cases."""
+    name = found["command"].split()[-1]
+    files = [RESULTS / f"recommender_{kind}_{name}.json" for kind in ("peers", "rectools")]
+    others = [kept(file.stem) for file in files if file.exists()]
+    measures = ("hit rate", "ndcg")
+    rows: list[Found] = []
+    for ranker, some in _grouped((row for row in found["rows"] if row["kind"] == "all"), lambda row: row["ranker"]):
+        scores = {one: _over_seeds([row["scores"][one] for row in some]) for one in measures}
+        gains = [one["gain"] for one in found["together"] if (one["over"], one["measure"]) == (ranker, "ndcg")]
+        above, below = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
+        minus = f"{mean(one[0] for one in gains):+.3f} ({above} / {below} of {len(gains)})" if gains else "-"
+        seconds = mean(row["seconds"] for row in some)
+        rows.append({"ranker": ranker, **scores, "seconds": seconds, "minus": minus})
+    over = {one["over"]: one["gain"] for other in others for one in other.get("gains", []) if one["measure"] == "ndcg"}
+    for ranker, some in _grouped((row for other in others for row in other["rows"]), lambda row: row["ranker"]):
+        scores = {one: _over_seeds([[row[one]] for row in some]) for one in measures}
+        seconds = mean(row["seconds"] for row in some)
+        rows.append({"ranker": ranker, **scores, "seconds": seconds, "minus": over.get(ranker)})
+    accepted = _grouped((row for row in found["rows"] if row["kind"] == "accept"), lambda row: row["ranker"])
+    pairs = [
+        f"{ranker} " + " / ".join(f"{mean(row['scores'][one][0] for row in some):.3f}" for one in measures)
+        for ranker, some in accepted
+    ]
+    return {
+        "title": LOGS[name],
+        "table": rows,
+        "accepted": f"Accepted restaurants alone, hit rate / ndcg: {', '.join(pairs)}. " if pairs else "",
+        "added": _added_by_q([one["all"]["discounted reward"] for one in found["differences"]]),
+    }
+
+
+def _added_by_q(gains: list[list[float]]) -> str:
+    """What recommender BCQ adds to the discounted reward of its encoder alone, each seed in which it adds something."""
+    added = [f"{one:+.3f} ({low:+.3f} to {high:+.3f})" for one, low, high in gains if one]
+    each = f", by {', '.join(added)} of discounted reward" if added else ""
+    return f"Q changes the lists of the encoder alone in {len(added)} of {len(gains)} seeds{each}. "
+
+
+def _over_seeds(scores: list[list[float]]) -> Any:
+    """A score: its interval over users, or over seeds where there are several; one number where nothing varies."""
+    if len(scores) > 1:
+        return seed_interval([score[0] for score in scores])
+    return scores[0] if len(scores[0]) == 3 else scores[0][0]
+
+
+recommender_entree = recommender_online_retail = recommender_open_bandit = _log
+
+
+def recommender_delays(found: Found) -> Found:
+    """A row a delay."""
+    return {
+        "rows": {
+            "never" if delay == "0" else delay: one["exact"]
+            | one["intervals"]
+            | {"gain": one["intervals"]["chosen weight minus reader alone"]}
+            | {"chosen": sum(weight > 0 for weight in one["weights"])}
+            for delay, one in found["delays"].items()
+        },
+    }
+
+
+def recommender_simulators(found: Found) -> Found:
+    """A row a ranker of another package, a column a simulator."""
+    worlds = found["worlds"]
+    packages = list(next(iter(worlds.values()))["chosen"])
+    own = {
+        name: seed_interval([row["clicks"] for row in one["rows"] if row["ranker"] == "recommender BCQ"])
+        for name, one in worlds.items()
+    }
+    return {
+        "head": " | ".join(worlds),
+        "own": [own],
+        "rows": [{"name": name} | {world: one["gains"][name] for world, one in worlds.items()} for name in packages],
+        "best": {
+            world: min((one["gains"][name] for name in packages), key=lambda gain: gain[0])
+            for world, one in worlds.items()
+        },
+    }
+
+
+def recommender_speed(found: Found) -> Found:
+    """Rates of the phases, and of users."""
+    return {
+        "rows": {
+            name: one | {"rate": [one["events"], one["least"], one["most"]]} for name, one in found["phases"].items()
+        },
+        "over": least_and_most(one["over_fewest"] for one in found["users"]["found"].values()),
+    }
+
+
+def recommender_peers(found: Found) -> Found:
+    """A row a model, a column a number of cores."""
+    events = found["settings"]["batch_size"] * found["settings"]["targets"]
+    one_core, two_cores = found["parts"]["1 core"], found["parts"]["2 cores"]
+    rows = [
+        {way: events * one_core[case]["ways"][way]["updates_a_second"]["median"] for way in ("tidelog", "torch")}
+        | {
+            "name": case,
+            "one": one_core[case]["ways"]["torch"]["tidelog_over_it_a_second"],
+            "two": two_cores[case]["ways"]["torch"]["tidelog_over_it_a_second"],
+        }
+        for case in one_core
+    ]
+    first = next(iter(one_core.values()))
+    return {
+        "rows": rows,
+        "products": least_and_most(one["shares"]["matrix products"] for one in found["profiles"].values()),
+        "ratios": least_and_most(row["one"]["median"] for row in rows),
+        "version": first["ways"]["torch"]["torch"].partition("+")[0],
+        "rounds": first["rounds"],
+    }
+
+
+def recommender_size(found: Found) -> Found:
+    """Most memory of a command."""
+    return {"most": max(one["gigabytes"] for one in found["commands"].values())}
+
+
+def recommender_successors(found: Found) -> Found:
+    """A row a log and a list."""
+    means = {(row["log"], row["ranker"], row["measure"]): row["mean"] for row in found["rows"] if "ranker" in row}
+    ndcg = [row for row in found["rows"] if row["measure"] == "ndcg" and "over" in row]
+    gains = {(row["log"], row["over"]): row["gain"] for row in ndcg}
+    rows = [
+        {"log": log, "ranker": ranker, "hits": means[log, ranker, "hit rate"], "ndcg": means[log, ranker, "ndcg"]}
+        | {"gain": gains.get((log, ranker)), "seconds": means.get((log, ranker, "seconds"), [None])[0]}
+        for log, ranker in dict.fromkeys(key[:2] for key in means)
+    ]
+    return {"rows": rows, "gains": {log: gains[log, "without counts"] for log in ("groups", "independent")}}
+
+
+def retrieval(found: Found) -> Found:
+    """Queries a second, and seconds of each search."""
+    cores, one = found["all cores"], found["one thread"]
+    return {
+        "searches": {name: {"one": one["seconds"][name], "all": cores["seconds"][name]} for name in cores["seconds"]},
+        "queries": {name: found["batch"] / seconds for name, seconds in cores["seconds"].items()},
+        "over": cores["seconds"]["faiss flat"] / cores["seconds"]["ours"],
+    }
+
+
+def serving(found: Found) -> Found:
+    """The cases, each with its size of batch."""
+    sizes = {name: next(key for key in case["http"] if "batch" in key) for name, case in found["cases"].items()}
+    cases = found["cases"].items()
+    return {"cases": {name: case | {"size": sizes[name], "batch": case["http"][sizes[name]]} for name, case in cases}}
+
+
+def own_algorithms(found: Found) -> Found:
+    """A row an algorithm."""
+    rows = {name: found[name] | {"own": found[name]["intervals"][name]} for name in ("td3-bc", "cql")}
+    return {"rows": rows, "seeds": len(found["cql"]["difference"])}
+
+
+def draw(folder: Path) -> None:
+    """Draw the pictures of the page."""
+    folder.mkdir(exist_ok=True)
+    found = kept("icu_sepsis_iql")
+    levels = {"optimal": found["optimal"], "clinicians": found["expert"]}
+    runs = {name: found[name]["curve"] for name in ("iql", "bc")}
+    title = "ICU-Sepsis: exact value of the greedy policy"
+    draw_curves(runs, "exact value", folder / "icu_sepsis.png", levels=levels, title=title)
+    _draw_by_episodes(kept("icu_sepsis_bcq"), folder / "icu_sepsis_bcq.png")
+
+
+def _draw_by_episodes(found: Found, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.8), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    lines = [("discrete bcq", threshold) for threshold in found["thresholds"]] + [("iql", None), ("bc", None)]
+    for axes, discount in zip(figure.subplots(1, 2), found["discounts"], strict=True):
+        for i, (policy, threshold) in enumerate(lines):
+            cells = [cell(found, policy, size, discount, threshold) for size in found["sizes"]]
+            means = [one["interval"][0] for one in cells]
+            name = policy.upper() if threshold is None else f"threshold {threshold:g}"
+            axes.plot(found["sizes"], means, color=f"C{i}", marker="o", label=name, linewidth=1.8)
+            for one in cells:
+                axes.plot([one["episodes"]] * len(one["values"]), one["values"], ".", color=f"C{i}", alpha=0.5)
+            if threshold is not None:
+                level = found["oracle"][str(discount)][i]
+                axes.axhline(level, color=f"C{i}", linestyle="--", linewidth=0.9, alpha=0.8)
+        axes.axhline(found["expert"][str(discount)], color="0.35", linestyle=":", label="clinicians")
+        axes.set(xscale="log", xlabel="logged episodes", ylabel="exact value", title=f"discount {discount:g}")
+        axes.set_xticks(found["sizes"], [f"{size:,}" for size in found["sizes"]])
+        axes.grid(alpha=0.25)
+    figure.axes[0].legend(loc="best", fontsize=8, title="dashed: oracle of that threshold", title_fontsize=8)
+    figure.savefig(path)
