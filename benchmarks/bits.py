@@ -200,7 +200,7 @@ OFFLINE: dict[str, tuple[Any, ...]] = {
     "iql: discrete": (tl.IQL, "discrete", {}),
     "iql: continuous": (tl.IQL, "continuous", {}),
     "iql: descent": (tl.IQL, "continuous", DESCENT),
-    "iql: n steps": (tl.IQL, "discrete", {"n_step": 3, "critics": 3, "critic_loss": "huber"}),
+    "iql: n steps": (tl.IQL, "discrete", {"n_step": 3, "num_critics": 3, "critic_loss": "huber"}),
     "iql: targets": (tl.IQL, "continuous", {"target_update_period": 3, "reward_scaling": "return-range"}),
     "iql: recurrent": (tl.IQL, "continuous", RECURRENT),
     "iql: prioritised": (tl.IQL, "discrete", {**PRIORITISED, "n_step": 2}),
@@ -211,7 +211,7 @@ OFFLINE: dict[str, tuple[Any, ...]] = {
     "bcq: prioritised": (tl.BCQ, "continuous", {**BCQ_SIZES, **PRIORITISED, "n_step": 2, "gradient_clip": 1.0}),
     "discrete bcq": (tl.DiscreteBCQ, "discrete", {"epsilon": 0.3}),
     "discrete bcq: copies": (
-        tl.DiscreteBCQ, "discrete", {"target_rate": None, "copy_period": 5, "double": False, "shared": "always"},
+        tl.DiscreteBCQ, "discrete", {"tau": None, "copy_period": 5, "double": False, "shared": "always"},
     ),
     "discrete bcq: n steps": (tl.DiscreteBCQ, "discrete", {"n_step": 3}),
     "discrete bcq: recurrent": (tl.DiscreteBCQ, "discrete", RECURRENT),
@@ -283,11 +283,11 @@ case("streamed: priorities", algorithm=small(tl.DiscreteBCQ, **PRIORITISED), kin
 # Learning in an environment.
 
 PHASES = {
-    "environments": 4, "rollout_steps": 16, "policy_iterations": 2, "auxiliary_epochs": 2, "minibatches": 2,
+    "num_envs": 4, "rollout_steps": 16, "policy_iterations": 2, "auxiliary_epochs": 2, "minibatches": 2,
     "auxiliary_minibatch": 2, "hidden": (8,), "embedding": 2, "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2,
 }  # fmt: skip
 REPLAY = {
-    "environments": 4, "rollout_steps": 16, "update_per_collect": 3, "minibatch": 4, "policy_capacity": 6,
+    "num_envs": 4, "rollout_steps": 16, "update_per_collect": 3, "minibatch": 4, "policy_capacity": 6,
     "value_capacity": 8, "aux_every": 2, "auxiliary_epochs": 2, "auxiliary_minibatch": 2, "hidden": (8,),
     "embedding": 2, "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2,
 }  # fmt: skip
@@ -377,7 +377,7 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: host continuous": (tl.PPG, POINT, {"policy_epochs": 2, "value_epochs": 2}, {}),
     "ppg: ahead": (tl.PPG, "treatment", {}, {"ahead": True}),
     "ppg: together": (tl.PPG, JAX, {}, {"together": True}),
-    "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "pieces": 2}, {}),
+    "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "num_chunks": 2}, {}),
     "ppg: divergence": (tl.PPG, JAX, {"clip": None, "divergence_weight": 1.0, "value_clip": 0.2}, {}),
     "ppg: separate": (tl.PPG, JAX, {"architecture": "single", "reward_normalisation": False}, {}),
     "ppg: recurrent": (tl.PPG, "jax:t-maze", {"recurrent_size": 6}, {}),
@@ -392,7 +392,7 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
 for _name, (_class, _env, _changes, _options) in ONLINE.items():
     _sizes = PHASES if _class is not tl.OffPolicyPPG else REPLAY
     if _class is tl.PPO:
-        _sizes = {n: v for n, v in PHASES.items() if n in ("environments", "rollout_steps", "minibatches", "hidden")}
+        _sizes = {n: v for n, v in PHASES.items() if n in ("num_envs", "rollout_steps", "minibatches", "hidden")}
     case(_name, algorithm=lambda c=_class, s={**_sizes, **_changes}: c(**s), env=_env, **_options)(played)
 
 

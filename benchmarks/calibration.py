@@ -260,7 +260,7 @@ def _pendulum_policies() -> tuple[float, dict]:
     log, found = _pendulum_log(150, 1), {}
     for label, algorithm in {"bc": tl.BC(), "iql": tl.IQL.preset("locomotion")}.items():
         policy = tl.fit(algorithm, log, 3_000, progress=False).policy()
-        found[label] = policy, float(tl.rollout(policy, "Pendulum-v1", 1_000, seed=5, sample=True, copies=50).mean())
+        found[label] = policy, float(tl.rollout(policy, "Pendulum-v1", 1_000, seed=5, sample=True, num_envs=50).mean())
     logger = play(make("Pendulum-v1", 50), _swinging, 1_000, 5, keep=False)
     return float(logger.returns.mean()), found
 

@@ -40,7 +40,7 @@ class Sizes:
     seconds: float  # of each repeat
     batches: tuple[int, ...]  # of pictures
     side: int  # of a picture
-    environments: int
+    num_envs: int
     items: int
     queries: int
 
@@ -95,9 +95,9 @@ def decisions(sizes: Sizes) -> dict[str, Any]:
     """Decisions a second of PPO and PPG on CartPole as a function of JAX."""
     found, tiny = {}, {"rollout_steps": 4} if sizes is TINY else {}
     for name, algorithm in ({"ppo": PPO} if tiny else {"ppo": PPO, "ppg": PPG}).items():
-        here = replace(algorithm, environments=sizes.environments, **tiny)
+        here = replace(algorithm, num_envs=sizes.num_envs, **tiny)
         found[name] = training(here, "jax:CartPole-v1", 2 * sizes.seconds) | {"peak_bytes": peak_bytes()}
-    return {"environments": sizes.environments, **found}
+    return {"environments": sizes.num_envs, **found}
 
 
 def top_k(sizes: Sizes) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from tidelog.types import Discrete
 
 NAME = "kills"
 SMALL = {
-    "hidden": "8 8", "embedding": 2, "batch_size": 16, "environments": 4, "rollout_steps": 16, "policy_iterations": 2,
+    "hidden": "8 8", "embedding": 2, "batch_size": 16, "num_envs": 4, "rollout_steps": 16, "policy_iterations": 2,
     "minibatches": 2, "auxiliary_minibatch": 2, "update_per_collect": 4, "minibatch": 4, "policy_capacity": 6,
     "value_capacity": 8, "size": 8, "history": 6, "targets": 3, "generator_hidden": 8, "perturbation_hidden": 8,
     "tower_hidden": 8, "latent": 4, "samples": 3, "target_samples": 3, "candidates": 4,

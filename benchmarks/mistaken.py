@@ -31,7 +31,7 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
         recommender_bcq.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=memory))
-    return recommender_bcq.update_targets(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
+    return recommender_bcq.update_targets(h, state, jnp.float32(h.tau)), Feedback({"critic_loss": loss})
 
 
 @hyperparameters

@@ -104,15 +104,15 @@ class Stored(tl.OffPolicyPPG):
     """Off-policy PPG, but for where advantages and targets come from; one store serves policy and value."""
 
     def collection(self):
-        return Collection(self.environments, self.rollout_steps, ("fresh",))
+        return Collection(self.num_envs, self.rollout_steps, ("fresh",))
 
     def stores(self, spec):
         found = super().stores(spec)["policy"]
         estimated = (*found.columns, "advantage", "target", "value")
-        return {"fresh": StoreSpec(found.columns, self.environments), "policy": replace(found, columns=estimated)}
+        return {"fresh": StoreSpec(found.columns, self.num_envs), "policy": replace(found, columns=estimated)}
 
     def phases(self):
-        fresh = Sampler("fresh", self.environments, Whole(), Epochs())
+        fresh = Sampler("fresh", self.num_envs, Whole(), Epochs())
         one = Sampler("policy", self.minibatch, Whole(), LiveUniform())
         again = Sampler("policy", self.auxiliary_minibatch, Whole(), LivePasses())
         return (

@@ -18,7 +18,7 @@ from tidelog.training.learn import learn
 SEEDS, ENV = [0, 1, 2, 3, 4], "jax:vault"
 STEPS, EVERY = 131_072, 16_384
 SHARED = {
-    "environments": 32, "rollout_steps": 64, "minibatches": 8, "policy_epochs": 3, "value_epochs": 3,
+    "num_envs": 32, "rollout_steps": 64, "minibatches": 8, "policy_epochs": 3, "value_epochs": 3,
     "discount": 0.99, "learning_rate": 1e-3, "hidden": (), "convolutions": "small", "picture_width": 256,
 }  # fmt: skip
 SETTINGS = {

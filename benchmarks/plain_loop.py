@@ -66,7 +66,7 @@ def _loop(config: Any, optimiser: optax.GradientTransformation) -> Callable[...,
         gradient = jax.grad(loss)(networks, batch, batch["r"] + batch["d"] * following)
         moves, opt_state = optimiser.update(gradient, opt_state, networks)
         networks = optax.apply_updates(networks, moves)
-        target = optax.incremental_update(networks[0], target, config.target_rate)
+        target = optax.incremental_update(networks[0], target, config.tau)
         return networks, target, opt_state, key
 
     def loop(rows: dict[str, jax.Array], carry: Any, updates: jax.Array) -> Any:

@@ -43,13 +43,13 @@ def played(algorithm: tl.PPG, env: str, steps: int, every: int) -> dict:
 
 def rounds(algorithm: tl.PPG, steps: int) -> int:
     """How many rollouts so many decisions are."""
-    return -(-steps // (algorithm.environments * algorithm.rollout_steps))
+    return -(-steps // (algorithm.num_envs * algorithm.rollout_steps))
 
 
 def cartpole() -> dict:
     """Both CartPoles with the classic-control preset; the most whole rollouts within the limit."""
     algorithm = tl.PPG.preset("classic-control")
-    size = algorithm.environments * algorithm.rollout_steps
+    size = algorithm.num_envs * algorithm.rollout_steps
     steps = CARTPOLE // size * size
     found = {env: played(algorithm, env, steps, size) for env in ("CartPole-v1", "jax:CartPole-v1")}
     content = {"steps": steps, "episodes": EPISODES, "solved": SOLVED, **found}

@@ -19,10 +19,10 @@ from tidelog.envs.registry import functional
 from tidelog.training.collect import initial_collection_state, rollout
 from tidelog.training.learn import learn
 
-PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
+PPO = tl.PPO(num_envs=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
 TWO = replace(PPO, architecture="dual", policy_epochs=4, value_epochs=4)
 PPG = replace(TWO, auxiliary_epochs=6, policy_iterations=16, auxiliary_minibatch=16)
-SMALL = replace(TWO, policy_epochs=10, value_epochs=10, minibatches=128, pieces=128)
+SMALL = replace(TWO, policy_epochs=10, value_epochs=10, minibatches=128, num_chunks=128)
 SETTINGS = {"ppo": PPO, "ppo_two_networks": TWO, "ppo_small_minibatches": SMALL, "ppg": PPG}
 ENVIRONMENTS = ("jax:CartPole-v1", "CartPole-v1")
 MUJOCO = tl.PPG.preset("mujoco")
@@ -35,7 +35,7 @@ SOLVED = {"CartPole-v1": 475.0, PENDULUM: -200.0}  # mean return of a report's e
 
 def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
     """Decisions a second while learning, of one seed, in chunks of whole rounds, or of all between auxiliary phases."""
-    size = algorithm.environments * algorithm.rollout_steps
+    size = algorithm.num_envs * algorithm.rollout_steps
     updates = algorithm.policy_epochs * algorithm.minibatches
     trainer = learn(algorithm, env, 10**9, every=10**9, train=False)._engine
     trainer.compile()
@@ -62,7 +62,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
     if env.startswith("jax:"):
         source = functional(env)
         names = ("observation", "action", "log_probability", "following")
-        begin_at = initial_collection_state(source, algorithm.environments, jax.random.key(0))
+        begin_at = initial_collection_state(source, algorithm.num_envs, jax.random.key(0))
         play = jax.jit(lambda state, key: rollout(source, algorithm, params, state, key, steps, names))
         once = lambda i: jax.block_until_ready(play(begin_at, jax.random.key(i)))  # noqa: E731
     else:
@@ -73,13 +73,13 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
     for i in range(REPEATS):
         begin = time.monotonic()
         once(i + 1)
-        rates.append(algorithm.environments * steps / (time.monotonic() - begin))
+        rates.append(algorithm.num_envs * steps / (time.monotonic() - begin))
     return median_and_range(rates)
 
 
 def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
     """Seconds until the episodes of one report reach a return on average, without compilation."""
-    size = algorithm.environments * algorithm.rollout_steps
+    size = algorithm.num_envs * algorithm.rollout_steps
     enough = SOLVED[env.removeprefix("jax:")]
     run = learn(algorithm, env, 3_000_000, seeds=[seed], every=size, train=False)
     begin = time.monotonic()
@@ -103,5 +103,5 @@ def study() -> dict:
     for env in (f"jax:{PENDULUM}", PENDULUM):
         solved(PENDULUM_SETTING, env, SEEDS[0])  # compiles
         found[env] = {"solved": [solved(PENDULUM_SETTING, env, seed) for seed in SEEDS]}
-    keep("ppg_speed_cpu", COMMAND, {"environments": PPO.environments, "rollout_steps": PPO.rollout_steps, **found})
+    keep("ppg_speed_cpu", COMMAND, {"environments": PPO.num_envs, "rollout_steps": PPO.rollout_steps, **found})
     return found

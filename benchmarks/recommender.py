@@ -46,11 +46,11 @@ STEPS = {"entree": 6_500, "online_retail": 1_500, "open_bandit": 500, "satiation
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
         "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain_share": 5_000 / 6_500,
-        "joint": False, "target_rate": 0.01, "discount": 0.0,
+        "joint": False, "tau": 0.01, "discount": 0.0,
     },
     "online_retail": {
         "encoder": "mean", "history": 100, "memory": 256, "batch_size": 64, "learning_rate": 2e-3, "candidates": 10,
-        "hidden": (64, 64), "pretrain_share": 0.9, "joint": False, "target_rate": 0.01, "discount": 0.0,
+        "hidden": (64, 64), "pretrain_share": 0.9, "joint": False, "tau": 0.01, "discount": 0.0,
     },
     "open_bandit": {
         "encoder": "mean", "history": 10, "memory": 10, "size": 16, "batch_size": 32, "targets": 1, "candidates": 10,
@@ -58,7 +58,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "satiation": {
         "history": 25, "size": 32, "candidates": 12, "hidden": (64, 64), "threshold": 0.2, "q_weight": 10.0,
-        "pretrain_share": 0.4, "joint": False, "target_rate": 0.01,
+        "pretrain_share": 0.4, "joint": False, "tau": 0.01,
     },
 }  # fmt: skip
 # where settings were chosen: events up to the cut

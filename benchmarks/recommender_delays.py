@@ -37,7 +37,7 @@ VISITS, PLAYED, STEPS, SEEDS, LENGTH, LIMIT = 10_000, 4_000, 4_000, 5, 50, 150
 ALONE = 10.0
 SETTINGS: dict[str, Any] = {
     "history": 12, "memory": 0, "size": 24, "candidates": 8, "hidden": (64, 64), "threshold": 0.1,
-    "pretrain_share": 0.3, "joint": False, "target_rate": 0.01,
+    "pretrain_share": 0.3, "joint": False, "tau": 0.01,
 }  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def work(setting: str, way: str) -> None:
     """Be a process of tidelog's: learn in whole rounds for as many seconds as a line says."""
     algorithm, environment = OURS[setting]
     environment = f"jax:{environment}" if way == "in JAX" else environment
-    size = algorithm.environments * algorithm.rollout_steps
+    size = algorithm.num_envs * algorithm.rollout_steps
     trainer = learn(algorithm, environment, 10**9, every=10**9, ahead=way == "ahead", train=False)._engine
     trainer.compile()
     rounds = 8 if way == "in JAX" else 1
@@ -58,7 +58,7 @@ def study(
     found = {}
     for setting in settings:
         ways = ("tidelog", "ahead", *(["in JAX"] if OURS[setting][1] == CARTPOLE else []))
-        few = OURS[setting][0].environments < 16  # a process for each of 64 copies is only slower
+        few = OURS[setting][0].num_envs < 16  # a process for each of 64 copies is only slower
         commands = {way: words_of(work, setting, way) for way in ways}
         commands |= {way: [peer_python, str(SCRIPT), setting, way] for way in (PEERS if few else PEERS[:2])}
         found[setting] = compared(commands, rounds, seconds)

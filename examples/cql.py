@@ -33,7 +33,7 @@ class CQL:
     alpha: float = tl.field(1.0, least=0.0, help="weight of the conservative term; 0 is double Q-learning")
     epsilon: float = tl.field(0.1, least=0.0, most=1.0, help="sampling: probability of a uniform action")
     discount: float = tl.field(0.99, least=0.0, most=1.0)
-    target_rate: float = tl.field(0.005, least=0.0, most=1.0, help="share of the gap that the target moves")
+    tau: float = tl.field(0.005, least=0.0, most=1.0, help="share of the gap that the target moves")
     learning_rate: float = tl.field(3e-4, least=0.0)
     batch_size: int = tl.field(256, least=1)
     hidden: tuple[int, ...] = (256, 256)

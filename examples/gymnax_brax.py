@@ -1,6 +1,6 @@
 """Adapters of gymnax and brax environments to functional environments: a file to copy, which imports neither package.
 
-    run = tl.learn(tl.PPO(environments=64), FromGymnax(*gymnax.make("CartPole-v1")), steps=1_000_000)
+    run = tl.learn(tl.PPO(num_envs=64), FromGymnax(*gymnax.make("CartPole-v1")), steps=1_000_000)
 
 Both packages can restart copies inside their `step`; this is not used, because the true next observation is needed.
 

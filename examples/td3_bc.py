@@ -37,7 +37,7 @@ class TD3BC:
     noise_limit: float = tl.field(0.5, least=0.0, help="largest size of that noise")
     policy_delay: int = tl.field(2, least=1, help="updates of the critics for one of the actor and the targets")
     discount: float = tl.field(0.99, least=0.0, most=1.0)
-    target_rate: float = tl.field(0.005, least=0.0, most=1.0, help="share of the gap that targets move")
+    tau: float = tl.field(0.005, least=0.0, most=1.0, help="share of the gap that targets move")
     learning_rate: float = tl.field(3e-4, least=0.0)
     batch_size: int = tl.field(256, least=1)
     hidden: tuple[int, ...] = (256, 256)

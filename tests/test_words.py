@@ -18,7 +18,7 @@ PAGES = [
 MODULES = {  # the field's term stands beside each in docs/glossary.md or in the module that has taken its place
     *("acting", "along", "align", "approximate", "beginners", "beginning", "build", "choosing", "deciding", "door"),
     *("depot_visits", "depots", "errand", "findings", "gather", "given", "hosts", "imagining", "intake", "judging"),
-    *("kept", "learner_together", "listing", "next_items", "offending", "pages", "parts", "periods", "pieces"),
+    *("kept", "learner_together", "listing", "next_items", "offending", "pages", "parts", "periods", "num_chunks"),
     *("places", "playing", "proposals", "propose", "raw_log", "rankers", "rating", "reading", "recorder", "refusals"),
     *("remarks", "reuse", "scenes", "sight", "streams", "taken", "timed", "timetable", "trying", "tuning", "visits"),
     *("watch", "words"),

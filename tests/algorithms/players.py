@@ -16,12 +16,12 @@ from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 ENV = "jax:CartPole-v1"
 TINY = {
-    "environments": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
+    "num_envs": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
     "auxiliary_epochs": 2, "minibatches": 2, "auxiliary_minibatch": 2, "hidden": (8,), "embedding": 2,
     "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2, "discount": 0.9,
 }  # fmt: skip
 REPLAYING = {
-    "environments": 4, "rollout_steps": 16, "update_per_collect": 4, "minibatch": 4, "policy_capacity": 6,
+    "num_envs": 4, "rollout_steps": 16, "update_per_collect": 4, "minibatch": 4, "policy_capacity": 6,
     "value_capacity": 8, "aux_every": 2, "auxiliary_epochs": 2, "auxiliary_minibatch": 2, "hidden": (8,),
     "embedding": 2, "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2, "discount": 0.9,
 }  # fmt: skip
@@ -43,7 +43,7 @@ def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, s
     """Return a trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
     places = assign_environments(
-        env, numbered[0].algorithm.collection().environments, [one.seed for one in numbered], False
+        env, numbered[0].algorithm.collection().num_envs, [one.seed for one in numbered], False
     )
     learners = fresh_collectors(numbered, places.spec, places.source, steps, False)
     return Engine(numbered, learners, steps, assignment=places, together=together)

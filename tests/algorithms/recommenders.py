@@ -24,7 +24,7 @@ SMALL = {
     "size": 8, "history": 6, "memory": 8, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),
     "perturbation_hidden": (8,), "tower_hidden": (8,), "latent": 4, "samples": 3, "target_samples": 3,
     "candidates": 4, "pretrain_share": 1 / 3, "learning_rate": 1e-2, "critic_learning_rate": 1e-2,
-    "generator_learning_rate": 1e-2, "perturbation_learning_rate": 1e-2, "target_rate": 0.1,
+    "generator_learning_rate": 1e-2, "perturbation_learning_rate": 1e-2, "tau": 0.1,
 }  # fmt: skip
 
 

@@ -53,16 +53,17 @@ def test_a_number_of_the_schedule_is_no_leaf_and_has_a_range():
 
 def test_saved_settings_with_an_unknown_name_are_refused():
     with pytest.raises(
-        ConfigError, match=r"have IQL\.tau = 0\.7, but IQL has no .* 'tau' in this version. fix: use the"
+        ConfigError,
+        match=r"have IQL\.target_rate = 0\.7, but IQL has no .* 'target_rate' in this version. fix: use the",
     ):
-        from_config(IQL, {**to_config(IQL()), "tau": 0.7})
+        from_config(IQL, {**to_config(IQL()), "target_rate": 0.7})
 
 
 def test_none_is_structure():
     without, with_value = IQL(), IQL(dropout=0.1)
     assert jax.tree.structure(without) != jax.tree.structure(with_value)
     assert jax.tree.structure(IQL(dropout=0.1)) == jax.tree.structure(IQL(dropout=0.2, expectile=0.9))
-    assert jax.tree.structure(IQL(critics=3)) != jax.tree.structure(without)
+    assert jax.tree.structure(IQL(num_critics=3)) != jax.tree.structure(without)
 
 
 def test_tracers_go_through_and_numbers_share_a_program():
@@ -142,9 +143,9 @@ def test_a_class_of_ones_own_can_check_itself():
 
 
 def test_numpy_numbers_are_numbers():
-    made = IQL(expectile=np.float32(0.5), critics=np.int64(3), hidden=(np.int32(4),))
-    assert (made.expectile, made.critics, made.hidden) == (0.5, 3, (4,))
-    assert type(made.critics) is int
+    made = IQL(expectile=np.float32(0.5), num_critics=np.int64(3), hidden=(np.int32(4),))
+    assert (made.expectile, made.num_critics, made.hidden) == (0.5, 3, (4,))
+    assert type(made.num_critics) is int
     with pytest.raises(ConfigError, match="expected a finite number"):
         IQL(temperature=10**400)
 

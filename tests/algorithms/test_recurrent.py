@@ -24,7 +24,7 @@ NAMES = {*RECORDED, "log_probability", "carry", "first"}
 
 
 def remembering(**changes):
-    return tiny(**({"recurrent_size": WIDTH, "pieces": 3, "rollout_steps": STEPS, "minibatches": 4} | changes))
+    return tiny(**({"recurrent_size": WIDTH, "num_chunks": 3, "rollout_steps": STEPS, "minibatches": 4} | changes))
 
 
 def fresh(spec, **changes):
@@ -67,15 +67,15 @@ def played(h, state, source):
             [],
         )
         for round in range(2):
-            columns, carried = host.rollout(h, params, jax.random.key(round), round, STEPS, carried, h.pieces)
+            columns, carried = host.rollout(h, params, jax.random.key(round), round, STEPS, carried, h.num_chunks)
             found.append(columns)
         return [jax.tree.map(jnp.asarray, columns) for columns in found]
     now, found = (
-        initial_collection_state(source, h.environments, jax.random.key(1), h.start(params, h.environments)),
+        initial_collection_state(source, h.num_envs, jax.random.key(1), h.start(params, h.num_envs)),
         [],
     )
     for round in range(2):
-        now, columns = rollout(source, h, params, now, jax.random.key(round), STEPS, NAMES, h.pieces)
+        now, columns = rollout(source, h, params, now, jax.random.key(round), STEPS, NAMES, h.num_chunks)
         found.append(columns)
     return found
 
@@ -194,7 +194,7 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
 
 
 def begin(env, out, **options):
-    algorithm = tiny(recurrent_size=WIDTH, pieces=2)
+    algorithm = tiny(recurrent_size=WIDTH, num_chunks=2)
     return learn(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options}, train=False)
 
 

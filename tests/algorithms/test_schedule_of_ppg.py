@@ -8,7 +8,7 @@ import tidelog as tl
 from tidelog.algorithms import ppg
 from tidelog.training.loop import Position, RoundSchedule
 
-SIZES = {"environments": 4, "rollout_steps": 8, "minibatches": 2, "policy_iterations": 3, "auxiliary_minibatch": 2}
+SIZES = {"num_envs": 4, "rollout_steps": 8, "minibatches": 2, "policy_iterations": 3, "auxiliary_minibatch": 2}
 SETTINGS = {
     "epochs apart": {"policy_epochs": 2, "value_epochs": 3, "auxiliary_epochs": 1},
     "joint epochs": {"policy_epochs": 2, "value_epochs": 2, "auxiliary_epochs": 2},
@@ -37,7 +37,7 @@ def as_shown(algorithm, rounds):
 def as_scheduled(algorithm, rounds):
     """Return the same from the schedule of the training loop."""
     collection, phases = algorithm.collection(), algorithm.phases()
-    size = collection.environments * collection.steps
+    size = collection.num_envs * collection.steps
     steps, _, _ = RoundSchedule(algorithm, size, 0).rows(Position(), 10**9, rounds * size, rounds)
     done = []
     for step in steps:

@@ -56,14 +56,14 @@ def test_a_full_store_begins_anew():
     np.testing.assert_array_equal(np.asarray(store.columns["seen"]["x"])[:, 0, 0], [100, 106, 12, 18])
 
 
-@pytest.mark.parametrize("pieces", [1, 3])
-def test_samples_are_whole_segments_or_equal_parts_of_them(pieces):
-    unit = Whole(pieces)
-    assert unit.rows(full()) == (4 * pieces, None)
+@pytest.mark.parametrize("num_chunks", [1, 3])
+def test_samples_are_whole_segments_or_equal_parts_of_them(num_chunks):
+    unit = Whole(num_chunks)
+    assert unit.rows(full()) == (4 * num_chunks, None)
     data, _, valid, *_ = eqx.filter_jit(unit.gather)(full(), np.asarray([1, 2]))
-    begin = [6, 12] if pieces == 1 else [2, 4]
+    begin = [6, 12] if num_chunks == 1 else [2, 4]
     np.testing.assert_array_equal(np.asarray(data["seen"]["x"])[:, 0, 1], begin)
-    assert valid.shape == (2, 6 // pieces)
+    assert valid.shape == (2, 6 // num_chunks)
 
 
 def test_every_epoch_uses_every_sample_once_in_an_order_of_its_own():
@@ -85,9 +85,9 @@ def test_every_epoch_uses_every_sample_once_in_an_order_of_its_own():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"minibatches": 7}, "minibatches = 7 does not divide environments . pieces = 64"),
-        ({"pieces": 3}, "pieces = 3 does not divide rollout_steps = 256"),
-        ({"auxiliary_minibatch": 3}, "auxiliary_minibatch = 3 does not divide environments . policy_iterations = 2048"),
+        ({"minibatches": 7}, "minibatches = 7 does not divide num_envs . num_chunks = 64"),
+        ({"num_chunks": 3}, "num_chunks = 3 does not divide rollout_steps = 256"),
+        ({"auxiliary_minibatch": 3}, "auxiliary_minibatch = 3 does not divide num_envs . policy_iterations = 2048"),
     ],
 )
 def test_minibatches_that_would_leave_steps_out_are_refused(settings, said):
@@ -199,10 +199,10 @@ def test_of_a_whole_store_only_what_lives_is_valid():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"policy_capacity": 63}, "policy_capacity = 63 is less than environments = 64"),
+        ({"policy_capacity": 63}, "policy_capacity = 63 is less than num_envs = 64"),
         ({"policy_max_use": 4}, "policy_max_use = 4 and update_per_collect = 5: .* could be empty .* at least 5 uses"),
         (
-            {"environments": 16},
+            {"num_envs": 16},
             "a minibatch has 64 segments and draws each of 16 new segments up to 4 times .* least 17 uses",
         ),
         ({"value_max_use": 5}, "value_max_use = 5 and update_per_collect = 5: .* value store could be empty"),

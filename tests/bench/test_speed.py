@@ -15,7 +15,7 @@ from benchmarks import keep, plain_loop, speed
 from benchmarks.speed import ENTRIES, Entry
 from tidelog import DiscreteBCQ, Log
 
-CONFIG = DiscreteBCQ(hidden=(16,), batch_size=32, learning_rate=1e-2, discount=0.5, target_rate=0.1)
+CONFIG = DiscreteBCQ(hidden=(16,), batch_size=32, learning_rate=1e-2, discount=0.5, tau=0.1)
 
 
 def corridor():

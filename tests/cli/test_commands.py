@@ -376,7 +376,7 @@ def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog)
 
 @pytest.mark.full
 def test_settings_follow_the_kind_of_an_environment(here, tidelog):
-    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--environments", 4, "--rollout-steps", 16]
+    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--num-envs", 4, "--rollout-steps", 16]
     small += ["--policy-iterations", 2]
     done = tidelog("train", "ppg", *small, "--out", "run")
     assert done.code == 0, done.said
@@ -385,12 +385,12 @@ def test_settings_follow_the_kind_of_an_environment(here, tidelog):
     (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
     classic = PPG.presets["classic-control"]
     assert (found["learning_rate"], found["policy_epochs"]) == (classic["learning_rate"], classic["policy_epochs"])
-    assert (found["environments"], found["policy_iterations"]) == (4, 2), "flags win"
+    assert (found["num_envs"], found["policy_iterations"]) == (4, 2), "flags win"
 
 
 @pytest.mark.full
 def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(here, tidelog):
-    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--environments", 4, "--rollout-steps", 16]
+    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--num-envs", 4, "--rollout-steps", 16]
     small += ["--policy-iterations", 2]
     plain = tidelog(
         "train", "ppg", *small, "--minibatches", 4, "--auxiliary-minibatch", 8, "--preset", "none", "--out", "plain"
@@ -399,14 +399,16 @@ def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(her
     (found,) = json.loads((here / "plain" / "run.json").read_text())["configs"]
     assert found["learning_rate"] == PPG().learning_rate
 
-    other = tidelog("train", "ppg", *small, "--minibatches", 8, "--pieces", 2, "--rollout-steps", 16, "--out", "other")
+    other = tidelog(
+        "train", "ppg", *small, "--minibatches", 8, "--num-chunks", 2, "--rollout-steps", 16, "--out", "other"
+    )
     assert (other.code, "settings of the preset" in other.said) == (0, True), other.said
-    words = ["--env", "point-mass", "--steps", 64, "--environments", 4, "--rollout-steps", 16, "--policy-iterations", 2]
+    words = ["--env", "point-mass", "--steps", 64, "--num-envs", 4, "--rollout-steps", 16, "--policy-iterations", 2]
     words += ["--minibatches", 4, "--auxiliary-minibatch", 8, "--out", "unfit"]
     unfit = tidelog("train", "ppg", *words)
     assert unfit.code == 0, unfit.said
     assert "the paper's settings are used: the flags do not fit the preset mujoco" in unfit.said
-    assert "pieces = 512 does not divide rollout_steps = 16" in unfit.said
+    assert "num_chunks = 512 does not divide rollout_steps = 16" in unfit.said
 
     assert tidelog("train", "ppg", *small, "--out", "run").code == 0
     again = tidelog("train", "ppg", "--config", "run/run.toml", "--out", "again")  # nothing follows again

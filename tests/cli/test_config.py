@@ -69,7 +69,7 @@ def test_settings_of_every_algorithm_are_the_same_flags_again(name, tmp_path):
 
 @pytest.mark.full
 def test_a_run_in_an_environment_is_repeated(here, tidelog):
-    small = ["--steps", 64, "--hidden", 8, "--environments", 4, "--rollout-steps", 16, "--minibatches", 4]
+    small = ["--steps", 64, "--hidden", 8, "--num-envs", 4, "--rollout-steps", 16, "--minibatches", 4]
     words = ["--env", "jax:CartPole-v1", *small, "--policy-iterations", 2, "--auxiliary-minibatch", 8]
     assert tidelog("train", "ppg", *words, "--preset", "none", "--out", "ppg", "--quiet").code == 0
     assert tidelog("train", "ppg", "--config", "ppg/run.toml", "--out", "again", "--quiet").code == 0

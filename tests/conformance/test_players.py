@@ -149,9 +149,9 @@ ON_POLICY = {
     "value_epochs": (3, planned),
     "divergence_weight": (30.0, learnt),
     "value_clip": (0.01, learnt),
-    "environments": (8, planned),
+    "num_envs": (8, planned),
     "minibatches": (1, planned),
-    "pieces": (2, planned),
+    "num_chunks": (2, planned),
     "recurrent_size": (3, built),
 }
 REPLAYING = {
@@ -168,7 +168,7 @@ REPLAYING = {
     "most_weight": (0.5, learnt),
     "rho_bar": (0.5, learnt),
     "c_bar": (0.2, learnt),
-    "environments": (5, planned),
+    "num_envs": (5, planned),
 }
 STALE = ("effective_share", "ratio_mean", "truncated_share", "staleness", "value_staleness")
 PLAYERS = {
@@ -399,7 +399,7 @@ def test_choices_at_once_are_learnt():
         auxiliary_learning_rate=1e-3,
         entropy_bonus=0.0,
         hidden=(32,),
-        environments=16,
+        num_envs=16,
         auxiliary_minibatch=8,
     )
     training = moved(players((h, 0), env=Dials()), ROUNDS)

@@ -431,7 +431,7 @@ def test_copies_in_processes_give_what_copies_here_give():
         spawned = {"context": "spawn"} if way == "async" else {}  # a fork of a process with JAX can hang
         env = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode=way, vector_kwargs=spawned)
         try:
-            run = tl.learn(tl.PPO(environments=8, rollout_steps=16, hidden=(8,)), env, steps=256, progress=False)
+            run = tl.learn(tl.PPO(num_envs=8, rollout_steps=16, hidden=(8,)), env, steps=256, progress=False)
         finally:
             env.close()
         return fingerprint(run.policy().params)
@@ -443,7 +443,7 @@ def test_members_never_share_a_simulator():
     def made():
         return SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 8)
 
-    algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(8,))
+    algorithm = tl.PPO(num_envs=8, rollout_steps=16, hidden=(8,))
     for one in (made(), made().envs[0].unwrapped):
         count = 8 if isinstance(one, VectorEnv) else 1
         one.spec = None

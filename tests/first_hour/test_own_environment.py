@@ -38,7 +38,7 @@ class Steer(gymnasium.Env):
 gymnasium.register("Steer-v0", Steer)
 """
 ENV = "steering:Steer-v0"
-TINY = ["--environments", 2, "--rollout-steps", 8, "--steps", 96, "--every", 16, "--minibatches", 2, "--hidden", 4]
+TINY = ["--num-envs", 2, "--rollout-steps", 8, "--steps", 96, "--every", 16, "--minibatches", 2, "--hidden", 4]
 TRAIN = ["train", "ppo", "--env", ENV, *TINY, "--out", "runs/the house"]
 
 

@@ -152,12 +152,12 @@ def test_target_modes():
         return state
 
     start = after(0)
-    fixed = after(2, target_rate=None, copy_period=3)
+    fixed = after(2, tau=None, copy_period=3)
     jax.tree.map(equal, fixed.target_critic, start.target_critic)
-    copied = after(3, target_rate=None, copy_period=3)
+    copied = after(3, tau=None, copy_period=3)
     jax.tree.map(equal, copied.target_critic, copied.critic)
-    assert after(1, target_rate=None).target_critic is None
-    one = after(1, target_rate=0.25)
+    assert after(1, tau=None).target_critic is None
+    one = after(1, tau=0.25)
 
     def check(found, t, n):
         close(found, 0.75 * np.asarray(t) + 0.25 * np.asarray(n), atol=1e-6)

@@ -13,7 +13,7 @@ from tidelog.algorithms.short_form import held_out_losses, step
 from tidelog.networks.critics import Ensemble
 
 HAND = IQL(
-    expectile=0.75, temperature=2.0, max_weight=3.0, target_rate=0.1, optimiser=plain, actor_schedule="constant",
+    expectile=0.75, temperature=2.0, max_weight=3.0, tau=0.1, optimiser=plain, actor_schedule="constant",
     value_learning_rate=0.2, actor_learning_rate=0.1, critic_learning_rate=0.1,
     actor_network=make_actor, critic_network=make_critic, value_network=make_value,
 )  # fmt: skip

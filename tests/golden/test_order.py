@@ -16,7 +16,7 @@ from tests.golden.test_iql import HAND, start
 from tidelog.algorithms.short_form import step
 
 LOG = world("discrete")
-H = small("iql", optimiser=plain, actor_schedule="constant", value_learning_rate=1.0, target_rate=0.25)
+H = small("iql", optimiser=plain, actor_schedule="constant", value_learning_rate=1.0, tau=0.25)
 
 
 @cache
@@ -109,7 +109,7 @@ def test_critics_read_the_new_value(before, after):
 def test_target_critics_move_by_their_share_of_the_gap_to_the_new_critics(before, after):
     def towards(critic):
         def one(t, c):
-            return np.asarray(t) + H.target_rate * (np.asarray(c) - np.asarray(t))
+            return np.asarray(t) + H.tau * (np.asarray(c) - np.asarray(t))
 
         return jax.tree.map(one, before.target_critic, critic)
 

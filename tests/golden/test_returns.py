@@ -167,7 +167,7 @@ def rollout(reward, ended=(False, False)):
 
 
 def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
-    h = PPG(environments=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
+    h = PPG(num_envs=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
     state = SimpleState(Rewards(empty_statistics(), jnp.zeros(1)))
     scale = eqx.filter_jit(scale_rewards)
     state, first = scale(h, state, rollout([2.0, 0.0]))

@@ -70,7 +70,7 @@ def columns(rewards, ended):
 
 
 def test_ppg_divides_rewards_by_the_deviation_of_discounted_returns_and_clips_them():
-    config = PPG(environments=1, minibatches=1, reward_normalisation=True, reward_discount=0.5, reward_clip=1.5)
+    config = PPG(num_envs=1, minibatches=1, reward_normalisation=True, reward_discount=0.5, reward_clip=1.5)
     # returns 1, 0.5 + 3 = 3.5 | 2: mean 13/6, variance (1 + 12.25 + 4) / 3 - (13 / 6)^2
     spread = np.sqrt(17.25 / 3 - (6.5 / 3) ** 2)
     state, scaled = scale_rewards(config, State(initial_rewards(config)), columns([1.0, 3.0, 2.0], [0, 1, 1]))
@@ -84,12 +84,12 @@ def test_ppg_divides_rewards_by_the_deviation_of_discounted_returns_and_clips_th
 
 
 def test_ppg_learns_from_equal_rewards_in_every_unit():
-    config, rng = PPG(environments=1, minibatches=1, reward_normalisation=True), np.random.default_rng(0)
+    config, rng = PPG(num_envs=1, minibatches=1, reward_normalisation=True), np.random.default_rng(0)
     rewards, ended = rng.normal(1.0, 2.0, 50), rng.random(50) < 0.1
     of = {b: scale_rewards(config, State(initial_rewards(config)), columns(b * rewards, ended))[1] for b in (1, 4, 100)}
     equal(of[1], of[4])
     close(of[1], of[100], rtol=1e-4)
-    plain = PPG(environments=1, minibatches=1, reward_normalisation=False)
+    plain = PPG(num_envs=1, minibatches=1, reward_normalisation=False)
     assert initial_rewards(plain) is None
     equal(scale_rewards(plain, State(None), columns(rewards, ended))[1][0], numbers(*rewards))
     assert isinstance(initial_rewards(config), Rewards)

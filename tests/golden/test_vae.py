@@ -121,7 +121,7 @@ def test_target_by_hand_and_states_with_other_next_values_have_other_targets():
 
 
 def test_each_critic_is_pulled_to_the_target_of_its_own_row():
-    h = dataclasses.replace(HAND, latent_clip=0.0, critics=1)
+    h = dataclasses.replace(HAND, latent_clip=0.0, num_critics=1)
     state = h.init(SPEC, jax.random.key(0), 10)
     # Latents are cut to 0; target critic s. y = 1 + 0.5 * 2, 0.5 * -3; Q = 1, 2; errors -1, 3.5.
     moved_state, feedback = compiled(step)(h, state, two_rows())

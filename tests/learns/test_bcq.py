@@ -33,7 +33,7 @@ def test_discrete_bcq_walks_the_chain_at_the_optimum_and_only_where_it_may(walks
     problem = chain(5, slip=0.1)
 
     def worth(**changes):
-        h = DiscreteBCQ(discount=DISCOUNT, learning_rate=3e-3, target_rate=0.05, **TINY, **changes)
+        h = DiscreteBCQ(discount=DISCOUNT, learning_rate=3e-3, tau=0.05, **TINY, **changes)
         return problem.value_of(trained(h, walks, 600)(problem.observations()), DISCOUNT)
 
     assert worth() == pytest.approx(problem.optimal(DISCOUNT)[0], rel=1e-6)  # 0 of 10 other seeds fail, here and below
@@ -56,10 +56,10 @@ def test_bcq_is_better_than_a_demonstrator_who_acts_at_random_in_three_of_ten_st
     log = log_of(environment.spec, play(environment, demonstrate, 100, seed))
     small = {"generator_hidden": (64, 64), "perturbation_hidden": (32, 32), "target_samples": 4, "samples": 50}
     rates = {f"{part}_learning_rate": 2e-3 for part in ("generator", "critic", "perturbation")}
-    policy = trained(BCQ(discount=0.9, target_rate=0.02, **TINY, **small, **rates), log, 500)
+    policy = trained(BCQ(discount=0.9, tau=0.02, **TINY, **small, **rates), log, 500)
 
     same_starts = play(make("point-mass", 50), demonstrate, 200, 50 + seed).returns.mean()
-    learnt = rollout(policy, "point-mass", 200, seed=50 + seed, copies=50).mean()
+    learnt = rollout(policy, "point-mass", 200, seed=50 + seed, num_envs=50).mean()
     starts = np.random.default_rng(50 + seed).uniform(-1, 1, (4000, 1))
     best = PointMass.best_return(starts).mean()
     assert best - 0.05 > same_starts  # 0 of 50 other seeds fail, here and below

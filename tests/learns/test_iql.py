@@ -9,7 +9,7 @@ from tidelog.envs.protocol import play
 from tidelog.envs.tabular import TabularEnvironment
 
 TINY = {"hidden": (32, 32), "batch_size": 64}
-FAST = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "value_learning_rate": 3e-3, "target_rate": 0.05}
+FAST = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3, "value_learning_rate": 3e-3, "tau": 0.05}
 DISCOUNT = 0.9
 
 

@@ -29,7 +29,7 @@ def shop(users: int = 150, rounds: int = 4) -> tl.Interactions:
 def policy() -> tl.Policy:
     algorithm = tl.RecommenderBCQ(
         size=16, history=6, targets=6, hidden=(32,), candidates=5, pretrain_share=0.3, batch_size=64,
-        learning_rate=1e-2, critic_learning_rate=3e-3, target_rate=0.05, discount=0.9, q_weight=2.0, dropout=None,
+        learning_rate=1e-2, critic_learning_rate=3e-3, tau=0.05, discount=0.9, q_weight=2.0, dropout=None,
     )  # fmt: skip
     return tl.fit(algorithm, shop(), steps=500, every=500).policy()
 

@@ -64,8 +64,8 @@ def logit_table(spec, key):
 
 
 TABULAR = IQL(
-    optimiser=plain, value_learning_rate=1.0, critic_learning_rate=1.0, actor_learning_rate=1.0, critics=1,
-    target_rate=0.5, actor_schedule="constant",
+    optimiser=plain, value_learning_rate=1.0, critic_learning_rate=1.0, actor_learning_rate=1.0, num_critics=1,
+    tau=0.5, actor_schedule="constant",
     actor_network=logit_table, critic_network=action_table, value_network=value_table,
 )  # fmt: skip
 

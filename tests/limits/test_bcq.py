@@ -121,7 +121,7 @@ def test_a_delay_keeps_perturbation_and_targets_but_not_critics_and_generator():
 
 
 def test_the_target_reads_the_new_generator_and_the_perturbation_the_new_critic():
-    h = small("bcq", critics=1, latent_clip=0.4)
+    h = small("bcq", num_critics=1, latent_clip=0.4)
     state, batch = fresh(h, MOVES), drawn(h, MOVES)
     seen, action = batch.data.observation, batch.data.action
     noise = eqx.filter_jit(noise_of)(as_arrays(h), state, batch, jax.random.fold_in(state.key, state.step))
@@ -286,10 +286,10 @@ def test_hidden_states_are_apart():
 
 def test_two_target_modes_are_refused_with_the_mend():
     with pytest.raises(
-        ConfigError, match=r"target_rate = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* make one of them None"
+        ConfigError, match=r"tau = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* make one of them None"
     ):
         small("discrete-bcq", copy_period=8000)
-    assert small("discrete-bcq", copy_period=8000, target_rate=None).copy_period == 8000
+    assert small("discrete-bcq", copy_period=8000, tau=None).copy_period == 8000
 
 
 def test_the_wrong_kind_of_action_is_refused():

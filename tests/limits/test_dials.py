@@ -68,7 +68,7 @@ def test_ten_offline_updates_move_value_critics_and_target():
 
 
 def test_target_rate_0_holds_the_target_and_1_copies_the_critics():
-    held, copied = small("iql", target_rate=0.0), small("iql", target_rate=1.0)
+    held, copied = small("iql", tau=0.0), small("iql", tau=1.0)
     batch = drawn(held, LOG)
     same(stepped(held, fresh(held), batch)[0].target_critic, fresh(held).target_critic)
     state, _ = stepped(copied, fresh(copied), batch)

@@ -64,7 +64,7 @@ def test_a_phase_at_paper_size_is_256_policy_and_3072_auxiliary_updates():
     assert updates(PPG(value_epochs=2), 32) == {"value": 512, "policy": 256, "auxiliary": 3072}
     assert updates(PPO(), 32) == {"policy": 3 * 256}
     assert updates(PPG.preset("procgen"), 32) == {"policy": 256, "auxiliary": 3072}
-    assert PPG().collection().environments * PPG().collection().steps == 16_384
+    assert PPG().collection().num_envs * PPG().collection().steps == 16_384
     assert [phase.name for phase in PPG(value_epochs=2).phases()] == ["value", "policy", "auxiliary"]
 
 
@@ -76,7 +76,7 @@ def test_the_defaults_are_the_papers():
     h = PPG()
     assert (h.policy_iterations, h.policy_epochs, h.value_epochs, h.auxiliary_epochs) == (32, 1, 1, 6)
     assert (h.beta_clone, h.clip, h.entropy_bonus, h.discount, h.gae_lambda) == (1.0, 0.2, 0.01, 0.999, 0.95)
-    assert (h.learning_rate, h.auxiliary_learning_rate, h.environments, h.rollout_steps) == (5e-4, 5e-4, 64, 256)
+    assert (h.learning_rate, h.auxiliary_learning_rate, h.num_envs, h.rollout_steps) == (5e-4, 5e-4, 64, 256)
     assert (h.minibatches, h.auxiliary_minibatch, h.reward_discount, h.reward_clip) == (8, 4, 0.99, 10.0)
     assert (h.reward_normalisation, h.value_normalisation, h.advantage_normalisation) == (True, False, True)
     assert (h.gradient_clip, h.value_clip, h.divergence_weight) == (None, None, None)

@@ -171,7 +171,7 @@ def test_the_mask_is_read_in_the_target_and_in_the_cross_entropy():
 
 def test_the_atari_preset_is_the_papers():
     h = DiscreteBCQ.preset("atari")
-    assert (h.learning_rate, h.batch_size, h.copy_period, h.target_rate, h.epsilon) == (6.25e-5, 32, 8000, None, 0.001)
+    assert (h.learning_rate, h.batch_size, h.copy_period, h.tau, h.epsilon) == (6.25e-5, 32, 8000, None, 0.001)
     assert (h.threshold, h.logit_penalty, h.discount, h.double, h.critic_loss) == (0.3, 0.01, 0.99, True, huber)
     assert h.optimiser is OPTIMISERS["adam-atari"]
     direction, _ = jax.jit(lambda slope: h.optimiser().update(slope, h.optimiser().init(jnp.array(0.0))))(1e-4)

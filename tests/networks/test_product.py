@@ -72,7 +72,7 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
     world("continuous").save(tmp_path / "log")
     log, settings = tl.open_log(tmp_path / "log"), {"hidden": (16, 16), "batch_size": 8}
     plain, whole = (
-        tl.fit(tl.BC(**settings, products=products), log, 6, every=3, out=tmp_path / products, save_seconds=0.0)
+        tl.fit(tl.BC(**settings, matmul_precision=products), log, 6, every=3, out=tmp_path / products, save_seconds=0.0)
         for products in PRODUCTS
     )
     one, two = (jax.tree.leaves(run.learners()[0].state.actor) for run in (plain, whole))
@@ -91,6 +91,6 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
 def test_a_processor_without_such_products_is_told(monkeypatch):
     monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512f"}))
     assert products_note("float32") is None
-    assert "fix: compare both, or drop products (--products)" in products_note("bfloat16")
+    assert "fix: compare both, or drop matmul_precision (--matmul-precision)" in products_note("bfloat16")
     monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512_bf16"}))
     assert products_note("bfloat16") is None

@@ -191,7 +191,7 @@ def test_it_satisfies_the_contract_and_cannot_act(small):
 
 EFFECTS = {
     "discount": 0.5, "centre": 2.0, "policies": 1, "batch_size": 64, "learning_rate": 1e-4, "schedule": constant,
-    "optimiser": OPTIMISERS["rmsprop"], "target_rate": 0.5, "hidden": (8,), "embedding": 2, "layer_norm": True,
+    "optimiser": OPTIMISERS["rmsprop"], "tau": 0.5, "hidden": (8,), "embedding": 2, "layer_norm": True,
 }  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def plainly(after_three):
     return after_three(FQE(policies=2, **QUICK))
 
 
-@pytest.mark.sample("centre", "learning_rate", "target_rate")
+@pytest.mark.sample("centre", "learning_rate", "tau")
 @pytest.mark.parametrize("name", [name for name in EFFECTS if name != "policies"])
 def test_every_hyper_parameter_has_an_effect(after_three, plainly, name):
     one, two = plainly, after_three(replace(FQE(policies=2, **QUICK), **{name: EFFECTS[name]}))
@@ -225,7 +225,7 @@ def test_every_hyper_parameter_has_an_effect(after_three, plainly, name):
 
 @pytest.mark.full
 def test_the_target_critic_is_read_and_moves(small):
-    h = FQE(policies=2, target_rate=0.5, **QUICK)
+    h = FQE(policies=2, tau=0.5, **QUICK)
     state = h.init(small.spec, jax.random.key(0), 10)
     draw = h.phases()[0].samplers
     batch, _ = draw.batch(stores_of(h, small, Scaler())["log"], None, jax.random.key(1), 0.0)

@@ -23,7 +23,7 @@ def mover():
 
 def test_there_are_as_many_returns_as_episodes(policy):
     for episodes, copies in ((1, None), (7, None), (7, 1), (20, 16), (33, 64)):
-        assert rollout(policy, "treatment", episodes, copies=copies).shape == (episodes,)
+        assert rollout(policy, "treatment", episodes, num_envs=copies).shape == (episodes,)
     with pytest.raises(ConfigError, match="at least 1"):
         rollout(policy, "treatment", 0)
 
@@ -55,7 +55,7 @@ def test_no_episode_is_preferred_for_being_short():
     problem = corridor()
     policy = begin(bc(), collect(problem, episodes=5), held_out=0.0).policy()
     for copies in (16, 400):  # each 4 standard errors: a right rollout fails for 1 in 7,000 pairs of seeds
-        returns = rollout(policy, problem, 400, copies=copies)
+        returns = rollout(policy, problem, 400, num_envs=copies)
         assert abs(returns.mean() - 0.5) < 4 * 0.5 / np.sqrt(400), copies
 
 

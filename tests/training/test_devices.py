@@ -50,7 +50,7 @@ for together in (True, False):
         "devices": devices(run), "metrics": metrics(run), "groups": list(run._engine._placement.sizes),
         "resumed": metrics(resumed)[-5:] == metrics(run)[-5:],
     }
-played = [tl.learn(tl.PPG(environments=2, rollout_steps=8, minibatches=2, hidden=(8,), policy_iterations=1,
+played = [tl.learn(tl.PPG(num_envs=2, rollout_steps=8, minibatches=2, hidden=(8,), policy_iterations=1,
           auxiliary_minibatch=2), "jax:CartPole-v1", 64, seeds=2, progress=False, together=True, **more)
           for more in ({}, {"devices": 2})]
 told["played"] = [devices(run) for run in played], [metrics(run) for run in played]

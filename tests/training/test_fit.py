@@ -354,7 +354,7 @@ WARM = {
     "iql": (tl.IQL(**TINY), {"critic": ["target_critic"]}),
     "bcq": (tl.BCQ(**SMALL), {"critic": ["target_critic"], "perturbation": ["target_perturbation"]}),
     "discrete-bcq": (tl.DiscreteBCQ(**TINY), {"critic": ["target_critic"]}),
-    "discrete-bcq without a target": (tl.DiscreteBCQ(**TINY, target_rate=None), {"critic": []}),
+    "discrete-bcq without a target": (tl.DiscreteBCQ(**TINY, tau=None), {"critic": []}),
     "recommender-bcq": (
         recommenders.small(generator="vae"),
         {"next_item": ["target_reader"], "critic": ["target_critic"], "generation": ["target_perturbation"]},
@@ -414,7 +414,7 @@ def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path
     for part, source, algorithm, message in (
         ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_states, step, updates"),
         ("critic", values.folder, iql(hidden=(4, 4)), r"expected float32\["),
-        ("critic", values.folder, iql(critics=3), "has 14 arrays: expected the 21 of this algorithm"),
+        ("critic", values.folder, iql(num_critics=3), "has 14 arrays: expected the 21 of this algorithm"),
         ("critic", tmp_path, iql(), "has no complete checkpoint"),
     ):
         with pytest.raises(tl.CheckpointError, match=message):

@@ -190,7 +190,7 @@ def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypa
 
 
 TINY_FLAGS = {
-    "environments": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
+    "num_envs": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
     "auxiliary_epochs": 2, "minibatches": 2, "auxiliary_minibatch": 2, "learning_rate": 1e-2,
     "auxiliary_learning_rate": 1e-2, "discount": 0.9, "embedding": 2, "hidden": 8,
 }  # fmt: skip

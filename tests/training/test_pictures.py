@@ -10,7 +10,7 @@ from tidelog.policies.policy import fingerprint
 from tidelog.training.learn import learn
 
 GRID = {
-    "environments": 4, "rollout_steps": 8, "minibatches": 2, "auxiliary_minibatch": 4, "hidden": (),
+    "num_envs": 4, "rollout_steps": 8, "minibatches": 2, "auxiliary_minibatch": 4, "hidden": (),
     "convolutions": "small", "picture_width": 8, "policy_iterations": 2, "auxiliary_epochs": 2,
 }  # fmt: skip
 

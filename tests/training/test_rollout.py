@@ -68,7 +68,7 @@ def test_what_followed_is_the_last_observation_of_its_own_episode():
 def test_rows_that_only_restart_a_single_copy_are_left_out():
     """The episodes of one copy have two steps; the row after each of them restarts it, and is no decision."""
     environment = make(Tickers(AutoresetMode.NEXT_STEP, lengths=(2,)), 1)
-    h = tiny(environments=1, minibatches=1)
+    h = tiny(num_envs=1, minibatches=1)
     params = h.policy_params(h.init(environment.spec, jax.random.key(0), 10))
     columns, _ = Host(environment, 0, False).rollout(h, params, jax.random.key(1), 0, 6)
     assert columns["valid"].all()

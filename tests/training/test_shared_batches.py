@@ -99,7 +99,7 @@ COMMAND = """
 import jax
 from tidelog.cli import main
 
-words = "ppo --env jax:CartPole-v1 --steps 256 --environments 8 --rollout-steps 16 --hidden 8 --out run"
+words = "ppo --env jax:CartPole-v1 --steps 256 --num-envs 8 --rollout-steps 16 --hidden 8 --out run"
 main(["train", *words.split(), "--devices", "batch=2"])
 print(jax.device_count())
 """

@@ -191,7 +191,7 @@ def test_the_command_line_begins_as_a_run_or_a_saved_policy(held, tmp_path, monk
     _, teacher = held
     monkeypatch.chdir(tmp_path)
     teacher.policy().save("policy")
-    few = ["--environments", "2", "--rollout-steps", "8", "--minibatches", "2", "--hidden", "8"]
+    few = ["--num-envs", "2", "--rollout-steps", "8", "--minibatches", "2", "--hidden", "8"]
     few += ["--auxiliary-epochs", "0", "--steps", "16", "--start-updates", "5", "--start-decisions", "16"]
     for start in (str(teacher.folder), "policy"):
         assert main(["train", "ppg", "--env", CART, *few, "--start", start, "--out", "run"]) == 0

@@ -10,7 +10,7 @@ One update, in this order (`new` marks networks that this update has already cha
 | critics | `sum_e (Q_e(s, a) - r - discount max_i between_e Qtarget_e(s', a_i))**2` | **new** generator |
 | | | old target perturbation, old target critics |
 | perturbation | `-Q_1(s, perturb(s, decode(s, z)))`, a new z | **new** generator, **new** Q_1 |
-| targets | Polyak update of perturbation and critics by `target_rate` | **new** perturbation and critics |
+| targets | Polyak update of perturbation and critics by `tau` | **new** perturbation and critics |
 
 `a_i` are `target_samples` candidates: clipped normal latents, decoded by the generator and perturbed by the target
 perturbation; `between` is `mix` times the smallest critic plus `1 - mix` times the largest. Acting decodes `samples`
@@ -186,8 +186,8 @@ class BCQ:
     samples: int = field(100, least=1, help="candidates when acting", group=MAIN)
     policy_delay: int = field(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.005, "targets move per update")
-    critics: int = fields.critics(2)
+    tau: float = fields.tau(0.005, "targets move per update")
+    num_critics: int = fields.num_critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(100)
@@ -199,7 +199,7 @@ class BCQ:
     perturbation_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
-    products: str = fields.products()
+    matmul_precision: str = fields.matmul_precision()
     hidden: tuple[int, ...] = fields.widths((400, 300), "the critics' hidden layers")
     generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the generator's hidden layers", group="network")
     perturbation_hidden: tuple[int, ...] = fields.widths(
@@ -238,7 +238,7 @@ class BCQ:
         latent = self.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
         generator = make(Generator, self.generator_network, hidden=self.generator_hidden, latent=latent)
         perturbation = make(Perturbation, self.perturbation_network, hidden=self.perturbation_hidden)
-        critic = Ensemble.create(self.critics, lambda: make(Critic, self.critic_network, linear=Linear.uniform))
+        critic = Ensemble.create(self.num_critics, lambda: make(Critic, self.critic_network, linear=Linear.uniform))
         latents = jax.jit(clipped_normal, static_argnums=2)(self, fold_in(key, 2), (self.samples, latent))
         return BCQState(generator, perturbation, perturbation, critic, critic, latents)
 
@@ -270,7 +270,10 @@ class BCQ:
             "critic": {
                 "td_error": batch.average(jnp.mean(td_error, axis=0)),
                 "target_q": batch.average(target),
-                **{f"critic_loss_{e + 1}": batch.average(self.critic_loss(q[e] - target)) for e in range(self.critics)},
+                **{
+                    f"critic_loss_{e + 1}": batch.average(self.critic_loss(q[e] - target))
+                    for e in range(self.num_critics)
+                },
                 "priority": batch.per_sample(jnp.mean(td_error, axis=0)),
             },
             "perturbation": {

@@ -56,16 +56,16 @@ class StoreSpec:
 
 @dataclass(frozen=True)
 class Collection:
-    """The collection before the phases of a round: `steps` decisions in each of `environments` copies.
+    """The collection before the phases of a round: `steps` decisions in each of `num_envs` copies.
 
     The decisions of one copy are one segment. Every segment goes into the stores in `into`. For a recurrent policy
-    a segment holds the recurrent state at the start of each of its `pieces`.
+    a segment holds the recurrent state at the start of each of its `num_chunks`.
     """
 
-    environments: int
+    num_envs: int
     steps: int
     into: tuple[str, ...]
-    pieces: int = 1
+    num_chunks: int = 1
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:

@@ -9,7 +9,7 @@ One update, of Q and the imitator together:
 | Q | `huber(Q(s, a) - r - discount Qtarget(s', a*))` | old target critic |
 | | `a* = argmax of Q(s', .) over the actions that the imitator supports in s'` | old critic, old imitator |
 | imitator | `-log pi(a | s) + logit_penalty mean(logits**2)` | |
-| target | Polyak update by `target_rate`, or a copy every `copy_period` updates | **new** critic |
+| target | Polyak update by `tau`, or a copy every `copy_period` updates | **new** critic |
 
 An action is supported where the row's mask allows it and its probability is at least `threshold` times that of the
 most likely allowed action (`support.py`, shared by learning and acting). With `double` off, the target critic also
@@ -107,7 +107,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "learning_rate": 6.25e-5,
         "optimiser": "adam-atari",
         "batch_size": 32,
-        "target_rate": None,
+        "tau": None,
         "copy_period": 8000,
         "epsilon": 0.001,
         "convolutions": "nature",
@@ -138,7 +138,7 @@ class DiscreteBCQ:
     )
     logit_penalty: float = field(0.01, least=0.0, help="weight of the imitator's mean squared logit")
     discount: float = fields.discount(0.99)
-    target_rate: float | None = fields.target_rate(0.005, "the target critic moves per update; none with copy_period")
+    tau: float | None = fields.tau(0.005, "the target critic moves per update; none with copy_period")
     copy_period: int | None = field(
         None, least=1, help="updates between two copies into the target critic", group="value"
     )
@@ -150,7 +150,7 @@ class DiscreteBCQ:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
-    products: str = fields.products()
+    matmul_precision: str = fields.matmul_precision()
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     shared: Sharing = field(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
     layer_norm: bool = fields.layer_norm(False)
@@ -177,9 +177,9 @@ class DiscreteBCQ:
 
     def check(self) -> None:
         """Raise ConfigError where two fields contradict each other."""
-        if self.target_rate is not None and self.copy_period is not None:
+        if self.tau is not None and self.copy_period is not None:
             raise ConfigError(
-                f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = "
+                f"DiscreteBCQ.tau = {self.tau:g} and DiscreteBCQ.copy_period = "
                 f"{self.copy_period}: only one of them can move the target critic",
                 fix="make one of them None, or both",
             )
@@ -196,7 +196,7 @@ class DiscreteBCQ:
         imitator = make(Actor, self.imitator_network, head=gaussian, linear=Linear.uniform)
         if self.shared(spec) and not (self.recurrent_size or self.critic_network or self.imitator_network):
             imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
-        has_target = self.target_rate is not None or self.copy_period is not None
+        has_target = self.tau is not None or self.copy_period is not None
         return DiscreteBCQState(critic, imitator, critic if has_target else None)
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[Any, jax.Array], dict[str, Any]]:

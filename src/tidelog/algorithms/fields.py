@@ -26,7 +26,7 @@ def n_step(default: int) -> Any:
     return field(default, least=1, help="rewards summed before bootstrapping", group="value")
 
 
-def critics(default: int) -> Any:
+def num_critics(default: int) -> Any:
     """The number of critics."""
     return field(default, least=1, help="size of the critic ensemble", group="value")
 
@@ -36,7 +36,7 @@ def critic_loss(default: PointLoss) -> Any:
     return field(default, choices=POINT_LOSSES, help="loss of a TD error", group="value")
 
 
-def target_rate(default: float | None, of: str) -> Any:
+def tau(default: float | None, of: str) -> Any:
     """The update rate of target networks."""
     return field(default, least=0.0, most=1.0, help=f"share of the gap that {of}", group="value")
 
@@ -82,7 +82,7 @@ def optimiser(default: str) -> Any:
     return field(OPTIMISERS[default], choices=OPTIMISERS, help="optimiser of the updates", group="optimisation")
 
 
-def products() -> Any:
+def matmul_precision() -> Any:
     """The type of the factors of layers' matrix products while training."""
     how = "factors of layers' products in training: float32, or rounded to bfloat16 (faster on some processors)"
     return field("float32", choices=PRODUCTS, help=how, group="optimisation")

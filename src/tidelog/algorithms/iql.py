@@ -9,7 +9,7 @@ One update, in this order (`new` marks networks that this update has already cha
 | value | expectile error of `u = q - V(s)`, `q = min_e Qtarget_e(s, a)` | old target critics |
 | actor | `-min(exp(temperature (q - newV(s))), max_weight) log pi(a | s)` | the same q, **new** value |
 | critic | `sum_e (Q_e(s, a) - r - discount newV(s'))**2` | **new** value |
-| target | Polyak update by `target_rate` | **new** critics |
+| target | Polyak update by `tau` | **new** critics |
 
 Limits: expectile 1/2 makes V the mean of the logged actions' values; expectile near 1 makes it their maximum;
 temperature 0 is behaviour cloning.
@@ -91,11 +91,11 @@ class IQL:
     temperature: float = fields.inverse_temperature(3.0)
     max_weight: float = field(100.0, least=0.0, help="cap on exp(temperature * advantage)", role="weight cap")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.005, "target critics move per update")
+    tau: float = fields.tau(0.005, "target critics move per update")
     target_update_period: int = field(
         1, least=1, help="updates between two updates of the target critics", group="value"
     )
-    critics: int = fields.critics(2)
+    num_critics: int = fields.num_critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(256)
@@ -107,7 +107,7 @@ class IQL:
     value_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
-    products: str = fields.products()
+    matmul_precision: str = fields.matmul_precision()
     dropout: float | None = fields.dropout(None)
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
@@ -138,7 +138,7 @@ class IQL:
         """Return new networks; the target critics start as copies of the critics."""
         make = NetworkMaker(self, spec, key)
         actor = make(Actor, self.actor_network, head=self.actor_head)
-        critic = Ensemble.create(self.critics, lambda: make(Critic, self.critic_network))
+        critic = Ensemble.create(self.num_critics, lambda: make(Critic, self.critic_network))
         return IQLState(actor, critic, critic, make(Value, self.value_network))
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:

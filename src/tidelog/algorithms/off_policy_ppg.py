@@ -265,7 +265,7 @@ def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> OffP
 
 PRESETS: dict[str, dict[str, Any]] = {
     "classic-control": {
-        "environments": 8,
+        "num_envs": 8,
         "rollout_steps": 64,
         "update_per_collect": 16,
         "minibatch": 16,
@@ -287,7 +287,7 @@ class OffPolicyPPG:
     """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store.
 
     Example:
-        >>> algorithm = tl.OffPolicyPPG(environments=64, rollout_steps=4, hidden=(16,))
+        >>> algorithm = tl.OffPolicyPPG(num_envs=64, rollout_steps=4, hidden=(16,))
         >>> run = tl.learn(algorithm, "jax:treatment", steps=1_024, train=False)  # `run.stream()` trains it
         >>> run.policy().spec.action.n
         6
@@ -324,7 +324,7 @@ class OffPolicyPPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    environments: int = field(64, least=1, help="parallel environment copies", group=MAIN)
+    num_envs: int = field(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = field(256, least=1, help="decisions of each copy in a collection (a segment)")
     auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
     reward_normalisation: bool = fields.reward_normalisation(True)
@@ -366,14 +366,14 @@ class OffPolicyPPG:
     def collection(self) -> Collection:
         """Return the collection: a segment per copy, into both stores; rewards also into `fresh` for their scaling."""
         counted = ("fresh",) if self.reward_normalisation else ()
-        return Collection(self.environments, self.rollout_steps, ("policy", "value", *counted))
+        return Collection(self.num_envs, self.rollout_steps, ("policy", "value", *counted))
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return two ring buffers of segments with the behaviour policy's log-probabilities, and the new rewards."""
         mask = ("mask",) if spec.masked else ()
         flags = ("reward", "terminated", "truncated", "valid")
         whole = ("observation", *mask, "action", "log_probability", *flags, "following")
-        fresh = {"fresh": StoreSpec(flags, self.environments)} if self.reward_normalisation else {}
+        fresh = {"fresh": StoreSpec(flags, self.num_envs)} if self.reward_normalisation else {}
         return {
             "policy": StoreSpec(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
             "value": StoreSpec(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
@@ -426,6 +426,6 @@ def _policy_updates(config: OffPolicyPPG, round: int) -> int:
 
 
 def _auxiliary_updates(config: OffPolicyPPG, round: int) -> int:
-    held = min(config.value_capacity, (round + 1) * config.environments)
+    held = min(config.value_capacity, (round + 1) * config.num_envs)
     due = (round + 1) % config.aux_every == 0
     return config.auxiliary_epochs * -(-held // config.auxiliary_minibatch) if due else 0

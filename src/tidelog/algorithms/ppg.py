@@ -5,14 +5,14 @@ Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference implementation
 Algorithm 1, as the loop of rounds runs it (`tests/algorithms/test_schedule_of_ppg.py` compares them):
 
     for round in rounds:
-        collect(environments * rollout_steps)
+        collect(num_envs * rollout_steps)
         if value_epochs != policy_epochs:
             for update in range(value_epochs * minibatches):
                 value_step()
         for update in range(policy_epochs * minibatches):
             policy_step()  # with the value where the epochs are equal
         if auxiliary_epochs and (round + 1) % policy_iterations == 0:
-            for update in range(auxiliary_epochs * environments * policy_iterations // auxiliary_minibatch):
+            for update in range(auxiliary_epochs * num_envs * policy_iterations // auxiliary_minibatch):
                 auxiliary_step()
 
 Before the first update of a round `estimate` computes advantages and targets of the rollout; before the auxiliary phase
@@ -124,7 +124,7 @@ def values_of_segments(
     """Return the network's values [C, T] of all steps and of their next observations, in its own units.
 
     A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
-    it at the start of each of `P` pieces.
+    it at the start of each of `P` num_chunks.
     """
     seen, later = columns["observation"], columns["following"]
     if "first" not in columns:
@@ -136,7 +136,7 @@ def values_of_segments(
     )
     if state.carry is None:
         return state, value, following, {}
-    each = carries.shape[1] // config.pieces
+    each = carries.shape[1] // config.num_chunks
     into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
     return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
 
@@ -239,7 +239,7 @@ def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> PPGState:
     )
     rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
     own = config.recurrent_size is not None and network.value_trunk is not None
-    carry = network.value_trunk.encoder.start(config.environments) if own else None
+    carry = network.value_trunk.encoder.start(config.num_envs) if own else None
     return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
@@ -247,7 +247,7 @@ ATARI_FRAME = (84, 84)  # the size after the usual reduction of its frames
 PRESETS: dict[str, dict[str, Any]] = {
     "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults and its network
     "atari": {
-        "environments": 8,
+        "num_envs": 8,
         "rollout_steps": 128,
         "discount": 0.99,
         "clip": 0.1,
@@ -257,7 +257,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "picture_width": 512,
     },
     "classic-control": {
-        "environments": 16,
+        "num_envs": 16,
         "rollout_steps": 128,
         "policy_iterations": 4,
         "policy_epochs": 4,
@@ -270,13 +270,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "auxiliary_learning_rate": 1e-3,
     },
     "mujoco": {
-        "environments": 4,
+        "num_envs": 4,
         "rollout_steps": 512,
         "policy_iterations": 8,
         "policy_epochs": 10,
         "value_epochs": 10,
         "minibatches": 32,
-        "pieces": 512,
+        "num_chunks": 512,
         "auxiliary_minibatch": 1,
         "discount": 0.99,
         "entropy_bonus": 0.0,
@@ -292,7 +292,7 @@ class PPG:
     """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it.
 
     Example:
-        >>> algorithm = tl.PPG(environments=8, rollout_steps=16, hidden=(16,), policy_iterations=4)
+        >>> algorithm = tl.PPG(num_envs=8, rollout_steps=16, hidden=(16,), policy_iterations=4)
         >>> run = tl.learn(algorithm, "jax:treatment", steps=1_024)
         >>> run.done, run.unit
         (1024, 'decisions')
@@ -321,10 +321,10 @@ class PPG:
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
     value_clip: float | None = field(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
-    environments: int = field(64, least=1, help="parallel environment copies", group=MAIN)
+    num_envs: int = field(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = field(256, least=1, help="decisions of each copy in a round", group=MAIN)
     minibatches: int = field(8, least=1, help="updates per epoch of the policy phase")
-    pieces: int = field(1, least=1, help="parts of a copy's decisions for these minibatches")
+    num_chunks: int = field(1, least=1, help="parts of a copy's decisions for these minibatches")
     auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
     reward_normalisation: bool = fields.reward_normalisation(True)
     reward_discount: float = fields.reward_discount(0.99)
@@ -361,38 +361,40 @@ class PPG:
 
     def check(self) -> None:
         """Raise ConfigError where minibatches do not use every step once."""
-        check_divides("pieces", self.pieces, "rollout_steps", self.rollout_steps)
-        parts = self.environments * self.pieces
-        check_divides("minibatches", self.minibatches, "environments * pieces", parts)
+        check_divides("num_chunks", self.num_chunks, "rollout_steps", self.rollout_steps)
+        parts = self.num_envs * self.num_chunks
+        check_divides("minibatches", self.minibatches, "num_envs * num_chunks", parts)
         if self.recurrent_size is not None and self.network is not None:
             raise ConfigError(
                 f"PPG.recurrent_size = {self.recurrent_size} and network=... exclude each other",
                 fix="set only one of them",
             )
         if self.auxiliary_epochs:
-            capacity = self.environments * self.policy_iterations
-            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", capacity)
+            capacity = self.num_envs * self.policy_iterations
+            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "num_envs * policy_iterations", capacity)
 
     def collection(self) -> Collection:
         """Return the collection: one rollout per round."""
-        return Collection(self.environments, self.rollout_steps, ("fresh",), self.pieces)
+        return Collection(self.num_envs, self.rollout_steps, ("fresh",), self.num_chunks)
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return the store of the current rollout, and with an auxiliary phase the store of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
         begins: tuple[str, ...] = () if self.recurrent_size is None else ("first", "carry")
         decisions = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = StoreSpec(("observation", "valid", *mask, *decisions, *begins), self.environments)
+        fresh = StoreSpec(("observation", "valid", *mask, *decisions, *begins), self.num_envs)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
-        capacity = self.environments * self.policy_iterations
+        capacity = self.num_envs * self.policy_iterations
         begins += () if self.recurrent_size is None else ("value_carry",)
         return {"fresh": fresh, "phase_buffer": StoreSpec(("observation", "valid", *mask, *begins, "target"), capacity)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Return separate value epochs, the policy phase, and the auxiliary phase every `policy_iterations` rounds."""
         joint = self.policy_epochs == self.value_epochs
-        minibatch = Sampler("fresh", self.environments * self.pieces // self.minibatches, Whole(self.pieces), Epochs())
+        minibatch = Sampler(
+            "fresh", self.num_envs * self.num_chunks // self.minibatches, Whole(self.num_chunks), Epochs()
+        )
         value = Phase(
             name="value",
             samplers=minibatch,
@@ -446,7 +448,7 @@ def _policy_updates(config: PPG, round: int) -> int:
 def _auxiliary_updates(config: PPG, round: int) -> int:
     if (round + 1) % config.policy_iterations:
         return 0
-    return config.auxiliary_epochs * config.environments * config.policy_iterations // config.auxiliary_minibatch
+    return config.auxiliary_epochs * config.num_envs * config.policy_iterations // config.auxiliary_minibatch
 
 
 # The published baseline (Cobbe et al. 2020, appendix A): one trunk, three epochs, no auxiliary phase.
@@ -458,7 +460,7 @@ def PPO(**settings: Any) -> PPG:  # noqa: N802 - the common name
     """Return PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed.
 
     Example:
-        >>> algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(16,))
+        >>> algorithm = tl.PPO(num_envs=8, rollout_steps=16, hidden=(16,))
         >>> policy = tl.learn(algorithm, "jax:treatment", steps=1_000).policy()
         >>> tl.rollout(policy, "treatment", episodes=50, sample=True).shape
         (50,)

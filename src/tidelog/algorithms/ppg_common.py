@@ -108,7 +108,7 @@ def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | N
 
 def initial_rewards(config: Any) -> Rewards | None:
     """Return empty statistics of rewards, or None without reward normalisation."""
-    return Rewards(empty_statistics(), jnp.zeros(config.environments)) if config.reward_normalisation else None
+    return Rewards(empty_statistics(), jnp.zeros(config.num_envs)) if config.reward_normalisation else None
 
 
 def initial_values(config: Any) -> Running | None:

@@ -102,20 +102,20 @@ def looked_at(store: Segments) -> Columns:
 
 @dataclass(frozen=True)
 class Whole:
-    """A sample is a segment, or one of its `pieces` equal parts."""
+    """A sample is a segment, or one of its `num_chunks` equal parts."""
 
-    pieces: int = 1
+    num_chunks: int = 1
 
     def rows(self, store: Segments) -> tuple[int, None]:
-        """Return all pieces of all segments."""
-        return jax.tree.leaves(store.columns)[0].shape[0] * self.pieces, None
+        """Return all num_chunks of all segments."""
+        return jax.tree.leaves(store.columns)[0].shape[0] * self.num_chunks, None
 
     def gather(self, store: Segments, rows: jax.Array) -> Gathered:
         """Return columns [B, T, ...] at `rows` [B], with lives also `age` [B], and the steps that are decisions."""
 
         def cut(leaf: jax.Array) -> jax.Array:
             count, steps = leaf.shape[:2]
-            parts = leaf.reshape(count * self.pieces, steps // self.pieces, *leaf.shape[2:])
+            parts = leaf.reshape(count * self.num_chunks, steps // self.num_chunks, *leaf.shape[2:])
             return parts.at[rows].get(mode="promise_in_bounds")
 
         data = jax.tree.map(cut, store.columns)
@@ -245,17 +245,17 @@ def check_lives(config: Any, store: str, updates: int) -> None:
     """
     owner = type(config).__name__
     capacity, most, oldest = (getattr(config, f"{store}_{name}") for name in ("capacity", "max_use", "max_staleness"))
-    if capacity < config.environments:
+    if capacity < config.num_envs:
         raise ConfigError(
-            f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}; a "
+            f"{owner}.{store}_capacity = {capacity} is less than num_envs = {config.num_envs}; a "
             "collection adds one segment per environment",
-            fix=f"use at least {config.environments}",
+            fix=f"use at least {config.num_envs}",
         )
-    each = -(-config.minibatch // config.environments)
+    each = -(-config.minibatch // config.num_envs)
     if most <= updates * each:
         raise ConfigError(
             f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: a "
-            f"minibatch has {config.minibatch} segments and draws each of {config.environments} new "
+            f"minibatch has {config.minibatch} segments and draws each of {config.num_envs} new "
             f"segments up to {each} times per update; the {store} store could be empty before the next "
             "collection",
             fix=f"allow at least {updates * each + 1} uses",

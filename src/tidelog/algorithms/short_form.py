@@ -69,7 +69,7 @@ DEFAULTS = {
     "schedule": constant,
     "optimiser": optax.scale_by_adam,
     "gradient_clip": None,
-    "target_rate": 0.005,
+    "tau": 0.005,
     "target_update_period": None,  # updates between two updates of the targets
     "copy_period": None,  # updates between two copies into the targets, in place of their updates
     "policy_delay": 1,  # updates for one of the losses, or targets, that the class names in `delayed`
@@ -190,11 +190,11 @@ def _due(config: Any, state: Any, name: Loss) -> jax.Array | None:
 
 
 def follow_targets(config: Any, state: Any) -> Any:
-    """Move every target network by `target_rate` of its gap to its network.
+    """Move every target network by `tau` of its gap to its network.
 
     With `target_update_period` they move every so many updates, with `copy_period` they are copied.
     """
-    rate, period, copies = (setting(config, name) for name in ("target_rate", "target_update_period", "copy_period"))
+    rate, period, copies = (setting(config, name) for name in ("tau", "target_update_period", "copy_period"))
     if copies is not None:
         rate = jnp.where((state.step + 1) % copies == 0, 1.0, 0.0)
     elif period is not None:

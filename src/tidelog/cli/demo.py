@@ -213,7 +213,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
     for name, training in runs.items():
         seeds = training.record.options.seeds
         policies = [training.policy(seed) for seed in seeds]
-        returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250, sample=True) for p in policies])
+        returns = np.stack([rollout(p, "treatment", episodes, seed=1, num_envs=250, sample=True) for p in policies])
         several = len(seeds) > 1  # an interval over runs; of a single one over its patients
         interval = bootstrap_interval(returns if several else returns[0], mean, whole_runs=several)
         ends = f"{interval.low:.3f} to {interval.high:.3f}"

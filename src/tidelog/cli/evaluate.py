@@ -141,7 +141,7 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
         )
     sampled = policies[0].acting == "sample"
     copies = min(options.episodes, MOST_COPIES) if paired else None  # first episodes begin alike under every policy
-    returns = [rollout(policy, options.env, options.episodes, options.seed, copies=copies) for policy in policies]
+    returns = [rollout(policy, options.env, options.episodes, options.seed, num_envs=copies) for policy in policies]
     rows = [[f"member {i} (seed {seeds[i % len(seeds)]})", *_cells(r)] for i, r in enumerate(returns)]
     if count > 1:
         whole = bootstrap_interval(np.stack(returns), mean, whole_runs=True)

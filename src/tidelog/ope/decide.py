@@ -1,9 +1,9 @@
 """The decision: the limits of a verdict, and the rules that make it unsupported or leave no difference shown.
 
-`Limits` are the numbers. `violated_preconditions` are checked before any model is fitted. `UNSUPPORTED` and `AGAINST` list every
-rule in the order of its findings: one finding of the first list makes a verdict *unsupported*, one of the second *no
-difference shown*. Without any, the interval of the difference decides. A finding is the name of a rule and its numbers;
-`text` has its sentence and its advice.
+`Limits` are the numbers. `violated_preconditions` are checked before any model is fitted. `UNSUPPORTED` and `AGAINST`
+list every rule in the order of its findings: one finding of the first list makes a verdict *unsupported*, one of the
+second *no difference shown*. Without any, the interval of the difference decides. A finding is the name of a rule and
+its numbers; `text` has its sentence and its advice.
 
 Nothing here fits a model or reads a file. Letter: `E` episodes.
 """

@@ -61,7 +61,7 @@ from tidelog.types import Continuous, Discrete, Observation, Spec, Transition, V
 # | step | loss (per sample) | reads |
 # |---|---|---|
 # | critic | mean over policies `p` of `(Q_p(s, a) - r - discount V_p(s'))**2` | V: old target critic |
-# | target | moves by `target_rate` of its gap | **new** critic |
+# | target | moves by `tau` of its gap | **new** critic |
 #
 # `V_p(s')` is the mean of `Qtarget_p(s', a')` over the actions `a'` that policy `p` takes in `s'`.
 #
@@ -125,7 +125,7 @@ def step(config: FQE, state: FQEState, batch: Batch) -> tuple[FQEState, Feedback
     (loss, q), slope = eqx.filter_value_and_grad(evaluation_loss, has_aux=True)(state.critic, batch, target)
     rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
     critic, opt_state = descend(config.optimiser, state.critic, slope, state.opt_state, rate, None)
-    target_critic = polyak_update(state.target_critic, critic, config.target_rate)
+    target_critic = polyak_update(state.target_critic, critic, config.tau)
     moved = FQEState(critic, target_critic, opt_state, state.step + 1, state.updates, state.key)
     return moved, Feedback({"evaluation_loss": loss, "q_mean": batch.average(jnp.mean(q, axis=-1)) + config.centre})
 
@@ -163,7 +163,7 @@ class FQE:
     learning_rate: float = field(1e-3, least=0.0)
     schedule: Schedule = field(cosine, choices=SCHEDULES, help="learning rate schedule over the run's progress")
     optimiser: Transformation = field(OPTIMISERS["adam"], choices=OPTIMISERS, help="optimiser")
-    target_rate: float = field(0.01, least=0.0, most=1.0, help="Polyak rate of the target critic")
+    tau: float = field(0.01, least=0.0, most=1.0, help="Polyak rate of the target critic")
     hidden: tuple[int, ...] = field((128, 128), help="widths of hidden layers")
     embedding: int = field(16, least=1, help="width of a categorical column's embedding")
     layer_norm: bool = field(False)

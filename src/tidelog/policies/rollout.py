@@ -209,7 +209,7 @@ def rollout(
     seed: int = 0,
     *,
     sample: bool | None = None,
-    copies: int | None = None,
+    num_envs: int | None = None,
 ) -> NDArray[np.float64]:
     """Return undiscounted returns [episodes] of a policy, by its most likely actions or (with `sample`) sampled.
 
@@ -223,7 +223,7 @@ def rollout(
         >>> tl.rollout(policy, "treatment", episodes=50, seed=0, sample=True).shape
         (50,)
     """
-    environment = make(env, copies or min(episodes, COPIES))
+    environment = make(env, num_envs or min(episodes, COPIES))
     try:
         return play(environment, actor(in_way(policy, way_of(sample)), environment), episodes, seed, keep=False).returns
     finally:
@@ -238,7 +238,7 @@ def collect(
     steps: int | None = None,
     seed: int = 0,
     sample: bool | None = None,
-    copies: int | None = None,
+    num_envs: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Log:
     """Collect whole episodes as a log, with propensities where the policy has a density.
@@ -252,7 +252,7 @@ def collect(
         >>> len(log.starts) - 1, sorted(log.observation)
         (200, ['categorical', 'numeric'])
     """
-    environment = make(env, copies or min(episodes or COPIES, COPIES))
+    environment = make(env, num_envs or min(episodes or COPIES, COPIES))
     try:
         act = (
             uniform_actor(environment.spec)

@@ -13,7 +13,7 @@ successors of the last item: `networks.py`.
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
 | perturbation (vae) | `-Q_1(s, perturb(s, decode(s, z)))` | **new** generator and Q_1 |
-| targets | Polyak update of reader, perturbation, critics by `target_rate` | **new** networks |
+| targets | Polyak update of reader, perturbation, critics by `tau` | **new** networks |
 
 The phase `pretrain` does only the first step, `main` all of them; before the first update of `main` the weight of Q
 is 0. Only the cross-entropy trains the table and the
@@ -586,7 +586,7 @@ def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[Ran
         "coverage": coverage,
         "entropy": entropy,
     }
-    return update_targets(config, state, jnp.where(due, config.target_rate, 0.0)), Feedback(metrics)
+    return update_targets(config, state, jnp.where(due, config.tau, 0.0)), Feedback(metrics)
 
 
 def update_targets(config: RecommenderBCQ, state: RankingState, rate: jax.Array) -> RankingState:
@@ -647,8 +647,8 @@ class RecommenderBCQ:
     mix: float = field(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
     policy_delay: int = field(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.001, "targets move per update")
-    critics: int = fields.critics(2)
+    tau: float = fields.tau(0.001, "targets move per update")
+    num_critics: int = fields.num_critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     q_weight: float | None = field(
         None, least=0.0, help="weight of Q in the score; none: 0 unless the held-out period shows a gain"
@@ -800,7 +800,7 @@ class RecommenderBCQ:
             features=0 if user is None else len(user.columns),
             time_gaps=self.time_gaps,
         )
-        critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.critics)))
+        critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.num_critics)))
         generation = latents = None
         if self.generator is not most_likely:
             inward = Pair.create(random, size, size, self.generator_hidden, 2 * self.latent_size)

@@ -270,7 +270,7 @@ def rollout(
     key: jax.Array,
     steps: int,
     names: Collection[str],
-    pieces: int = 1,
+    num_chunks: int = 1,
 ) -> tuple[CollectionState, Columns]:
     """Take `steps` decisions in every copy of a functional environment; return its new state and columns [W, T, ...].
 
@@ -298,20 +298,20 @@ def rollout(
     keys = jax.random.split(key, steps)
     (env_states, carried), rows = jax.lax.scan(one, (collection_state.env_states, collection_state.carried), keys)
     columns = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)
-    return collection_state._replace(env_states=env_states, carried=carried), _into_pieces(columns, pieces)
+    return collection_state._replace(env_states=env_states, carried=carried), _into_chunks(columns, num_chunks)
 
 
-def _into_pieces(columns: Columns, pieces: int) -> Columns:
+def _into_chunks(columns: Columns, num_chunks: int) -> Columns:
     """Reduce the carry of every step to the carry at the start of each piece."""
     if "carry" not in columns:
         return columns
-    into = jax.tree.map(lambda leaf: leaf[:, :: leaf.shape[1] // pieces], columns["carry"])
+    into = jax.tree.map(lambda leaf: leaf[:, :: leaf.shape[1] // num_chunks], columns["carry"])
     return columns | {"carry": into}
 
 
 def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collection, recorded: bool) -> Columns:
     """Return the columns of a rollout as shapes [W, T, ...] and types, for any kind of environment."""
-    count, steps = collection.environments, collection.steps
+    count, steps = collection.num_envs, collection.steps
     observation = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
     mask = jnp.ones((count, spec.action.n), bool) if spec.masked else None  # type: ignore[union-attr]
     carried = initial_collection_state(None, count, jax.random.key(0), algorithm.start(params, count)).carried
@@ -327,7 +327,7 @@ def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collect
     columns = {
         name: jax.tree.map(lambda leaf: shape_of(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row
     }
-    into = jax.tree.map(lambda leaf: shape_of(leaf, count, collection.pieces, *leaf.shape[1:]), carry)
+    into = jax.tree.map(lambda leaf: shape_of(leaf, count, collection.num_chunks, *leaf.shape[1:]), carry)
     return columns | ({} if carried is None else {"carry": into})
 
 
@@ -387,7 +387,7 @@ class Host:
         round: int,
         steps: int,
         carried: RecurrentState | None = None,
-        pieces: int = 1,
+        num_chunks: int = 1,
     ) -> tuple[Columns, RecurrentState | None]:
         """Take `steps` decisions in every copy; return columns [W, T, ...] as NumPy arrays, and the new carry.
 
@@ -417,7 +417,7 @@ class Host:
             self._observed = observed = outcome.current_observation.copied()
             if carried is not None:
                 carried = RecurrentState(carry, row["terminated"] | row["truncated"] | ~row["valid"])
-        return _into_pieces(columns, pieces), jax.tree.map(jnp.asarray, carried)
+        return _into_chunks(columns, num_chunks), jax.tree.map(jnp.asarray, carried)
 
     def save(self) -> Named | None:
         """Return the environment's state as arrays, or None if it cannot be saved."""
@@ -635,7 +635,7 @@ class HostRollouts:
             key = collection_key(self._keys[index], round)
             algorithm, arguments = self._algorithms[index], (params[index], key, round, collection.steps)
             try:
-                columns, now = host.rollout(algorithm, *arguments, carried[index], collection.pieces)
+                columns, now = host.rollout(algorithm, *arguments, carried[index], collection.num_chunks)
             except EnvironmentFailure as error:
                 self._failed = True
                 raise EnvironmentFailure(

@@ -246,7 +246,7 @@ def _light(learner: LearnerState) -> LearnerState:
 def planned_updates(algorithm: Collecting, steps: int) -> int:
     """Return the number of updates of a run of `steps` decisions."""
     collection = algorithm.collection()
-    rounds = -(-steps // (collection.environments * collection.steps))
+    rounds = -(-steps // (collection.num_envs * collection.steps))
     updates_of_phases = [phase.updates for phase in algorithm.phases()]
     return sum(
         updates(algorithm, round) for round in range(rounds) for updates in updates_of_phases if updates is not None
@@ -396,7 +396,7 @@ class Engine:
         self._size, self._updates = 0, steps
         if assignment is not None:
             collection = first.collection()
-            self._size, self._updates = collection.environments * collection.steps, planned_updates(first, steps)
+            self._size, self._updates = collection.num_envs * collection.steps, planned_updates(first, steps)
         self._schedule = RoundSchedule(first, self._size, steps)
         here = not self._streams and (assignment is None or assignment.source is not None)
         together = jax.default_backend() != "cpu" if together is None else together

@@ -244,7 +244,7 @@ def begun_as(
             f"start: {type(first).__name__} is recurrent here, and start= supports only feed-forward policies",
             fix="drop recurrent_size or start=",
         )
-    count = members[0].algorithm.collection().environments
+    count = members[0].algorithm.collection().num_envs
     environment = assignment.hosts[0].environment if assignment.source is None else Hosted(assignment.source, count)
     target = distillation_target(start.policy, environment, start.decisions, SEED)
     target = jax.tree.map(jax.numpy.asarray, target)
@@ -305,7 +305,7 @@ def learn(
     EnvironmentFailure, DivergenceError.
 
     Example:
-        >>> algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(16,))
+        >>> algorithm = tl.PPO(num_envs=8, rollout_steps=16, hidden=(16,))
         >>> run = tl.learn(algorithm, "jax:treatment", steps=1_024)
         >>> run.metrics[-1]["decisions"]
         1024
@@ -331,7 +331,7 @@ def learn(
     if start_from is not None or log_out is not None:
         check_alone("learn with start or log_out")
     members = as_members(algorithms, settings.seeds)
-    count = algorithms[0].collection().environments
+    count = algorithms[0].collection().num_envs
     assignment = assign_environments(env, count, [member.seed for member in members], log_out is not None)
     name, spec = environment_name(env, assignment), assignment.spec
     if settings.ahead and assignment.source is not None:

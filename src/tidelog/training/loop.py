@@ -126,8 +126,8 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
 
 def _step_of(number: int, algorithm: Algorithm, state: Any, batch: Any) -> tuple[Any, Feedback]:
-    """Do one step of a phase, with the algorithm's `products` where it has them."""
-    with rounded(getattr(algorithm, "products", "float32")):
+    """Do one step of a phase, with the algorithm's `matmul_precision` where it has them."""
+    with rounded(getattr(algorithm, "matmul_precision", "float32")):
         return algorithm.phases()[number].step(algorithm, state, batch)
 
 
@@ -547,7 +547,7 @@ def planned_stores(
     rollout_shapes = shapes(algorithm, algorithm.policy_params(state), spec, collection, recorded)
     specs = {name: one for name, one in algorithm.stores(spec).items() if one.capacity is not None}
     if recorded:
-        specs = {**specs, RECORDED_STORE: StoreSpec(RECORDED, collection.environments)}
+        specs = {**specs, RECORDED_STORE: StoreSpec(RECORDED, collection.num_envs)}
     columns = {name: _select(rollout_shapes, specs[name].columns) for name in _stores_of_rollouts(collection, recorded)}
     for phase in algorithm.phases():
         if phase.prepare is not None:
@@ -630,7 +630,7 @@ def collect(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
         params, collection = algorithm.policy_params(learner.state), algorithm.collection()
         names = frozenset().union(*(learner.segments[name].columns for name in _stores_of_learner(learner, algorithm)))
         collection_state, columns = rollout(
-            inputs.source, algorithm, params, collection_state, key, collection.steps, names, collection.pieces
+            inputs.source, algorithm, params, collection_state, key, collection.steps, names, collection.num_chunks
         )
     collection_state, sums, episodes = count_episodes(collection_state, columns)
     stores = {name: added(learner.segments[name], columns) for name in _stores_of_learner(learner, algorithm)}
@@ -736,7 +736,7 @@ run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 
 def first_collection_state(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> CollectionState:
     """Return the initial collection state of a learner with this seed."""
-    count = algorithm.collection().environments
+    count = algorithm.collection().num_envs
     carry = algorithm.start(algorithm.policy_params(state), count)
     return initial_collection_state(source, count, fold_in(new_key(seed), 2), carry)
 

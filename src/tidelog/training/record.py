@@ -112,8 +112,9 @@ def products_note(products: str) -> str | None:
     if products != "bfloat16" or jax.default_backend() != "cpu" or any(flag in processor_flags() for flag in BFLOAT16):
         return None
     return (
-        f"products = bfloat16, but no flag of this processor says that it multiplies bfloat16 ({', '.join(BFLOAT16)}): "
-        "training may be slower than with float32. fix: compare both, or drop products (--products)"
+        "matmul_precision = bfloat16, but no flag of this processor says that it multiplies bfloat16 "
+        f"({', '.join(BFLOAT16)}): training may be slower than with float32. fix: compare both, or drop "
+        "matmul_precision (--matmul-precision)"
     )
 
 

@@ -145,7 +145,7 @@ def _environments_of(
             )
         record.check_imported(path, [record.environment])
         env = record.environment
-    count = 1 if record.is_finetuned else algorithm.collection().environments
+    count = 1 if record.is_finetuned else algorithm.collection().num_envs
     assignment = assign_environments(env, count, seeds, record.options.log_out is not None)
     if record.is_finetuned:
         check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))

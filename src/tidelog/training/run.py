@@ -272,7 +272,7 @@ class Run:
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         distillation, algorithm = self.record.beginning, self.members[0].algorithm
-        slow = products_note(getattr(algorithm, "products", "float32"))
+        slow = products_note(getattr(algorithm, "matmul_precision", "float32"))
         notes = [*self._engine.notes(), *(note for note in (distillation, slow) if note is not None)]
         refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
