@@ -252,7 +252,7 @@ def resumed(folder: Path) -> Any:
     next(now for now in stream if now.rows)
     stream.close()
     run = tl.resume(folder / "run", log, progress=False)
-    return learnt(run, log), floats(tl.load(folder / "run", log).policy().params)
+    return learnt(run, log), floats(tl.load_run(folder / "run", log).policy().params)
 
 
 @case("options: warm start")
@@ -270,9 +270,9 @@ def warm_start(folder: Path) -> Any:
 def streamed(folder: Path, algorithm: Callable[[], Any], kind: str) -> Any:
     """From a log that stays on disk."""
     log_of(kind).save(folder / "log")
-    log = tl.open_log(folder / "log", memory_map=True)
+    log = tl.Log.load(folder / "log", memory_map=True)
     run = tl.fit(algorithm(), log, UPDATES, 2, folder / "run", every=UPDATES, held_out=0.25, progress=False)
-    return learnt(run, tl.open_log(folder / "log"))
+    return learnt(run, tl.Log.load(folder / "log"))
 
 
 case("streamed: rows", algorithm=small(tl.IQL, n_step=2), kind="discrete")(streamed)
@@ -324,7 +324,7 @@ def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool 
     run = tl.learn(algorithm(), env, DECISIONS, **given)
     found = [[floats(learner.state) for learner in run.learners()], reports(run)]
     if recorded:
-        found.append([columns_of(tl.open_log(path)) for path in saved_logs(folder / "log")])
+        found.append([columns_of(tl.Log.load(path)) for path in saved_logs(folder / "log")])
     return found
 
 
@@ -413,7 +413,7 @@ def tuned(folder: Path, algorithm: Callable[[], Any], env: str, **options: Any) 
     log = tl.collect(env.removeprefix("jax:"), episodes=12, seed=0)
     run = tl.fit(algorithm(), log, UPDATES, 2, held_out=0.2, scale="standard", every=UPDATES, progress=False)
     run = tl.finetune(run, env, 60, every=30, log_out=folder / "log", progress=False, **options)
-    logs = [columns_of(tl.open_log(path)) for path in saved_logs(folder / "log")]
+    logs = [columns_of(tl.Log.load(path)) for path in saved_logs(folder / "log")]
     return [[floats(learner.state) for learner in run.learners()], reports(run), logs]
 
 
@@ -638,7 +638,7 @@ def read(folder: Path) -> Any:
     train, rest = log.split(0.8, seed=0)
     log.save(folder / "saved")
     log.to_npz(folder / "log.npz")
-    parts = (log, train, rest, tl.open_log(folder / "saved"), tl.read_log(folder / "log.npz"))
+    parts = (log, train, rest, tl.Log.load(folder / "saved"), tl.read_log(folder / "log.npz"))
     return [columns_of(part) for part in parts], list(numbers(json.loads(json.dumps(log.transitions.reward.tolist()))))
 
 

@@ -19,7 +19,7 @@ from benchmarks.keep import RESULTS, keep
 from tests.faults import scenarios
 from tests.faults.simulated_disk import put_tree
 from tests.training.runs import all_of, chunks_of, finish
-from tidelog import collect, load
+from tidelog import collect, load_run
 from tidelog.algorithms.names import names
 from tidelog.data.read import read_log
 
@@ -70,10 +70,10 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
         recorder, every = scenarios.record_run(work / "run", start, Patch())
         checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, work)
         add("run", checked)
-        whole = all_of(load(work / "run" / "run"))
+        whole = all_of(load_run(work / "run" / "run"))
         for number, stop in enumerate(random.Random(seed).sample(resumable, min(RESUMED, len(resumable)))):
             put_tree(stop.tree, work / f"resumed {number}")
-            if all_of(finish(load(work / f"resumed {number}" / "run"))) != whole:
+            if all_of(finish(load_run(work / f"resumed {number}" / "run"))) != whole:
                 raise AssertionError(f"state after operation {stop.after} is not bit-equal")
             known["resumed"] += 1
         for name in algorithms or names():
@@ -82,9 +82,9 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
             recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), Patch())
             checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, at)
             add(f"train {name}", checked)
-            whole = scenarios.end_of_run(load(at / "disk" / "run"))
+            whole = scenarios.end_of_run(load_run(at / "disk" / "run"))
             for stop in random.Random(seed).sample(resumable, min(RESUMED_OF_EACH, len(resumable))):
-                run = scenarios.resumed_in(at / "disk", stop, lambda root: finish(load(root / "run")))
+                run = scenarios.resumed_in(at / "disk", stop, lambda root: finish(load_run(root / "run")))
                 if scenarios.end_of_run(run) != whole:
                     raise AssertionError(f"{name}: state after operation {stop.after} is not bit-equal")
                 known["resumed"] += 1

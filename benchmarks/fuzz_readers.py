@@ -237,7 +237,7 @@ def trained_run() -> Path:
         reward=np.arange(40.0, dtype=np.float32), episode=np.repeat(range(10), 4), terminated=ends,
     )  # fmt: skip
     log.save(folder / "log")
-    tl.fit(tl.BC(hidden=(4,)), tl.open_log(folder / "log"), steps=2, out=folder / "run", progress=False)
+    tl.fit(tl.BC(hidden=(4,)), tl.Log.load(folder / "log"), steps=2, out=folder / "run", progress=False)
     return folder / "run"
 
 
@@ -256,7 +256,7 @@ def saved_policy(name: str) -> Callable[[Path], None]:
     def seed(folder: Path) -> None:
         import tidelog as tl
 
-        tl.load(trained_run()).policy().save(folder / name)
+        tl.load_run(trained_run()).policy().save(folder / name)
 
     return seed
 
@@ -272,7 +272,7 @@ def seed_signed(folder: Path) -> None:
 
     run, private = trained_run(), ed25519.Ed25519PrivateKey.generate()
     plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
-    policy = tl.load(run).policy()
+    policy = tl.load_run(run).policy()
     with tempfile.TemporaryDirectory() as made:
         key = Path(made) / "key.pem"
         key.write_bytes(private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
@@ -288,7 +288,7 @@ def seed_sweep(folder: Path) -> None:
     from tidelog.sweeps.plan import RungDecision, Status, append_decision, begin_attempt, trial_folder, write_status
 
     algorithms = [tl.BC(hidden=(width,)) for width in (4, 8)]
-    tl.sweep(algorithms, tl.open_log(trained_run().parent / "log"), 4, out=folder, every=2, halving=(2, 2),
+    tl.sweep(algorithms, tl.Log.load(trained_run().parent / "log"), 4, out=folder, every=2, halving=(2, 2),
              best="held_out/imitation_loss", train=False)  # fmt: skip
     shutil.rmtree(folder / "log", ignore_errors=True)
     for trial in range(2):
@@ -346,12 +346,12 @@ def seed_judged(folder: Path) -> None:
 
 
 def seed_declared(folder: Path) -> None:
-    from tidelog import load
+    import tidelog as tl
     from tidelog.policies.policy import remember
 
     seed_record(folder)
     seed_checkpoint(folder)
-    policy = load(trained_run()).policy()
+    policy = tl.load_run(trained_run()).policy()
     policy.declare("sample", verdicts_on_noise(1)[0].summary)
     remember(folder, policy)
 
@@ -409,14 +409,14 @@ def read_mapping(folder: Path) -> bool:
 
 
 def read_saved_log(folder: Path) -> bool:
-    from tidelog.data.read import open_log
+    from tidelog.data.log import Log
     from tidelog.errors import TidelogError
 
     try:
-        open_log(folder / "log", memory_map=True)
+        Log.load(folder / "log", memory_map=True)
     except TidelogError:
         return False
-    log = open_log(folder / "log")
+    log = Log.load(folder / "log")
     log.statistics()
     log.fingerprint()
     _ = log.reach, log.clusters, [len(one) for one in log.episodes], log.transitions[:3].next_observation
@@ -424,19 +424,18 @@ def read_saved_log(folder: Path) -> bool:
 
 
 def read_interaction_table(folder: Path) -> bool:
-    from tidelog.recommend.read import read_interactions, validate_interactions
+    from tidelog.recommend.read import check, read_interactions
 
     roles = {**ROLES, "item_features": folder / "f.csv"}
-    report = validate_interactions(folder / "log.csv", **roles)
+    report = check(folder / "log.csv", **roles)
     json.dumps(report.to_json())
     return report.ok and len(read_interactions(folder / "log.csv", **roles)) > 0
 
 
 def read_saved_interactions(folder: Path) -> bool:
-    from tidelog.recommend.interactions import text
-    from tidelog.recommend.read import open_interactions
+    from tidelog.recommend.interactions import Interactions, text
 
-    log = open_interactions(folder / "log")
+    log = Interactions.load(folder / "log")
     text(log)
     _ = log.spec, log.histories(np.arange(len(log)), 4), log.fingerprint()
     return True

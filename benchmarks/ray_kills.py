@@ -69,7 +69,7 @@ def study(
 def undisturbed_and_disturbed(options: SimpleNamespace, work: Path) -> dict[str, Any]:
     """The same sweep on `here`, and on Ray under kills."""
     tl.collect("treatment", episodes=30, seed=0).save(work / "log.tidelog")
-    log = tl.open_log(work / "log.tidelog")
+    log = tl.Log.load(work / "log.tidelog")
     rates = [1e-4 * 1.2**number for number in range(options.trials)]
     trials = tl.grid(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), learning_rate=rates)
 
@@ -104,7 +104,7 @@ def undisturbed_and_disturbed(options: SimpleNamespace, work: Path) -> dict[str,
 
 def state(sweep: Any, trial: int) -> Any:
     """What an undisturbed and a disturbed trial share: learners, metrics, and the policy of the best report."""
-    run = tl.load(sweep.run_folder(trial))
+    run = tl.load_run(sweep.run_folder(trial))
     metrics = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
     return [fingerprint(one) for one in run.learners()], metrics, fingerprint(run.best_policy().params)
 

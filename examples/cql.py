@@ -38,7 +38,7 @@ class CQL:
     batch_size: int = tl.field(256, least=1)
     hidden: tuple[int, ...] = (256, 256)
 
-    takes = (tl.Discrete,)
+    takes = (tl.types.Discrete,)
 
     def init(self, spec: Any, key: jax.Array) -> State:
         """Return a new critic; its target starts as a copy."""

@@ -34,7 +34,7 @@ class Member(tune.Trainable):
 
     def setup(self, config: dict[str, float]) -> None:
         """Open the two parts of the log, once a process."""
-        self.learnt, self.choice = (tl.open_log(FOLDER / f"{part}.tidelog") for part in ("learnt", "choice"))
+        self.learnt, self.choice = (tl.Log.load(FOLDER / f"{part}.tidelog") for part in ("learnt", "choice"))
         self.start: str | None = None  # the run of the round before
 
     def step(self) -> dict[str, float]:
@@ -84,12 +84,12 @@ if __name__ == "__main__":
     best = results.get_best_result("at_least", "max")
     print(f"{len(results)} members, {len(results.errors)} failed; at least {best.metrics['at_least']:.3f}")
 
-    before = run = tl.load(best.metrics["run"])
+    before = run = tl.load_run(best.metrics["run"])
     print("its numbers, from the last round to the first:")
     while before is not None:
         print({name: before.record.configs[0][name] for name in space})
         start = before.record.options.warm_start
-        before = None if start is None else tl.load(start["actor"])
+        before = None if start is None else tl.load_run(start["actor"])
 
     verdict = tl.judge(run.policy(), held_out, sample=True, model="tabular", progress=False)
     print(verdict.advice, verdict.paragraph, sep="\n")

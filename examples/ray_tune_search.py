@@ -27,8 +27,8 @@ def fit(config: dict[str, float]) -> None:
     """Train one trial, and report the lower end of its estimated return on the part that chooses."""
     algorithm = tl.IQL(discount=1.0, hidden=(64, 64), **config)
     out = FOLDER / tune.get_context().get_trial_id()
-    run = tl.fit(algorithm, tl.open_log(FOLDER / "learnt.tidelog"), STEPS, out=out, progress=False)
-    choice = tl.open_log(FOLDER / "choice.tidelog")
+    run = tl.fit(algorithm, tl.Log.load(FOLDER / "learnt.tidelog"), STEPS, out=out, progress=False)
+    choice = tl.Log.load(FOLDER / "choice.tidelog")
     row = tl.estimate(run.policy(), choice, "wdr", sample=True, model="tabular")["wdr"]
     tune.report({"at_least": row.low, "run": str(out)})
 
@@ -51,6 +51,6 @@ if __name__ == "__main__":
     best = results.get_best_result()
     print(f"{len(results)} trials, {len(results.errors)} failed; the best one: {best.config}")
 
-    policy = tl.load(best.metrics["run"]).policy()
+    policy = tl.load_run(best.metrics["run"]).policy()
     verdict = tl.judge(policy, held_out, sample=True, model="tabular", progress=False)
     print(verdict.advice, verdict.paragraph, sep="\n")

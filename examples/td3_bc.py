@@ -42,7 +42,7 @@ class TD3BC:
     batch_size: int = tl.field(256, least=1)
     hidden: tuple[int, ...] = (256, 256)
 
-    takes = (tl.Continuous,)
+    takes = (tl.types.Continuous,)
     delayed = ("actor", "targets")
 
     def init(self, spec: Any, key: jax.Array) -> State:

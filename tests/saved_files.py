@@ -16,11 +16,13 @@ from tests.algorithms.players import tiny
 from tests.ope.cases import QUICK
 from tests.training.runs import bc
 from tidelog._files import digest, write_json
-from tidelog.data.read import open_log, validate
+from tidelog.data.log import Log
+from tidelog.data.read import validate
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.verdict import held_out_part, read_verdicts, store_verdict
 from tidelog.policies.policy import remember
-from tidelog.recommend.read import open_interactions, read_interactions
+from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import read_interactions
 from tidelog.report.runs import read_runs
 from tidelog.runtime.load import load as load_numpy
 from tidelog.sinks import read_tracker_runs
@@ -42,7 +44,7 @@ class SavedFile(NamedTuple):
 
 def _resumed(run: Path, **options: Any) -> None:
     """Continue a run up to its first update."""
-    loaded = tl.load(run, **options)
+    loaded = tl.load_run(run, **options)
     stream = loaded.stream()
     next(stream)
     stream.close()
@@ -81,13 +83,13 @@ def read_played(run: Path) -> None:
 
 def read_log(folder: Path) -> None:
     validate(folder).text()
-    open_log(folder, memory_map=True)
-    open_log(folder).statistics()
+    Log.load(folder, memory_map=True)
+    Log.load(folder).statistics()
     tl.read_log(folder)
 
 
 def read_shop(folder: Path) -> None:
-    log = open_interactions(folder)
+    log = Interactions.load(folder)
     _ = log.spec, log.fingerprint(), log.report.text()
 
 
@@ -127,7 +129,7 @@ def read_ledger(run: Path) -> None:
 def write_samples(root: Path) -> None:
     """Write one small sample of every file."""
     tl.collect("treatment", episodes=30, seed=0).save(root / "log")
-    log = open_log(root / "log")
+    log = Log.load(root / "log")
     run = tl.fit(
         bc(),
         log,

@@ -174,7 +174,7 @@ def test_ray_tune_searches_with_runs_that_are_read_again(tmp_path: Path) -> None
     assert "2 trials, 0 failed; the best one: {'temperature': " in done.stdout
     assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
     runs = [path.parent for path in (tmp_path / "ray-tune").glob("*/run.json")]
-    assert [len(tl.load(run).metrics) > 0 for run in runs] == [True, True]
+    assert [len(tl.load_run(run).metrics) > 0 for run in runs] == [True, True]
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ KEYWORDS = "names of keywords; the verb that takes them has the example"
 TRACKER = "needs a tracker; docs/tools.md shows it against the real package"
 NO_EXAMPLE = {
     "tidelog.Verdict": RESULT,
-    "tidelog.Verdicts": RESULT,
+    "tidelog.ope.verdict.Verdicts": RESULT,
     "tidelog.Sweep": RESULT,
     "tidelog.envs.Outcome": RESULT,
     "tidelog.envs.BatchObservation": RESULT,
@@ -42,7 +42,7 @@ NO_EXAMPLE = {
     "tidelog.types.Image": "a field of `Spec`",
     "tidelog.envs.functional.begin": "in the example of `advance`",
     "tidelog.envs.functional.look": "`advance` returns the same",
-    "tidelog.connect_processes": "needs several processes; docs/scale.md shows it",
+    "tidelog.training.processes.connect_processes": "needs several processes; docs/scale.md shows it",
     "tidelog.algorithms.short_form.gradient_steps": "called in an `update`",
     "tidelog.algorithms.short_form.follow_targets": "called in an `update`",
     "tidelog.testing.check_algorithm": "takes half a minute; docs/write-your-own.md runs it",

@@ -16,8 +16,9 @@ from tests import hub_stub
 from tests.cli.conftest import call
 from tests.runtime.cases import listing, policy
 from tests.runtime.test_signing import pem
-from tidelog import CheckpointError, ConfigError, collect, hub, load_policy
+from tidelog import ConfigError, collect, hub, load_policy
 from tidelog.cli.policies import open_policy
+from tidelog.errors import CheckpointError
 from tidelog.policies.model_card import model_card
 from tidelog.policies.policy import fingerprint
 

@@ -226,7 +226,7 @@ def loaded():
     print(",".join(name for name in heavy if name in sys.modules))
 import tidelog; loaded()
 import tidelog.data; table = pathlib.Path(sys.argv[1]); table.write_text("x,a\\n1,0\\n2,1\\n")
-tidelog.validate(table, {"observation": ["x"], "action": "a", "terminated": True}).text(); loaded()
+tidelog.check(table, {"observation": ["x"], "action": "a", "terminated": True}).text(); loaded()
 from tidelog.cli import main; loaded()
 import tidelog.cli.serve; loaded()
 import tidelog.cli.train; loaded()

@@ -18,8 +18,9 @@ import yaml
 
 from tests.runtime.cases import listing, policy
 from tests.sinks.conftest import quiet
-from tidelog import CheckpointError, ConfigError, SpecError
+from tidelog import ConfigError, SpecError
 from tidelog import mlflow as flavour
+from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
 
 mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")

@@ -6,8 +6,9 @@ import pytest
 
 from tests import saved_files
 from tests.saved_files import FILES, outcome, texts
-from tidelog import CheckpointError, ConfigError
+from tidelog import ConfigError
 from tidelog._files import parse_saved
+from tidelog.errors import CheckpointError
 from tidelog.schema import decode
 from tidelog.sinks import read_rows
 from tidelog.training.checkpoints import CheckpointFields

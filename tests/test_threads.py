@@ -9,6 +9,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 import tidelog as tl
 from tidelog.ope.decide import Limits
 from tidelog.ope.estimators import Estimates
+from tidelog.ope.verdict import Verdicts
 from tidelog.threads import one_thread
 
 OTHER_DATA = {"learnt_from": "other data", "ledger": False, "limits": Limits(replicates=1000), "progress": False}
@@ -38,7 +39,7 @@ def bits(found):
         return found.dtype.str, found.shape, found.tobytes()
     if isinstance(found, dict):
         return {name: bits(one) for name, one in found.items()}
-    return list(map(bits, found)) if isinstance(found, list | tuple | tl.Verdicts | Estimates) else repr(found)
+    return list(map(bits, found)) if isinstance(found, list | tuple | Verdicts | Estimates) else repr(found)
 
 
 def threads():

@@ -15,18 +15,9 @@ from tidelog.algorithms.ppg import PPO as PPO
 from tidelog.auto.settings import suggest as suggest
 from tidelog.data.columns import Columns as Columns
 from tidelog.data.log import Log as Log
-from tidelog.data.log import concat as concat
-from tidelog.data.read import open_log as open_log
 from tidelog.data.read import read_log as read_log
-from tidelog.data.read import validate as validate
-from tidelog.errors import CheckpointError as CheckpointError
 from tidelog.errors import ConfigError as ConfigError
-from tidelog.errors import DivergenceError as DivergenceError
-from tidelog.errors import EnvironmentFailure as EnvironmentFailure
-from tidelog.errors import ExportError as ExportError
 from tidelog.errors import LogError as LogError
-from tidelog.errors import ProcessError as ProcessError
-from tidelog.errors import SpaceError as SpaceError
 from tidelog.errors import SpecError as SpecError
 from tidelog.errors import TidelogError as TidelogError
 from tidelog.ope.decide import Limits as Limits
@@ -35,20 +26,18 @@ from tidelog.ope.ledger import Ledger as Ledger
 from tidelog.ope.policy_evidence import estimate as estimate
 from tidelog.ope.rules import simple_rules as simple_rules
 from tidelog.ope.verdict import Verdict as Verdict
-from tidelog.ope.verdict import Verdicts as Verdicts
 from tidelog.policies.export import export as export
 from tidelog.policies.policy import Policy as Policy
 from tidelog.policies.policy import load_policy as load_policy
 from tidelog.policies.rollout import collect as collect
 from tidelog.policies.rollout import rollout as rollout
 from tidelog.recommend.interactions import Interactions as Interactions
-from tidelog.recommend.read import open_interactions as open_interactions
+from tidelog.recommend.read import check as check
 from tidelog.recommend.read import read_interactions as read_interactions
-from tidelog.recommend.read import validate_interactions as validate_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ as RecommenderBCQ
 from tidelog.runtime.recommender import Histories as Histories
-from tidelog.sweeps.plan import draws as draws
 from tidelog.sweeps.plan import grid as grid
+from tidelog.sweeps.plan import random_search as random_search
 from tidelog.sweeps.sweep import Sweep as Sweep
 from tidelog.sweeps.sweep import resume as resume
 from tidelog.sweeps.sweep import sweep as sweep
@@ -56,12 +45,8 @@ from tidelog.training.fit import fit as fit
 from tidelog.training.fit import refit as refit
 from tidelog.training.learn import finetune as finetune
 from tidelog.training.learn import learn as learn
-from tidelog.training.processes import connect_processes as connect_processes
-from tidelog.training.resume import load as load
+from tidelog.training.resume import load_run as load_run
 from tidelog.training.run import Run as Run
-from tidelog.types import Continuous as Continuous
-from tidelog.types import Discrete as Discrete
-from tidelog.types import MultiDiscrete as MultiDiscrete
 
 __version__: str
 __all__: list[str]

@@ -25,7 +25,7 @@ from tidelog.errors import ConfigError, TidelogError
 from tidelog.ope.policy_evidence import estimate
 from tidelog.policies.policy import load_policy, named_arrays
 from tidelog.training.fit import fit
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 from tidelog.training.run import Run
 from tidelog.types import Continuous, Discrete
 
@@ -196,7 +196,7 @@ def _cut(run: Run, algorithm: Any, log: Log) -> str | None:
 def _resumed(run: Run, algorithm: Any, log: Log, folder: Path) -> str | None:
     stopped = fit(algorithm, log, UPDATES, out=folder, held_out=0.25, every=4, save_seconds=0.0, train=False)
     next(stopped.stream())
-    return _equal(run, load(folder, log=log, algorithm=algorithm).train(progress=False))
+    return _equal(run, load_run(folder, log=log, algorithm=algorithm).train(progress=False))
 
 
 def _side_by_side(algorithm: Any, log: Log) -> str | None:

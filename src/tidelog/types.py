@@ -161,7 +161,7 @@ class Continuous:
     """A vector within bounds, `[..., A]` float32; `low` and `high` have one finite number per dimension.
 
     Example:
-        >>> tl.Continuous(low=(-1.0, 0.0), high=(1.0, 5.0), names=("turn", "speed")).size
+        >>> tl.types.Continuous(low=(-1.0, 0.0), high=(1.0, 5.0), names=("turn", "speed")).size
         2
     """
 
@@ -249,7 +249,7 @@ class Spec:
     environment declares it, and then returns a mask with every observation. A recipe is docs/gallery/masks.md.
 
     Example:
-        >>> spec = tl.types.Spec({"observation": tl.types.Vector(2)}, tl.Discrete(3), masked=True)
+        >>> spec = tl.types.Spec({"observation": tl.types.Vector(2)}, tl.types.Discrete(3), masked=True)
         >>> tl.types.Spec.from_json(spec.to_json()) == spec
         True
     """

@@ -56,7 +56,7 @@ def mean_action(**methods):
         rate: float = 0.5
         learning_rate: float = 0.1
 
-        takes = (tl.Continuous,)
+        takes = (tl.types.Continuous,)
 
         def init(self, spec, key):
             return Weights(jnp.zeros(spec.action.size), jnp.zeros(spec.action.size))
@@ -242,7 +242,7 @@ def test_a_policy_without_a_distribution_has_no_probabilities(table):
     def loss(self, state, batch, key):
         return {"actor": jnp.sum(jnp.square(state.actor - 1.0))}, {}
 
-    cls = tl.algorithm("mean-action")(mean_action(act=first, init=init, loss=loss, takes=(tl.Discrete,)))
+    cls = tl.algorithm("mean-action")(mean_action(act=first, init=init, loss=loss, takes=(tl.types.Discrete,)))
     log = world("discrete")
     policy = tl.fit(cls(), log, 1, train=False).policy()
     with pytest.raises(tl.SpecError, match=r"MeanAction has no probabilities of actions. fix: give it a method"):
@@ -258,7 +258,7 @@ def test_an_algorithm_in_the_short_form_is_fine_tuned(table):
 
 
 def test_an_algorithm_of_other_actions_needs_a_log(table):
-    cls = tl.algorithm("mean-action")(mean_action(takes=(tl.MultiDiscrete,)))
+    cls = tl.algorithm("mean-action")(mean_action(takes=(tl.types.MultiDiscrete,)))
     with pytest.raises(tl.ConfigError, match=r"no random log has actions that MeanAction takes. fix: pass log="):
         tl.testing.check_algorithm(cls)
 
@@ -267,7 +267,7 @@ def test_a_policy_that_reads_no_mask_refuses_a_log_with_masks(table):
     def first(self, params, observation):
         return jnp.zeros(len(next(iter(observation.values()))), int)
 
-    cls = mean_action(act=first, takes=(tl.Discrete,))
+    cls = mean_action(act=first, takes=(tl.types.Discrete,))
     cls = tl.algorithm("mean-action")(cls)
     with pytest.raises(tl.SpecError, match=r"does not read masks.*give MeanAction.act an argument `mask`"):
         tl.fit(cls(), world("discrete"), 1)
@@ -297,7 +297,7 @@ class State(NamedTuple):
 @tl.algorithm("constant-action")
 class Constant:
     learning_rate: float = tl.field(0.1, least=0.0, help="of Adam")
-    takes = (tl.Continuous,)
+    takes = (tl.types.Continuous,)
     def init(self, spec, key):
         return State(jnp.zeros(spec.action.size))
     def loss(self, state, batch, key):
@@ -315,7 +315,7 @@ def test_a_plugin_is_a_subcommand_that_resumes(tmp_path, monkeypatch, capsys, ta
     assert main(train) == 2
     assert "no algorithm 'constant-action'" in capsys.readouterr().err
     assert main([*train, "--plugin", "my_plugin", "--learning-rate", "0.2"]) == 0
-    assert tl.load("run").record.algorithms()[0].learning_rate == pytest.approx(0.2)
+    assert tl.load_run("run").record.algorithms()[0].learning_rate == pytest.approx(0.2)
     assert main(["--plugin=my_plugin", "resume", "run"]) == 0
     assert main(["--plugin", "no_such_module", "resume", "run"]) == 2
     assert "--plugin: importing no_such_module failed: ModuleNotFoundError" in capsys.readouterr().err

@@ -210,7 +210,7 @@ def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, stop, tmp_path, monk
     chunks_of(3, monkeypatch)
     run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0), stop)
     assert stop <= run.update < stop + 3
-    loaded = tl.load(tmp_path / "run")
+    loaded = tl.load_run(tmp_path / "run")
     assert loaded._engine.position == run._engine.position
     assert all_of(finish(loaded)) == all_of(whole)
     fresh, (learner,) = (
@@ -267,7 +267,7 @@ def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     assert all_of(whole) != all_of(now)  # collected by an older policy
     chunks_of(3, monkeypatch)
     stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.wait()
-    assert all_of(finish(tl.load(tmp_path / "run"))) == all_of(whole)
+    assert all_of(finish(tl.load_run(tmp_path / "run"))) == all_of(whole)
     (learner,) = whole.learners()
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
     assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()

@@ -141,7 +141,7 @@ def test_the_command_line_learns_the_same_policy_in_every_unit(tmp_path, capsys)
         ).save(tmp_path / name)  # fmt: skip
         assert main(["train", "iql", "--data", str(tmp_path / name), "--out", str(tmp_path / f"run {name}"),
                      "--steps", "60", "--quiet"]) == 0  # fmt: skip
-        learnt.append(tl.load(tmp_path / f"run {name}").policy())
+        learnt.append(tl.load_run(tmp_path / f"run {name}").policy())
     capsys.readouterr()
     assert learnt[0].algorithm == learnt[1].algorithm
     one, two = (policy.probabilities(log.transitions.observation) for policy in learnt)
@@ -245,7 +245,7 @@ def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(sharpness, "cross_fit", None)  # a search would call it
     source = ["--data", str(tmp_path / "log")]
     assert main(["train", "iql", *source, "--out", str(tmp_path / "run"), "--steps", "3", "--temperature", "7"]) == 0
-    assert tl.load(tmp_path / "run").members[0].algorithm.temperature == 7.0
+    assert tl.load_run(tmp_path / "run").members[0].algorithm.temperature == 7.0
     grid = ["--grid", "temperature=1,2", "--steps", "3", "--out", str(tmp_path / "sweep")]
     assert main(["sweep", "iql", *source, *grid]) == 0
     assert "\n  temperature" not in capsys.readouterr().out

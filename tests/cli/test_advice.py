@@ -91,7 +91,7 @@ def test_files_without_a_flag_are_named_with_it(here, refused, tidelog):
 ])  # fmt: skip
 def test_what_is_missing_helps_when_it_is_added(words, message, more, here, run, refused, tidelog):
     shutil.copytree(run, "run")
-    tl.load("run").policy().save("policy")
+    tl.load_run("run").policy().save("policy")
     (here / "there.csv").write_text("old")
     judged = JUDGED if words[0] == "judge" else []
     assert message in refused(*words, *judged)
@@ -108,7 +108,7 @@ def test_what_is_missing_helps_when_it_is_added(words, message, more, here, run,
 ])  # fmt: skip
 def test_what_is_too_much_helps_when_it_is_dropped(words, drop, here, run, refused, tidelog):
     shutil.copytree(run, "run")
-    tl.load("run").policy().save("policy")
+    tl.load_run("run").policy().save("policy")
     said = refused(*words)
     assert re.search(rf"fix: drop .*({words[-drop]}|one)", said)
     done = tidelog(*words[:-drop])
@@ -145,10 +145,10 @@ def test_a_log_that_is_to_stay_on_disk_is_converted(here, refused, tidelog):
 
 def test_a_run_is_no_saved_policy_until_it_is_exported(here, run):
     shutil.copytree(run, "run")
-    with pytest.raises(tl.CheckpointError) as error:
+    with pytest.raises(tl.errors.CheckpointError) as error:
         tl.load_policy("run")
-    assert "tidelog.load('run').policy()" in str(error.value)
-    tl.load("run").policy()
+    assert "tidelog.load_run('run').policy()" in str(error.value)
+    tl.load_run("run").policy()
     assert quoted(str(error.value)) == [["export", "run"]]
 
 

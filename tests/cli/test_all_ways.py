@@ -132,7 +132,7 @@ def test_trials_where_one_action_is_better_for_everybody_are_not_kept_as_they_ar
 
 def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monkeypatch):
     def refuse(options):
-        raise tl.SpaceError("judging needs more memory. fix: free memory")
+        raise tl.errors.SpaceError("judging needs more memory. fix: free memory")
 
     monkeypatch.setattr(judge, "judge_and_show", refuse)
     words = ["--data", "trial.csv", "--columns", "columns.toml", *SMALL, "--out", "whole", "--overwrite", "--judge"]
@@ -147,7 +147,7 @@ def test_the_best_way_is_declared_and_the_gate_is_about_the_policy(here, tidelog
     assert content["recommended"] == "small rule"
     decisions = {name: one["decision"] for name, one in content["verdicts"].items()}
     assert decisions["small rule"] == "better"
-    policy = tl.load("run").policy()
+    policy = tl.load_run("run").policy()
     ways = {"mode": "likeliest actions", "sample": "sampled actions"}
     carried = policy.verdict
     assert carried["decision"] == decisions[ways[policy.acting]]

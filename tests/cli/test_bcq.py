@@ -15,7 +15,7 @@ SMALL = ["--hidden", "8", "--generator-hidden", "8", "--perturbation-hidden", "8
 
 def act_on_rows(tidelog, size):
     """Act on three rows whose columns are named as the log's features; the actions."""
-    policy = tl.load("run").policy()
+    policy = tl.load_run("run").policy()
     (leaf,) = policy.spec.observation
     columns = [f"{leaf}_{i}" for i in range(size)]
     rows = np.linspace(-0.5, 0.5, 3 * size).reshape(3, size).astype(np.float32)

@@ -88,7 +88,7 @@ def test_train_learns_and_says_what_to_do_next(here, tidelog):
     assert content["options"]["evaluate"] == {"treatment": 2}
     assert len(content["held_out_episodes"]) == 15
     assert content["data"]["origin"]["source"] == str(here / "visits.csv")
-    assert tl.load(f"runs/{name}").finished
+    assert tl.load_run(f"runs/{name}").finished
     again = tidelog(*words, *SMALL)
     assert f"run folder: runs/{name}-2" in again.out
 
@@ -96,7 +96,7 @@ def test_train_learns_and_says_what_to_do_next(here, tidelog):
 def test_train_starts_parts_warm_and_keeps_the_best(here, run, tidelog):
     words = ["train", "bc", *DATA, "--steps", 28, "--every", 14, "--best", "held_out/imitation_loss", "--patience", 9]
     assert tidelog(*words, "--warm-start", f"actor={run}", "--out", "warm", *SMALL).code == 0
-    assert tl.load("warm").best_policy().spec.action.n == 6
+    assert tl.load_run("warm").best_policy().spec.action.n == 6
 
 
 def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
@@ -108,7 +108,7 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
     assert "bc: last metrics, update 42" in done.out
     whole = begin(bc(), log, "whole")
     list(whole.stream())
-    assert fingerprint(tl.load("half").learners()[0]) == fingerprint(whole.learners()[0])
+    assert fingerprint(tl.load_run("half").learners()[0]) == fingerprint(whole.learners()[0])
     assert tidelog("resume", "half").out == "half is complete at update 42: there is nothing to resume\n"
     assert tidelog("resume", "half", "--checkpoint", 28).out.startswith("resuming half at update 28 of 42\n")
     again = tidelog("resume", "half", "--checkpoint", 28, "--quiet")
@@ -131,7 +131,7 @@ def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
         cell.strip() for line in done.out.split("\n") for cell in line.split("│")
     }
     kept = json.loads((run / "evaluations" / "treatment-deterministic-3.json").read_text())
-    policies = [tl.load(run).policy(seed) for seed in (0, 1)]
+    policies = [tl.load_run(run).policy(seed) for seed in (0, 1)]
     assert kept["returns"] == [tl.rollout(policy, "treatment", 6, 3).tolist() for policy in policies]
     drawn = tidelog("evaluate", run, "--env", "treatment", "--episodes", 2, "--sample")
     assert "2 episodes per member, sampled" in drawn.said
@@ -145,7 +145,7 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert "steps, most likely actions" in done.out
     assert done.code == 0
     assert "share of equal actions" in done.out
-    one, log = tl.load(run), read_log("visits.csv", "columns.toml")
+    one, log = tl.load_run(run), read_log("visits.csv", "columns.toml")
     equal = one.policy()(log.transitions.observation).codes == log.action
     held_out = np.isin(log.episode_ids, one.record.held_out)
     rows = np.repeat(held_out, np.diff(log.starts))
@@ -191,7 +191,7 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     logged = tidelog("evaluate", "one", "other", "--data", "visits.csv", "--columns", "columns.toml", "--json")
     (likely,) = [one for one in json.loads(logged.out)["differences"] if "log-probability" in one["measure"]]
     log, name = read_log("visits.csv", "columns.toml"), "mean log-probability of logged actions"
-    runs = (tl.load("one"), tl.load("other"))
+    runs = (tl.load_run("one"), tl.load_run("other"))
     unseen = log.take_episodes(
         np.flatnonzero(np.logical_and.reduce([np.isin(log.episode_ids, run.record.held_out) for run in runs]))
     )
@@ -205,8 +205,8 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
 def test_runs_that_act_in_different_ways_are_not_compared(here, run, tidelog):
     for name in ("mode", "sampled"):
         shutil.copytree(run, here / name)
-    for seed in tl.load(run).record.options.seeds:
-        policy = tl.load("sampled").policy(seed)
+    for seed in tl.load_run(run).record.options.seeds:
+        policy = tl.load_run("sampled").policy(seed)
         policy.declare("sample", None)
         remember(here / "sampled", policy)
     refused = tidelog("evaluate", "mode", "sampled", "--env", "treatment", "--episodes", 2)
@@ -220,7 +220,7 @@ def test_runs_that_act_in_different_ways_are_not_compared(here, run, tidelog):
 def test_act_writes_the_action_of_every_row(here, run, tidelog):
     done = tidelog("act", run, "--data", "visits.csv", "--out", "actions.csv")
     assert done.code == 0
-    policy = tl.load(run).policy()
+    policy = tl.load_run(run).policy()
     wanted = act_on_table(policy, here / "visits.csv")
     assert pl.read_csv("actions.csv")["action"].to_list() == wanted["action"].to_list()
     assert done.out.splitlines() == [
@@ -232,7 +232,7 @@ def test_act_writes_the_action_of_every_row(here, run, tidelog):
     assert tidelog("act", "policy", "--data", "visits.csv", "--out", "again.parquet").code == 0
     assert pl.read_parquet("again.parquet")["action"].to_list() == wanted["action"].to_list()
     assert tidelog("act", run, "--data", "visits.csv", "--out", "one.csv", "--member", 1).code == 0
-    one = act_on_table(tl.load(run).policy(1), here / "visits.csv")
+    one = act_on_table(tl.load_run(run).policy(1), here / "visits.csv")
     assert pl.read_csv("one.csv")["action"].to_list() == one["action"].to_list()
 
 
@@ -244,7 +244,7 @@ def test_act_writes_the_actions_of_arrays(here, run, log, tidelog):
     assert last == f"{log.steps} rows with their actions: actions.npz"
     assert codes.startswith("note: actions are codes: 0 = high, 1 = high+support, ")
     with np.load("actions.npz", allow_pickle=False) as written:
-        assert written["action"].tolist() == tl.load(run).policy().act(log.transitions.observation)[0].tolist()
+        assert written["action"].tolist() == tl.load_run(run).policy().act(log.transitions.observation)[0].tolist()
     for words, said in (
         (("--out", "actions.csv"), "expected both to end in .npz"),
         (("--out", "actions.npz"), "actions.npz exists, nothing was written"),
@@ -261,15 +261,15 @@ def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
     done = tidelog("collect", "--env", "treatment", "--episodes", 30, "--out", "random")
     assert done.code == 0
     assert done.out.startswith(f"{log.steps} steps in 30 episodes, mean return ")
-    assert tl.open_log("random").fingerprint() == log.fingerprint()
+    assert tl.Log.load("random").fingerprint() == log.fingerprint()
     assert tidelog("collect", "--env", "treatment", "--steps", 20, "--policy", run, "--out", "made").code == 0
-    made = tl.open_log("made")
+    made = tl.Log.load("made")
     assert made.steps >= 20
     assert made.spec.action.names == log.spec.action.names
     assert made.propensity is not None
     words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--mode", "--out", "mode"]
     assert tidelog("collect", *words).code == 0
-    np.testing.assert_array_equal(tl.open_log("mode").propensity, 1.0)
+    np.testing.assert_array_equal(tl.Log.load("mode").propensity, 1.0)
 
 
 @pytest.mark.full

@@ -17,7 +17,7 @@ OWN = {"out", "overwrite", "config", "preset"}
 
 def weights(folder):
     """The weights of every member, in the order of the members."""
-    run = tl.load(folder)
+    run = tl.load_run(folder)
     return [fingerprint(run.policy(member=one.index).params) for one in run.members]
 
 
@@ -46,7 +46,7 @@ def test_flags_that_were_set_are_in_it(clinic, here, tidelog):
     assert weights("one") == weights("two")
     changed = tidelog(*again[:-2], "three", "--quiet", "--steps", 4)
     assert changed.code == 0
-    assert tl.load("three").record.options.steps == 4
+    assert tl.load_run("three").record.options.steps == 4
 
 
 @pytest.mark.parametrize("name", [*names("a log"), *names("interactions"), *names("an environment")])

@@ -85,7 +85,7 @@ def test_inspect_and_convert_say_and_keep_a_declaration(trial: Path, tidelog: An
         tidelog("data", "convert", *log_flags(trial), "--propensity", "{ A = 0.2, B = 0.8 }", "--out", str(target)).code
         == 0
     )
-    declared = tl.open_log(target).declared
+    declared = tl.Log.load(target).declared
     assert declared is not None
     assert declared.probabilities == (0.2, 0.8)
 

@@ -21,7 +21,7 @@ FOLDERS = ("checkpoints", "verdicts", "best")
 def halted(saved, tmp_path_factory):
     """A run on a saved log that stopped half way."""
     folder = tmp_path_factory.mktemp("halted") / "run"
-    stop_at(begin(bc(), tl.open_log(saved), folder), 14)
+    stop_at(begin(bc(), tl.Log.load(saved), folder), 14)
     return folder
 
 

@@ -124,7 +124,7 @@ def test_a_run_record_imports_no_module(tmp_path, tidelog, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     log = tl.collect("treatment", episodes=40, seed=0)
     log.save("log.tidelog")
-    tl.fit(bc(), tl.open_log("log.tidelog"), 2, out="run", evaluate={"treatment": 5}, every=2, progress=False)
+    tl.fit(bc(), tl.Log.load("log.tidelog"), 2, out="run", evaluate={"treatment": 5}, every=2, progress=False)
     path = tmp_path / "run" / "run.json"
     text = path.read_text()
     assert '"treatment"' in text

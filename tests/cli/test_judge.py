@@ -19,6 +19,7 @@ from tests.training.runs import write_record
 from tidelog.cli.judge import _export_command, _NamedPolicy, _show
 from tidelog.data.statistics import Sketch
 from tidelog.ope.risk import risk_of
+from tidelog.ope.verdict import Verdicts
 from tidelog.policies.statistics import Interval
 
 
@@ -34,7 +35,7 @@ def kept_log(tmp_path_factory):
 def trained(kept_log):
     """A run of two members that held half of that log out."""
     folder = kept_log.parent / "run"
-    log = tl.open_log(kept_log)
+    log = tl.Log.load(kept_log)
     algorithm = tl.BC(hidden=(8, 8), embedding=2, batch_size=32)
     tl.fit(algorithm, log, 20, 2, folder, held_out=0.5, every=10, progress=False)
     return folder
@@ -79,7 +80,7 @@ def test_the_first_steps_that_a_verdict_names_can_be_judged_where_long_stays_car
 
 def test_a_run_is_judged_by_propensities_of_one_column_about_the_rows_of_its_table(run, kept_log, tidelog, tmp_path):
     file = tmp_path / "p.csv"
-    log = tl.open_log(kept_log)
+    log = tl.Log.load(kept_log)
     pl.DataFrame({"propensity": log.propensity}).write_csv(file)
     done = tidelog("judge", run, "--member", 0, "--sample", "--propensities", file, *QUICK)
     assert done.code == 0, done.err
@@ -91,7 +92,7 @@ def test_a_run_is_judged_by_propensities_of_one_column_about_the_rows_of_its_tab
 
 
 def test_a_run_is_judged_by_propensities_from_a_file_about_its_whole_log(run, kept_log, tidelog, tmp_path):
-    tl.open_log(kept_log).to_parquet(tmp_path / "log.parquet")
+    tl.Log.load(kept_log).to_parquet(tmp_path / "log.parquet")
     file = tmp_path / "p.csv"
     pl.read_parquet(tmp_path / "log.parquet").select("episode", "step", "propensity").write_csv(file)
     done = tidelog("judge", run, "--member", 0, "--sample", "--propensities", file, *QUICK)
@@ -192,7 +193,7 @@ def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, ke
         content = json.loads((folder / "verdicts" / "member-0-sampled-1.json").read_text())
         assert content["context"]["name"] == f"{folder}: member-0"
         assert (folder / "looks.jsonl").exists()
-    tl.load(run).policy(1).save(tmp_path / "policy")
+    tl.load_run(run).policy(1).save(tmp_path / "policy")
     words = ["judge", run, tmp_path / "policy", "--data", kept_log, "--sample", *QUICK]
     assert "judged on the 60 episodes that the run held out" in tidelog(*words).out
     record = json.loads((run / "run.json").read_text())
@@ -305,16 +306,16 @@ def decided(decision, monkeypatch, **changes):
             return dataclasses.replace(verdict, **{"decision": decision, "context": counted, **changes})
 
         found = real(policy, log.take_episodes(range(5)), *rest, **{**more, "ledger": False})
-        if not isinstance(found, tl.Verdicts):
+        if not isinstance(found, Verdicts):
             return one(found)
         changed = [one(found[0]), *found.verdicts[1:]]
-        return tl.Verdicts(found.names, tuple(changed), found.level)
+        return Verdicts(found.names, tuple(changed), found.level)
 
     monkeypatch.setattr(module, "judge", fixed)
 
 
 def test_a_saved_policy_needs_a_log_and_keeps_nothing(run, kept_log, tmp_path, tidelog):
-    tl.load(run).policy(1).save(tmp_path / "policy")
+    tl.load_run(run).policy(1).save(tmp_path / "policy")
     assert Sketch.from_json(tl.load_policy(tmp_path / "policy").origin["learnt_from"]).episodes == 60
     done = tidelog("judge", tmp_path / "policy")
     assert (done.code, "name a log with --data" in done.said) == (2, True)
@@ -380,7 +381,7 @@ def test_a_damaged_ledger_is_named(run, tidelog):
 
 @pytest.mark.full
 def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
-    log = dataclasses.replace(tl.open_log(kept_log), reward_unit="EUR")
+    log = dataclasses.replace(tl.Log.load(kept_log), reward_unit="EUR")
     log.save(run.parent / "named")
     done = tidelog("judge", run, "--sample", "--all-members", "--data", run.parent / "named", *QUICK)
     assert done.code == 0, done.err

@@ -14,7 +14,7 @@ from tidelog.cli import demo, policies
 from tidelog.data.read import read_log
 from tidelog.runtime.artefact import Saved
 from tidelog.training.record import Record
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 
 NAME = 'it\'s a "log" $(x)'
 
@@ -55,7 +55,7 @@ def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
                       "--out", run)  # fmt: skip
     assert trained.code == 0, trained.err
     assert ["tidelog", "act", run] in [command[:3] for command in check(trained.out)]
-    with pytest.raises(tl.CheckpointError) as error:
+    with pytest.raises(tl.errors.CheckpointError) as error:
         Saved(run)
     check(str(error.value))
     for options in ({}, {"memory_map": True}):
@@ -64,7 +64,7 @@ def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
         check(str(error.value))
     monkeypatch.setattr(policies, "Catalogue", object)  # as if the run ranked items
     with pytest.raises(tl.ConfigError) as error:
-        policies.refuse_lists(Path(run), load(run).record, "act")
+        policies.refuse_lists(Path(run), load_run(run).record, "act")
     check(str(error.value))
     monkeypatch.setattr(demo, "_learn", lambda *_: None)
     for name in ("_judge", "_play", "_compare", "_export"):
@@ -78,6 +78,6 @@ def test_a_run_that_was_moved_says_how_to_go_on(here, monkeypatch):
     run = tl.fit(bc(), log, 2, out=f"{NAME}/run", progress=False)
     monkeypatch.setattr(Record, "environments", lambda record: ("own_module:Steep", "treatment"))
     Path(NAME, "run").rename("elsewhere")
-    with pytest.raises(tl.CheckpointError, match="was moved or deleted") as error:
+    with pytest.raises(tl.errors.CheckpointError, match="was moved or deleted") as error:
         run._check_folder()
     assert commands_in(str(error.value)) == [["tidelog", "resume", f"{NAME}/run", "--env", "own_module:Steep"]]

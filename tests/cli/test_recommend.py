@@ -476,7 +476,7 @@ def test_lists_say_what_they_do_with_items_of_the_history():
 
 
 def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(ranker, monkeypatch):
-    trained = tidelog.load(ranker)
+    trained = tidelog.load_run(ranker)
     assert "--now" not in run_result.next_command(trained)
     monkeypatch.setattr(run_result, "MOST_EVENTS", 5)
     report = f"`tidelog report {ranker}` compares these lists with rules that count"
@@ -532,7 +532,7 @@ def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, capsys):
 
 
 def test_the_next_command_follows_the_advice_to_use_a_rule(ranker, shop, capsys):
-    command = run_result.next_command(tidelog.load(ranker), "own frequency")
+    command = run_result.next_command(tidelog.load_run(ranker), "own frequency")
     assert " --rule own-frequency --data " in command
     words = shlex.split(command)[1:]
     words[words.index("--out") + 1] = "lists.csv"

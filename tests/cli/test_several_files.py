@@ -59,7 +59,7 @@ def test_files_in_a_configuration_give_way_to_those_of_the_command_line(here, lo
     (here / "run.toml").write_text('data = ["logs/part-0.csv", "gone.csv"]\ncolumns = "columns.toml"\nsteps = 2\n')
     done = tidelog("train", "bc", "--config", "run.toml", "--data", "logs", "--out", "run", *SMALL)
     assert done.code == 0, done.err
-    assert tl.load("run").record.data.fingerprint == logs
+    assert tl.load_run("run").record.data.fingerprint == logs
     done = tidelog("train", "bc", "--config", "run.toml", "--out", "other", *SMALL)
     assert (done.code, (here / "other").exists()) == (2, False)
     assert "gone.csv" in done.said
@@ -109,10 +109,10 @@ def test_data_commands_take_several_files(here, logs, tidelog):
     done = tidelog("data", "inspect", "--data", "logs", "--write", "proposal.toml", "--html", "page.html")
     assert done.code == 0, done.err
     assert tidelog("data", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
-    assert tl.open_log("all.tidelog").fingerprint() == logs
+    assert tl.Log.load("all.tidelog").fingerprint() == logs
     done = tidelog("data", "convert", "--data", "logs/*.csv", "--out", "shards.tidelog", *COLUMNS, "--shards", 3)
     assert "written: shards.tidelog with 3 shards" in done.out
-    assert tl.open_log("shards.tidelog").fingerprint() == logs
+    assert tl.Log.load("shards.tidelog").fingerprint() == logs
 
 
 def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog):

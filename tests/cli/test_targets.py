@@ -29,8 +29,8 @@ def test_what_a_killed_command_moved_aside_is_not_lost(tmp_path):
     before = contents(tmp_path)
     with pytest.raises(ConfigError, match=r"before a command that was killed\. fix: rename it to"):
         check_targets(tmp_path / "run", overwrite=True, replaceable=is_run)
-    with pytest.raises(tl.CheckpointError, match=r"fix: rename .*\.replaced-run-0123abcd"):
-        tl.load(tmp_path / "run")
+    with pytest.raises(tl.errors.CheckpointError, match=r"fix: rename .*\.replaced-run-0123abcd"):
+        tl.load_run(tmp_path / "run")
     assert contents(tmp_path) == before
 
 
@@ -54,7 +54,7 @@ def test_a_run_is_replaced_by_another_one_only_if_that_begins(here, tidelog):
     assert contents(here) == before
     (here / "run" / "verdicts").mkdir()  # of the older policy
     assert tidelog(*words, "--steps", 5, "--overwrite").code == 0
-    assert tl.load("run").update == 5
+    assert tl.load_run("run").update == 5
     assert not (here / "run" / "verdicts").exists()
 
 

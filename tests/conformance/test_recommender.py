@@ -234,7 +234,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     log = described()
     log.save(folder / "log")
-    run = tl.fit(small(), tl.open_interactions(folder / "log"), steps=6, seeds=2, out=folder / "run", held_out=0.4,
+    run = tl.fit(small(), tl.Interactions.load(folder / "log"), steps=6, seeds=2, out=folder / "run", held_out=0.4,
                  every=3, save_seconds=0.0)  # fmt: skip
     return folder, run
 
@@ -264,7 +264,7 @@ def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):
     for seed in range(2):
         found = float(run.policy(seed=seed).params.weight)
         assert found == run.metrics[-2 + seed]["held_out/q_weight"]
-        assert float(tl.load(folder / "run").policy(seed=seed).params.weight) == found
+        assert float(tl.load_run(folder / "run").policy(seed=seed).params.weight) == found
 
 
 def test_the_chosen_weight_is_not_worse_than_0():

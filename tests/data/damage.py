@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.inspect import describe_table, inspect_log
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.log import Log
+from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError, TidelogError
 from tidelog.report.data_page import data_page
 
@@ -227,7 +228,7 @@ def _describe(path: Path, mapping: Mapping | None) -> None:
 def opened(path: Path, memory_map: bool) -> str:
     """The same for a saved log."""
     try:
-        log = open_log(path, memory_map)
+        log = Log.load(path, memory_map)
     except TidelogError:
         return "caught"
     return "valid" if memory_map or log.fingerprint() else "empty"

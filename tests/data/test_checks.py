@@ -26,11 +26,11 @@ from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import CHECKS, Column, Problem, RawAction, RawLog, Report, as_table
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.data.statistics import _labels
 from tidelog.data.storage import holds_objects
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.recommend.read import open_interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 Frame = pl.DataFrame
@@ -239,8 +239,8 @@ def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: P
     read_log(visits(), mapping()).save(visits_log)
     with pytest.raises(ConfigError, match="only tables use a mapping"):
         read_log(visits_log, mapping())
-    assert read_log(visits_log).fingerprint() == open_log(visits_log).fingerprint()
-    assert validate(visits_log) == open_log(visits_log).report
+    assert read_log(visits_log).fingerprint() == Log.load(visits_log).fingerprint()
+    assert validate(visits_log) == Log.load(visits_log).report
     assert validate("a,b\n1,2" * 1_000, mapping()).errors[0].check == "unreadable file"
     assert validate(17, mapping()).errors[0].check == "unreadable file"
 
@@ -314,7 +314,7 @@ def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     errors = {name for name, one in CHECKS.items() if one.level == "error"}
     assert errors == elsewhere | {case.check for case in BROKEN}
     with pytest.raises(LogError, match="unreadable file"):
-        open_log(tmp_path)
+        Log.load(tmp_path)
 
 
 RUN = [case for case in BROKEN if CHECKS[case.check].run is not None]
@@ -416,15 +416,15 @@ def test_a_column_is_listed_once_and_fits_into_memory(
     monkeypatch.setattr(storage, "shortage", lambda size: "about 9.0 GB of memory are needed, 1.0 MB are available")
     interactions().save(tmp_path / "clicks")
     for reader, folder, fix in (
-        (open_log, "log", "open it with memory_map=True (--memory-map)"),
-        (open_interactions, "clicks", "free memory, or save fewer events"),
+        (Log.load, "log", "open it with memory_map=True (--memory-map)"),
+        (Interactions.load, "clicks", "free memory, or save fewer events"),
     ):
         with pytest.raises(LogError) as caught:
             reader(tmp_path / folder)
         (problem,) = caught.value.report.errors
         assert problem.found == "about 9.0 GB of memory are needed, 1.0 MB are available"
         assert problem.fix == fix
-    assert open_log(tmp_path / "log", memory_map=True).steps == log.steps
+    assert Log.load(tmp_path / "log", memory_map=True).steps == log.steps
 
 
 def test_a_damaged_part_of_a_lazy_table_is_named(tmp_path: Path) -> None:

@@ -12,14 +12,12 @@ import pytest
 import tidelog as tl
 from tests.data.clicks import interactions
 from tests.data.visits import mapping, visits
-from tidelog import concat
 from tidelog._files import MANIFEST, parse_json
 from tidelog.data.columns import Columns
 from tidelog.data.log import Log, with_declaration
-from tidelog.data.read import open_log, read_log
+from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError
-from tidelog.recommend.interactions import text
-from tidelog.recommend.read import open_interactions
+from tidelog.recommend.interactions import Interactions, text
 
 ROLES: dict[str, Any] = {"observation": ["age", "village"], "action": "arm", "reward": "y", "terminated": True}
 FORMS: dict[str, Any] = {
@@ -43,7 +41,7 @@ def table(rows: int = 600, seed: int = 0, **columns: Any) -> pl.DataFrame:
 
 
 def errors(frame: pl.DataFrame, propensity: Any, **roles: Any) -> list[Any]:
-    report = tl.validate(frame, tl.Columns(propensity=propensity, **{**ROLES, **roles}))
+    report = tl.check(frame, tl.Columns(propensity=propensity, **{**ROLES, **roles}))
     return list(report.errors)
 
 
@@ -54,11 +52,11 @@ def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> 
     assert log.propensity is not None
     assert (log.stratum is not None) == (form == "strata")
     first, second = log.split(0.5, seed=0)
-    assert first.declared == second.declared == tl.concat([first, second]).declared == log.declared
+    assert first.declared == second.declared == tl.Log.concat([first, second]).declared == log.declared
     log.save(tmp_path / "whole.tidelog")
     log.save(tmp_path / "parts.tidelog", shards=3)
     mapping = log.to_parquet(tmp_path / "log.parquet")
-    again = [tl.open_log(tmp_path / "whole.tidelog"), tl.open_log(tmp_path / "parts.tidelog")]
+    again = [tl.Log.load(tmp_path / "whole.tidelog"), tl.Log.load(tmp_path / "parts.tidelog")]
     assert [one.fingerprint() for one in again] == [log.fingerprint()] * 2
     read = tl.read_log(tmp_path / "log.parquet", mapping)
     arrays = tl.Log.from_arrays(**log.to_arrays())
@@ -184,7 +182,7 @@ def test_a_weak_imbalance_is_a_warning() -> None:
     generator = np.random.default_rng(0)
     age = generator.normal(size=4_000)
     arm = np.where(generator.random(4_000) < 0.5 + 0.04 * np.sign(age), "A", "B")
-    report = tl.validate(table(4_000, age=age, arm=arm), Columns(propensity=0.5, **ROLES))
+    report = tl.check(table(4_000, age=age, arm=arm), Columns(propensity=0.5, **ROLES))
     assert report.ok
     assert [one.check for one in report.warnings] == ["doubtful propensities"]
 
@@ -210,7 +208,7 @@ def test_recorded_propensities_that_do_not_fit_are_a_warning_of_the_log() -> Non
 
     def checks(recorded: Any) -> list[str]:
         frame = table(2_000, arm=action).with_columns(p=pl.Series(recorded), often=pl.Series(often))
-        found = tl.validate(frame, Columns(**roles)).warnings
+        found = tl.check(frame, Columns(**roles)).warnings
         return [one.check for one in found if "propensities" in one.check]
 
     assert checks(right) == []
@@ -227,7 +225,7 @@ def test_rounded_recorded_propensities_of_a_right_log_are_no_warning(digits: int
         exact = np.where(action == 1, often, 1.0 - often)
         recorded = exact if digits is None else np.floor(exact * 10**digits) / 10**digits
         frame = table(3_000, arm=action).with_columns(p=pl.Series(recorded.astype(np.float32)))
-        report = tl.validate(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
+        report = tl.check(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
         assert "doubtful propensities" not in [one.check for one in report.warnings]
 
 
@@ -242,7 +240,7 @@ def test_recorded_propensities_that_do_not_tell_those_of_all_actions_are_not_tes
 
     def checks(recorded: Any) -> list[str]:
         frame = table(3_000, arm=action, village=[f"v{one}" for one in village]).with_columns(p=pl.Series(recorded))
-        found = tl.validate(frame, Columns(**roles)).warnings
+        found = tl.check(frame, Columns(**roles)).warnings
         return [one.check for one in found if "propensities" in one.check]
 
     assert checks(right) == []
@@ -258,7 +256,7 @@ def test_files_without_a_place_for_a_declaration_refuse_it(tmp_path: Path) -> No
 def test_logs_with_different_declarations_are_not_joined() -> None:
     one, two = (tl.read_log(table(), Columns(propensity=form, **ROLES)) for form in (0.5, "shares"))
     with pytest.raises(LogError, match="propensity"):
-        tl.concat([one, two])
+        tl.Log.concat([one, two])
 
 
 def test_a_saved_declaration_that_was_changed_is_refused(tmp_path: Path) -> None:
@@ -269,7 +267,7 @@ def test_a_saved_declaration_that_was_changed_is_refused(tmp_path: Path) -> None
     content["declared"]["probabilities"] = [0.5, 0.9]
     file.write_text(json.dumps(content))
     with pytest.raises(LogError):
-        tl.open_log(tmp_path / "log.tidelog")
+        tl.Log.load(tmp_path / "log.tidelog")
 
 
 # Declared atoms of continuous actions: from a mapping or an argument into every saved form.
@@ -292,9 +290,9 @@ def test_atoms_are_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None
     assert log.atoms == (0.0, 0.5)
     assert [part.atoms for part in log.split(0.5)] == [(0.0, 0.5)] * 2
     log.save(tmp_path / "a.tidelog")
-    assert open_log(tmp_path / "a.tidelog").atoms == (0.0, 0.5)
+    assert Log.load(tmp_path / "a.tidelog").atoms == (0.0, 0.5)
     log.save(tmp_path / "b.tidelog", shards=2)
-    assert open_log(tmp_path / "b.tidelog").atoms == (0.0, 0.5)
+    assert Log.load(tmp_path / "b.tidelog").atoms == (0.0, 0.5)
     assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).atoms == (0.0, 0.5)
     arrays = Log.from_arrays(**PLAIN, atoms=0.0)
     arrays.to_npz(tmp_path / "a.npz")
@@ -329,9 +327,9 @@ def test_atoms_of_discrete_actions_are_refused() -> None:
 
 def test_logs_of_different_atoms_are_not_joined() -> None:
     logs = [Log.from_arrays(**PLAIN, atoms=atoms) for atoms in ([0.0], [0.5])]
-    assert concat([logs[0], logs[0]]).atoms == (0.0,)
+    assert Log.concat([logs[0], logs[0]]).atoms == (0.0,)
     with pytest.raises(LogError, match=r"atoms is .*fix: declare the same atoms= in both mappings"):
-        concat(logs)
+        Log.concat(logs)
 
 
 # The unit of rewards: from a mapping or an argument into every saved form, and without effect on the numbers.
@@ -346,7 +344,7 @@ def test_a_unit_is_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None
     assert [part.reward_unit for part in log.split(0.5)] == ["EUR", "EUR"]
     assert log.take_episodes([1, 0]).reward_unit == "EUR"
     log.save(tmp_path / "a.tidelog")
-    assert open_log(tmp_path / "a.tidelog").reward_unit == "EUR"
+    assert Log.load(tmp_path / "a.tidelog").reward_unit == "EUR"
     assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).reward_unit == "EUR"
     arrays = Log.from_arrays(**UNIT_ARRAYS, reward_unit="QALY")
     arrays.to_npz(tmp_path / "a.npz")
@@ -381,10 +379,10 @@ def test_a_unit_names_no_column_and_needs_rewards() -> None:
 
 def test_logs_in_different_units_are_not_joined() -> None:
     logs = [Log.from_arrays(**UNIT_ARRAYS, reward_unit=unit) for unit in ("EUR", "USD", None)]
-    assert concat([logs[0], logs[0]]).reward_unit == "EUR"
+    assert Log.concat([logs[0], logs[0]]).reward_unit == "EUR"
     for other in logs[1:]:
         with pytest.raises(LogError, match=r"reward_unit is EUR in log 0 .*fix: declare the same reward_unit="):
-            concat([logs[0], other])
+            Log.concat([logs[0], other])
 
 
 def test_a_damaged_unit_of_a_saved_log_is_refused(tmp_path: Path) -> None:
@@ -392,7 +390,7 @@ def test_a_damaged_unit_of_a_saved_log_is_refused(tmp_path: Path) -> None:
     object.__setattr__(log, "reward_unit", "two\nlines")
     log.save(tmp_path / "a")
     with pytest.raises(LogError, match=r"an entry is missing or malformed .*reward_unit"):
-        open_log(tmp_path / "a")
+        Log.load(tmp_path / "a")
 
 
 def test_the_unit_of_interactions_is_read_saved_and_shown(tmp_path: Path) -> None:
@@ -403,8 +401,8 @@ def test_the_unit_of_interactions_is_read_saved_and_shown(tmp_path: Path) -> Non
     assert "\nrewards: min" in text(plain)
     log.save(tmp_path / "clicks")
     plain.save(tmp_path / "plain")
-    assert open_interactions(tmp_path / "clicks").reward_unit == "EUR"
-    assert open_interactions(tmp_path / "plain").reward_unit is None
+    assert Interactions.load(tmp_path / "clicks").reward_unit == "EUR"
+    assert Interactions.load(tmp_path / "plain").reward_unit is None
     for part in (log.split(share=0.3).train, log.split(share=0.3).test):
         assert part.reward_unit == "EUR"
     with pytest.raises(ConfigError, match="reward_unit = '': expected a text"):

@@ -28,7 +28,7 @@ from tidelog.data.dependence import (
 )
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError
 
 # Episodes that belong together: the column through every storage, whole clusters in every part, and who is warned.
@@ -102,7 +102,7 @@ def test_the_column_survives_every_storage(tmp_path: Path, monkeypatch: pytest.M
     log = read_log(clinic(), mapping(cluster="place"))
     log.save(tmp_path / "log")
     for memory_map in (False, True):
-        again = open_log(tmp_path / "log", memory_map)
+        again = Log.load(tmp_path / "log", memory_map)
         assert again.fingerprint() == log.fingerprint()
         np.testing.assert_array_equal(again.clusters, log.clusters)
         assert again.take_episodes([5, 2]).fingerprint() == log.take_episodes([5, 2]).fingerprint()

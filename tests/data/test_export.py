@@ -14,7 +14,7 @@ import pytest
 from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
 from tidelog.data.log import Log
-from tidelog.data.read import convert, open_log, read_log
+from tidelog.data.read import convert, read_log
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import MultiDiscrete
 
@@ -205,7 +205,7 @@ def test_convert_by_the_name_of_the_target(datasets: Path, tmp_path: Path) -> No
     assert "a.toml" in said[0]
     logs = [
         read_log(paths[0], tmp_path / "a.toml"),
-        open_log(paths[1]),
+        Log.load(paths[1]),
         read_log(paths[2]),
         read_log("ours/walk-v0", format="minari"),
     ]
@@ -217,7 +217,7 @@ def test_convert_by_the_name_of_the_target(datasets: Path, tmp_path: Path) -> No
     columns = tmp_path / "columns.json"
     columns.write_text(json.dumps({"observation": ["age"], "action": "dose", "episode": "patient", "step": "hour"}))
     convert(tmp_path / "visits.parquet", tmp_path / "visits.tidelog", columns)
-    assert open_log(tmp_path / "visits.tidelog").steps == VISITS.height
+    assert Log.load(tmp_path / "visits.tidelog").steps == VISITS.height
     with pytest.raises(ConfigError, match=r"did you mean '\.parquet'"):
         convert(source, tmp_path / "a.parket")
     with pytest.raises(LogError, match="exists"):

@@ -30,7 +30,7 @@ from tests.data.nstep import n_step
 from tests.data.visits import NEXT, mapping, visits, with_next
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import TidelogError
 
 FINE = ("valid", "caught")
@@ -267,7 +267,7 @@ def test_valid_logs_survive_saving(given: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log.save(Path(folder) / "log")
         for memory_map in (False, True):
-            assert open_log(Path(folder) / "log", memory_map).fingerprint() == log.fingerprint()
+            assert Log.load(Path(folder) / "log", memory_map).fingerprint() == log.fingerprint()
     assert log.take_episodes(range(len(log.episodes))).fingerprint() == log.fingerprint()
 
 
@@ -358,7 +358,7 @@ def test_a_damaged_folder_is_caught_or_harmless(place: int, byte: int, cut: bool
         content[place % len(content)] = byte
         file.write_bytes(bytes(content[: place % len(content)] if cut else content))
         try:
-            again = open_log(Path(folder) / "log", memory_map)
+            again = Log.load(Path(folder) / "log", memory_map)
         except TidelogError:
             return
         assert memory_map or again.fingerprint() == log.fingerprint()

@@ -11,7 +11,7 @@ from PIL import Image as Picture
 from tidelog.data.columns import Columns
 from tidelog.data.inspect import inspect_log
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import LogError
 from tidelog.types import Image, Vector
 
@@ -106,7 +106,7 @@ def test_arrays_of_bytes_are_pictures(tmp_path: Path) -> None:
     assert log.spec.observation == {"camera/left": Image(5, 7, 3), "x": Vector(1)}
     np.testing.assert_array_equal(log.observation["camera/left"], PICTURES)
     log.save(tmp_path / "a.tidelog")
-    assert open_log(tmp_path / "a.tidelog", memory_map=True).fingerprint() == log.fingerprint()
+    assert Log.load(tmp_path / "a.tidelog", memory_map=True).fingerprint() == log.fingerprint()
     assert log.take_episodes([0, 1]).fingerprint() == log.fingerprint()
     log.to_npz(tmp_path / "a.npz")
     assert read_log(tmp_path / "a.npz").fingerprint() == log.fingerprint()

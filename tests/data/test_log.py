@@ -245,23 +245,23 @@ def test_joined_parts_are_the_whole(followed: bool) -> None:
     whole = read_log(frame, columns)
     cuts = np.flatnonzero(frame["hour"].to_numpy() == 0)[[4, 9]]
     logs = [read_log(part, columns) for part in (frame[: cuts[0]], frame[cuts[0] : cuts[1]], frame[cuts[1] :])]
-    joined = tl.concat(logs)
+    joined = tl.Log.concat(logs)
     assert joined.fingerprint() == whole.fingerprint()
     assert joined.origin is None
     for name, values in joined.columns().items():
         assert values.dtype == whole.columns()[name].dtype
     np.testing.assert_array_equal(joined.transitions.next_observation["numeric"],
                                   whole.transitions.next_observation["numeric"])  # fmt: skip
-    assert tl.concat(logs[:1]) is logs[0]
+    assert tl.Log.concat(logs[:1]) is logs[0]
     assert joined.report.rows == whole.steps
 
 
 def test_identifiers_that_both_logs_use_are_numbered_anew_and_said() -> None:
     one, other = tl.Log.from_arrays(**arrays()), tl.Log.from_arrays(**arrays(cluster=None))
-    joined = tl.concat([one, other])
+    joined = tl.Log.concat([one, other])
     assert joined.episode_ids.tolist() == list(range(24))
     assert "12 identifiers of episodes that several logs use" in joined.report.notes[-1].found
-    apart = tl.concat([one, tl.Log.from_arrays(**arrays(episode=np.repeat(np.arange(12), 2) + 50))])
+    apart = tl.Log.concat([one, tl.Log.from_arrays(**arrays(episode=np.repeat(np.arange(12), 2) + 50))])
     assert apart.episode_ids.tolist() == [*range(12), *range(50, 62)]
     assert [problem for problem in apart.report.problems if "identifiers" in problem.found] == []
 
@@ -269,7 +269,7 @@ def test_identifiers_that_both_logs_use_are_numbered_anew_and_said() -> None:
 def test_clusters_of_different_logs_are_different() -> None:
     cluster = np.repeat(np.arange(3), 8)
     logs = [tl.Log.from_arrays(**arrays(cluster=cluster)) for _ in range(2)]
-    assert np.unique(tl.concat(logs).clusters).tolist() == [0, 1, 2, 3, 4, 5]
+    assert np.unique(tl.Log.concat(logs).clusters).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_clusters_of_different_logs_are_different() -> None:
 def test_logs_that_differ_are_refused_by_what_differs(change: dict[str, Any], said: str) -> None:
     log = tl.Log.from_arrays(**arrays())
     with pytest.raises(LogError) as caught:
-        tl.concat([log, tl.Log.from_arrays(**arrays(**change))])
+        tl.Log.concat([log, tl.Log.from_arrays(**arrays(**change))])
     assert said in str(caught.value)
     assert "log 1" in str(caught.value)
     assert "fix: " in str(caught.value)
@@ -298,11 +298,11 @@ def test_times_of_two_kinds_and_what_is_no_log_are_refused() -> None:
     log = tl.Log.from_arrays(**arrays(time=np.arange(ROWS, dtype=float)))
     dated = tl.Log.from_arrays(**arrays(time=np.arange(ROWS).astype("datetime64[s]")))
     with pytest.raises(LogError, match="the type of 'time' is numbers in log 0"):
-        tl.concat([log, dated])
+        tl.Log.concat([log, dated])
     wrong: list[Any] = [[], log, [log, visits()]]
     for logs in wrong:
         with pytest.raises(LogError, match="fix:"):
-            tl.concat(logs)
+            tl.Log.concat(logs)
 
 
 # The raw columns of observations, as estimators of scikit-learn are fitted on them.

@@ -265,16 +265,16 @@ def test_interactions_are_read_from_several_files_and_read_again(tmp_path: Path)
     assert log.origin is not None
     assert reopen_any(json.loads(json.dumps(dict(log.origin)))).fingerprint() == log.fingerprint()
     write(put("u", (2, ""))(frame[30:]), paths[1])
-    report = tl.validate_interactions(paths, **ROLES)
+    report = tl.check(paths, **ROLES)
     assert (report.errors[0].rows, report.errors[0].files) == ((2,), (str(paths[1]),))
     write(frame[30:].drop("kind"), paths[1])
-    found = [one for one in tl.validate_interactions(paths, **ROLES).errors if one.check == "files differ"]
+    found = [one for one in tl.check(paths, **ROLES).errors if one.check == "files differ"]
     assert [one.column for one in found] == ["kind"]
     write(features[4:].with_columns(new=pl.lit(1)), items[1])
     notes = tl.read_interactions(frame, item_features=items, **ROLES).report.notes
     assert any("no column 'new'" in one.found for one in notes)
     write(features[4:].drop("i"), items[1])
-    report = tl.validate_interactions(frame, item_features=items, **ROLES)
+    report = tl.check(frame, item_features=items, **ROLES)
     assert ("files differ", "i") in [(one.check, one.column) for one in report.errors]
 
 
@@ -299,7 +299,7 @@ def test_different_tables_are_refused_at_every_entrance(ending: str, tmp_path: P
     roles = {"user": "userId", "item": "movieId", "time": "at"}
     columns = {"observation": "rating", "action": "movieId", "reward": None, "terminated": True}
     for source in (tmp_path, f"{tmp_path}/*{ending}", [str(path) for path in tmp_path.iterdir()]):
-        errors = [validate(source, columns).errors, tl.validate_interactions(source, **roles).errors]
+        errors = [validate(source, columns).errors, tl.check(source, **roles).errors]
         for read in (
             describe_table,
             lambda one: read_log(one, columns),

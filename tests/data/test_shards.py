@@ -15,7 +15,7 @@ import tidelog as tl
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
 from tidelog.data import storage
 from tidelog.data.log import Log
-from tidelog.data.read import convert, open_log, read_log
+from tidelog.data.read import convert, read_log
 from tidelog.data.statistics import episode_hashes
 from tidelog.data.storage import ShardedArray
 from tidelog.errors import ConfigError, LogError
@@ -43,7 +43,7 @@ def log() -> Log:
 @pytest.mark.sample(every=2)
 def test_a_log_in_shards_equals_the_log(log: Log, count: int, memory_map: bool, tmp_path: Path) -> None:
     log.save(tmp_path / "log", shards=count)
-    again = open_log(tmp_path / "log", memory_map=memory_map)
+    again = Log.load(tmp_path / "log", memory_map=memory_map)
     assert again.fingerprint() == log.fingerprint()
     assert again.statistics() == log.statistics()
     assert again.report == log.report
@@ -54,11 +54,11 @@ def test_a_log_in_shards_equals_the_log(log: Log, count: int, memory_map: bool, 
     for one, other in zip(again.split(0.6, seed=3), log.split(0.6, seed=3), strict=True):
         assert one.fingerprint() == other.fingerprint()
         assert episode_hashes(one).tolist() == episode_hashes(other).tolist()
-    shards = [open_log(path) for path in sorted((tmp_path / "log").glob("shard-*"))]
+    shards = [Log.load(path) for path in sorted((tmp_path / "log").glob("shard-*"))]
     assert len(shards) == count
     assert (len({shard.steps for shard in shards}) > 1) == (count == 7), "lengths are unequal"
     plain = [replace(one, cluster=None) for one in shards]
-    assert tl.concat(plain).fingerprint() == replace(log, cluster=None).fingerprint()
+    assert tl.Log.concat(plain).fingerprint() == replace(log, cluster=None).fingerprint()
 
 
 def test_every_way_to_index_a_column_on_disk() -> None:
@@ -116,7 +116,7 @@ def test_each_shard_has_an_episode_whatever_their_lengths(tmp_path: Path) -> Non
     whole = Log.from_arrays(observation=np.ones(94), action=np.arange(94) % 2, reward=np.ones(94), episode=episode)
     for count in range(1, 7):
         whole.save(tmp_path / str(count), shards=count)
-        assert open_log(tmp_path / str(count)).fingerprint() == whole.fingerprint()
+        assert Log.load(tmp_path / str(count)).fingerprint() == whole.fingerprint()
 
 
 def test_a_saved_log_is_replaced_by_shards_and_back(log: Log, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_saved_log_is_replaced_by_shards_and_back(log: Log, tmp_path: Path) ->
     ]  # fmt: skip
     assert convert(tmp_path / "log", tmp_path / "three.tidelog", shards=3) == f"{tmp_path}/three.tidelog with 3 shards"
     log.save(tmp_path / "log", overwrite=True)
-    assert open_log(tmp_path / "log").fingerprint() == open_log(tmp_path / "three.tidelog").fingerprint()
+    assert Log.load(tmp_path / "log").fingerprint() == Log.load(tmp_path / "three.tidelog").fingerprint()
     assert [path.name for path in tmp_path.iterdir()] in (["log", "three.tidelog"], ["three.tidelog", "log"])
     with pytest.raises(ConfigError, match="has no shards"):
         convert(tmp_path / "log", tmp_path / "log.npz", shards=3)
@@ -198,10 +198,10 @@ def test_shards_that_are_not_those_of_the_log_are_named(
     log.save(tmp_path / "log", shards=3)
     _change(tmp_path / "log", damage)
     if damage == "changed" and memory_map:  # as of every mapped log, sizes are compared
-        open_log(tmp_path / "log", memory_map=True)
+        Log.load(tmp_path / "log", memory_map=True)
         return
     with pytest.raises(LogError) as caught:
-        open_log(tmp_path / "log", memory_map=memory_map)
+        Log.load(tmp_path / "log", memory_map=memory_map)
     assert re.search(FOUND[damage] + ".* fix: ", " ".join(str(caught.value).split()))
 
 
@@ -209,7 +209,7 @@ def test_shards_without_a_manifest_are_no_log(log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "log", shards=2)
     (tmp_path / "log" / "manifest.json").unlink()
     with pytest.raises(LogError, match=r"has no manifest\.json"):
-        open_log(tmp_path / "log")
+        Log.load(tmp_path / "log")
     with pytest.raises(LogError):
         read_log(tmp_path / "log")
 
@@ -222,7 +222,7 @@ def test_the_memory_is_checked_before_it_is_taken(
     needed: list[int] = []
     monkeypatch.setattr(storage, "shortage", lambda size: needed.append(size) or "too little memory")  # type: ignore[func-returns-value]
     with pytest.raises(LogError, match="too little memory") as caught:
-        open_log(tmp_path / "log", memory_map=memory_map)
+        Log.load(tmp_path / "log", memory_map=memory_map)
     assert ("memory_map=True" in str(caught.value)) == (not memory_map)
     columns = log.columns().values()
     assert needed == [sum(one.nbytes for one in columns if not memory_map or one.ndim == 1)]
@@ -237,7 +237,7 @@ def test_a_policy_and_its_verdict_are_those_of_the_whole_log(tmp_path: Path) -> 
         parts = []
         for name, part in (("train", train), ("held_out", held_out)):
             part.save(tmp_path / f"{name}-{count}", shards=count)
-            parts.append(open_log(tmp_path / f"{name}-{count}", memory_map=count is not None))
+            parts.append(Log.load(tmp_path / f"{name}-{count}", memory_map=count is not None))
         assert is_mapped(parts[0]) == (count is not None)
         policy = tl.fit(tl.BC(hidden=(8,), batch_size=32), parts[0], steps=20, progress=False).policy()
         verdict = tl.judge(policy, parts[1], sample=True, model="tabular", ledger=False, progress=False)

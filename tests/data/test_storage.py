@@ -15,12 +15,12 @@ import pytest
 from tests.data.visits import NEXT, mapping, visits, with_next
 from tidelog._files import Kind
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log
+from tidelog.data.read import read_log
 from tidelog.data.statistics import Scaler, Sketch
 from tidelog.data.storage import LOG, write_array
 from tidelog.errors import CheckpointError, LogError, SpecError
-from tidelog.recommend.interactions import INTERACTIONS
-from tidelog.recommend.read import open_interactions, read_interactions
+from tidelog.recommend.interactions import INTERACTIONS, Interactions
+from tidelog.recommend.read import read_interactions
 from tidelog.types import Spec
 
 
@@ -32,7 +32,7 @@ def log() -> Log:
 def test_round_trip_in_memory_and_mapped(log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "a.tidelog")
     for memory_map in (False, True):
-        again = open_log(tmp_path / "a.tidelog", memory_map=memory_map)
+        again = Log.load(tmp_path / "a.tidelog", memory_map=memory_map)
         assert again.fingerprint() == log.fingerprint()
         assert again.spec == log.spec
         assert again.report == log.report
@@ -43,7 +43,7 @@ def test_round_trip_in_memory_and_mapped(log: Log, tmp_path: Path) -> None:
 
 def test_the_fingerprint_is_the_same_in_another_process(log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "a")
-    code = f"from tidelog import open_log; print(open_log({str(tmp_path / 'a')!r}).fingerprint())"
+    code = f"from tidelog import Log.load; print(Log.load({str(tmp_path / 'a')!r}).fingerprint())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == log.fingerprint()
 
@@ -53,9 +53,9 @@ def test_an_existing_target_is_refused_and_left_alone(log: Log, tmp_path: Path) 
     other = log.take_episodes([0])
     with pytest.raises(LogError, match="exists"):
         other.save(tmp_path / "a")
-    assert open_log(tmp_path / "a").steps == log.steps
+    assert Log.load(tmp_path / "a").steps == log.steps
     other.save(tmp_path / "a", overwrite=True)
-    assert open_log(tmp_path / "a").steps == 3
+    assert Log.load(tmp_path / "a").steps == 3
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
     with pytest.raises(LogError, match="not a tidelog log"):
@@ -80,9 +80,9 @@ def test_damaged_columns_are_named(log: Log, tmp_path: Path, damage: str, memory
         if damage != "missing":
             file.write_bytes(content[:-1] if damage == "cut" else content + b"\0")
         with pytest.raises(LogError, match=file.name):
-            open_log(tmp_path / "a", memory_map=memory_map)
+            Log.load(tmp_path / "a", memory_map=memory_map)
         file.write_bytes(content)
-    assert open_log(tmp_path / "a", memory_map=memory_map).fingerprint() == log.fingerprint()
+    assert Log.load(tmp_path / "a", memory_map=memory_map).fingerprint() == log.fingerprint()
 
 
 def test_one_changed_bit_is_noticed(log: Log, tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_one_changed_bit_is_noticed(log: Log, tmp_path: Path) -> None:
         original = file.read_bytes()
         file.write_bytes(bytes(content))
         with pytest.raises(LogError, match=file.name):
-            open_log(tmp_path / "a")
+            Log.load(tmp_path / "a")
         file.write_bytes(original)
 
 
 def test_foreign_folders_and_other_versions_are_refused(log: Log, tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"manifest\.json"):
-        open_log(tmp_path / "nothing")
+        Log.load(tmp_path / "nothing")
     log.save(tmp_path / "a")
     file = tmp_path / "a" / "manifest.json"
     manifest = json.loads(file.read_text())
@@ -110,10 +110,10 @@ def test_foreign_folders_and_other_versions_are_refused(log: Log, tmp_path: Path
     ):
         file.write_text(json.dumps({**manifest, **change}))
         with pytest.raises(LogError, match=said):
-            open_log(tmp_path / "a")
+            Log.load(tmp_path / "a")
     file.write_text(json.dumps(manifest)[:-50])
     with pytest.raises(LogError, match=r"is\s+incomplete"):
-        open_log(tmp_path / "a")
+        Log.load(tmp_path / "a")
 
 
 # Folders with right checksums and wrong contents, as anyone can write them.
@@ -202,11 +202,11 @@ CONTENTS = {
 def test_wrong_contents_with_right_checksums_are_refused(case: str, log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "a")
     rewritten(tmp_path / "a", LOG, lambda body, arrays: None)
-    assert open_log(tmp_path / "a").fingerprint() == log.fingerprint()
+    assert Log.load(tmp_path / "a").fingerprint() == log.fingerprint()
     rewritten(tmp_path / "a", LOG, (STRUCTURE | CONTENTS)[case])
     for memory_map in (False, True) if case in STRUCTURE else (False,):
         with pytest.raises(LogError) as caught:
-            open_log(tmp_path / "a", memory_map=memory_map)
+            Log.load(tmp_path / "a", memory_map=memory_map)
         assert caught.value.report.errors[0].check == "unreadable file"
 
 
@@ -241,10 +241,10 @@ def test_wrong_interactions_with_right_checksums_are_refused(case: str, tmp_path
     log = read_interactions(EVENTS, user="u", item="i", time="t", item_features=features)
     log.save(tmp_path / "a")
     rewritten(tmp_path / "a", INTERACTIONS, lambda body, arrays: None)
-    assert open_interactions(tmp_path / "a").fingerprint() == log.fingerprint()
+    assert Interactions.load(tmp_path / "a").fingerprint() == log.fingerprint()
     rewritten(tmp_path / "a", INTERACTIONS, WRONG[case])
     with pytest.raises(LogError) as caught:
-        open_interactions(tmp_path / "a")
+        Interactions.load(tmp_path / "a")
     assert caught.value.report.errors[0].check == "unreadable file"
 
 

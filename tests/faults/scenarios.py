@@ -390,14 +390,14 @@ def start_algorithm(name: str, work: Path) -> Callable[[Path], Any]:
         log = read_interactions(work / "shop.csv", user="u", item="i", time="t")
     else:
         noise_of, row = np.random.default_rng(0), np.arange(60)
-        discrete = tl.Discrete in algorithm.takes
+        discrete = tl.types.Discrete in algorithm.takes
         made = tl.Log.from_arrays(
             observation=noise_of.standard_normal((60, 3)), reward=noise_of.standard_normal(60), episode=row // 6,
             terminated=row % 6 == 5, action=row % 3 if discrete else noise_of.uniform(-1, 1, (60, 2)),
             **({} if discrete else {"bounds": (-1.0, 1.0)}),
         )  # fmt: skip
         made.save(work / "made.tidelog")
-        log = tl.open_log(work / "made.tidelog")
+        log = tl.Log.load(work / "made.tidelog")
     return lambda out: tl.fit(algorithm, log, 21, every=7, out=out, **options)
 
 

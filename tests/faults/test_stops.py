@@ -10,7 +10,7 @@ from tests.faults import scenarios
 from tests.faults.simulated_disk import ERRORS, Recorder, read_tree, visible
 from tests.training.runs import all_of, bc, begin, chunks_of, finish
 from tests.training.test_learn import all_of as players
-from tidelog import TidelogError, learn, load, open_log
+from tidelog import Log, TidelogError, learn, load_run
 from tidelog.algorithms.names import names
 
 SCHEDULES = 12  # random states of the disk for each operation
@@ -94,7 +94,7 @@ def test_a_run_goes_on_bit_equal_after_a_stop_anywhere(origin, tmp_path, monkeyp
 
 
 def finished(root):
-    return all_of(finish(load(root / "run")))
+    return all_of(finish(load_run(root / "run")))
 
 
 @pytest.mark.full
@@ -103,7 +103,7 @@ def test_a_run_that_goes_back_to_an_older_checkpoint_never_loses_all(origin, tmp
     root = tmp_path / "disk"
     root.mkdir()
     whole = all_of(finish(begin(bc(), origin, root / "run", best="imitation_loss", save_seconds=0.0, keep=9)))
-    recorder, every = scenarios.record_run(root, lambda out: load(out, checkpoint=14), monkeypatch)
+    recorder, every = scenarios.record_run(root, lambda out: load_run(out, checkpoint=14), monkeypatch)
     checked, resumable = scenarios.sweep_run(recorder, every, SCHEDULES, 0, tmp_path, least=14)
     assert checked.different > 50
     for stop in random.Random(0).sample(resumable, 3):
@@ -130,8 +130,8 @@ def test_a_run_in_an_environment_goes_on_and_writes_its_log(tmp_path, monkeypatc
         )
 
     def everything(root):
-        run = finish(load(root / "run"))
-        return players(run), open_log(root / "log").fingerprint(), (root / "log.pieces").exists()
+        run = finish(load_run(root / "run"))
+        return players(run), Log.load(root / "log").fingerprint(), (root / "log.pieces").exists()
 
     recorder, every = scenarios.record_run(root, start, monkeypatch)
     checked, resumable = scenarios.sweep_run(recorder, every, 4, 0, tmp_path)
@@ -152,7 +152,7 @@ def test_every_algorithm_goes_on_bit_equal_after_a_stop_at_any_point_of_its_save
     checked, resumable = scenarios.sweep_run(recorder, every, 3, 0, tmp_path)
     assert checked.different > 30
     assert len(every) > 2
-    whole = scenarios.end_of_run(load(root / "run"))
+    whole = scenarios.end_of_run(load_run(root / "run"))
     for stop in random.Random(0).sample(resumable, 3):
-        found = scenarios.resumed_in(root, stop, lambda at: scenarios.end_of_run(finish(load(at / "run"))))
+        found = scenarios.resumed_in(root, stop, lambda at: scenarios.end_of_run(finish(load_run(at / "run"))))
         assert found == whole, stop.after

@@ -93,9 +93,9 @@ def test_a_run_continues_with_the_command_that_its_failure_printed(house, tmp_pa
     assert "resuming runs/the house" in said
     forget()  # in Python, the module or the name is needed too
     with pytest.raises(tl.ConfigError, match=r"does not import by itself.*`import steering` first"):
-        tl.load("runs/the house")
+        tl.load_run("runs/the house")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert tl.load("runs/the house", env=ENV).finished
+    assert tl.load_run("runs/the house", env=ENV).finished
 
 
 @pytest.mark.full
@@ -107,7 +107,7 @@ def test_the_log_of_a_training_and_the_commands_to_a_log_of_its_policy(house, tm
     (command,) = re.findall(r"(?:next|then): tidelog (collect .*? --out LOG)", said)
     code, said = house(*shlex.split(command))
     assert code == 0, said
-    assert len(tl.open_log(tmp_path / "LOG").episode_ids) == 1000
+    assert len(tl.Log.load(tmp_path / "LOG").episode_ids) == 1000
 
 
 @pytest.mark.full

@@ -70,7 +70,7 @@ def test_a_program_knows_its_products_and_float32_is_as_before():
 
 def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
     world("continuous").save(tmp_path / "log")
-    log, settings = tl.open_log(tmp_path / "log"), {"hidden": (16, 16), "batch_size": 8}
+    log, settings = tl.Log.load(tmp_path / "log"), {"hidden": (16, 16), "batch_size": 8}
     plain, whole = (
         tl.fit(tl.BC(**settings, matmul_precision=products), log, 6, every=3, out=tmp_path / products, save_seconds=0.0)
         for products in PRODUCTS

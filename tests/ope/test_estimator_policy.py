@@ -192,7 +192,7 @@ def test_classes_are_labels_or_codes(halves):
 
 def actions(*names, n=0):
     """The spec of a log of one number and these actions."""
-    return tl.types.Spec({"x": tl.types.Vector(1, ("x",))}, tl.Discrete(n or len(names), names))
+    return tl.types.Spec({"x": tl.types.Vector(1, ("x",))}, tl.types.Discrete(n or len(names), names))
 
 
 class Classes:

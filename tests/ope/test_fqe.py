@@ -9,13 +9,13 @@ import pytest
 
 import tidelog as tl
 from tests.ope.played import better, policy_of, treated
-from tidelog import DivergenceError
 from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.optimisation import OPTIMISERS, constant
 from tidelog.data.statistics import Scaler
 from tidelog.envs import play
 from tidelog.envs.tabular import PointMass
 from tidelog.envs.treatment import clinician, treatment
+from tidelog.errors import DivergenceError
 from tidelog.ope import networks
 from tidelog.ope.evidence import Target, episode_folds
 from tidelog.ope.networks import (

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tests.ope.noise import noise, random_policies
-from tidelog import BC, CheckpointError, ConfigError, Ledger, fit, judge, open_log
+from tidelog import BC, ConfigError, Ledger, Log, fit, judge
+from tidelog.errors import CheckpointError
 from tidelog.ope.decide import Limits
 from tidelog.ope.intervals import adaptive_deviate, normal_deviate, spent_error
 from tidelog.ope.ledger import FILE, state_folder
@@ -172,14 +173,14 @@ def test_a_log_without_a_place_uses_the_users_state_folder(tmp_path, monkeypatch
 
 def test_looks_travel_with_a_saved_log_and_with_a_run(tmp_path, monkeypatch):
     noise().save(tmp_path / "log")
-    log, (one, two, three) = open_log(tmp_path / "log"), random_policies(3)
+    log, (one, two, three) = Log.load(tmp_path / "log"), random_policies(3)
     judge(one, log, limits=QUICK)
     judge(two, log, limits=QUICK, ledger=Ledger.of(log, runs=[tmp_path / "run"]))
     assert len(lines_of(tmp_path / "log" / FILE)) == len(lines_of(state_folder() / FILE)) == 5
     assert len(lines_of(tmp_path / "run" / FILE)) == 3, "from then on"
-    assert open_log(tmp_path / "log").fingerprint() == log.fingerprint()
+    assert Log.load(tmp_path / "log").fingerprint() == log.fingerprint()
     monkeypatch.setenv("TIDELOG_STATE", str(tmp_path / "another machine"))
-    assert judge(three, open_log(tmp_path / "log"), limits=QUICK).looks == 2
+    assert judge(three, Log.load(tmp_path / "log"), limits=QUICK).looks == 2
     taken = noise()
     assert judge(three, taken, limits=QUICK, ledger=Ledger.of(taken, runs=[tmp_path / "run"])).looks == 2
 
@@ -187,7 +188,7 @@ def test_looks_travel_with_a_saved_log_and_with_a_run(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_place_that_cannot_be_written_is_still_read(tmp_path):
     noise().save(tmp_path / "log")
-    log, (one, two) = open_log(tmp_path / "log"), random_policies(2)
+    log, (one, two) = Log.load(tmp_path / "log"), random_policies(2)
     judge(one, log, limits=QUICK)
     (tmp_path / "log" / FILE).chmod(0o400)
     (tmp_path / "log").chmod(0o500)

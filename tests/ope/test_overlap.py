@@ -9,9 +9,10 @@ import pytest
 
 from tests.ope.cases import assessed, bandit
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
-from tidelog import CheckpointError, ConfigError, Log, collect, judge, load, load_policy, read_log
+from tidelog import ConfigError, Log, collect, judge, load_policy, load_run, read_log
 from tidelog.data import statistics
 from tidelog.data.statistics import Overlap, Sketch, episode_hashes
+from tidelog.errors import CheckpointError
 from tidelog.ope import judge as comparison
 from tidelog.ope.decide import Reuse, chosen_here
 from tidelog.training.record import Record
@@ -139,8 +140,9 @@ def test_a_run_remembers_what_its_policies_learnt_from(log, saved, tmp_path):
     run = finish(begin(bc(), log, tmp_path / "run", best=LOSS, seeds=[0, 3]))
     held_out = log.split_ordinals(0.8, 0)[1]
     run.best_policy().save(tmp_path / "best")
-    policies = [run.policy(3), run.best_policy(), load_policy(tmp_path / "best"), load(tmp_path / "run", log).policy(),
-                policy_of_run(tmp_path / "run"), policy_of_run(tmp_path / "run", 1)]  # fmt: skip
+    saved = load_policy(tmp_path / "best"), load_run(tmp_path / "run", log).policy()
+    of_folder = policy_of_run(tmp_path / "run"), policy_of_run(tmp_path / "run", 1)
+    policies = [run.policy(3), run.best_policy(), *saved, *of_folder]
     for policy in policies:
         learnt_from, kept = (Sketch.from_json(policy.origin[name]) for name in ("learnt_from", "held_out"))
         assert learnt_from.overlap(log) == Overlap(30, 24, True)
@@ -175,7 +177,7 @@ def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp
     assert (reuse.learnt_from.shared, reuse.chosen_by, reuse.held_out.shared) == (0, LOSS, 0)
     assert not chosen_here(assessed(bandit(), reuse=reuse))
     assert chosen_here(assessed(bandit(), reuse=Reuse.of(run.best_policy(), many.take_episodes(chose))))
-    again = load(tmp_path / "run", many)  # the same episodes validate after a restart
+    again = load_run(tmp_path / "run", many)  # the same episodes validate after a restart
     assert again.record.held_out == run.record.held_out
     one, two = (each.learnt_from()[1].stores for each in (run, again))
     for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):

@@ -140,7 +140,7 @@ def test_one_column_is_about_the_rows_of_the_source_of_which_a_log_may_be_a_part
     log.save(tmp_path / "visits.tidelog")
     in_order = tmp_path / "ordered.csv"
     pl.DataFrame({"propensity": log.propensity}).write_csv(in_order)
-    part = replace(tl.open_log(tmp_path / "visits.tidelog"), origin={"source": str(tmp_path / "visits.tidelog")})
+    part = replace(tl.Log.load(tmp_path / "visits.tidelog"), origin={"source": str(tmp_path / "visits.tidelog")})
     part = part.split(0.5, seed=3)[1]
     np.testing.assert_array_equal(read_propensities(in_order, part).values.astype(np.float32), part.propensity)
 

@@ -10,7 +10,8 @@ import pytest
 from tests.ope.cases import best_treatments, mostly, treated
 from tests.runtime.cases import policy as case
 from tests.training.runs import bc, begin, finish
-from tidelog import CheckpointError, ConfigError, judge, load, load_policy, rollout, runtime
+from tidelog import ConfigError, judge, load_policy, load_run, rollout, runtime
+from tidelog.errors import CheckpointError
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import FILE, remember
 from tidelog.runtime.artefact import Saved, write
@@ -186,11 +187,11 @@ def test_a_run_folder_remembers_the_declaration_of_these_weights(log, tmp_path):
     judged.declare("sample", VERDICT)
     remember(tmp_path / "run", judged)
     assert run.policy().verdict == VERDICT
-    assert load(tmp_path / "run", log).policy().acting == "sample"
-    assert finish(load(tmp_path / "run", log)).policy().acting is None, "other weights were not judged"
+    assert load_run(tmp_path / "run", log).policy().acting == "sample"
+    assert finish(load_run(tmp_path / "run", log)).policy().acting is None, "other weights were not judged"
     (tmp_path / "run" / FILE).write_text(json.dumps([1]))
     with pytest.raises(CheckpointError, match="fix: remove it and judge the run again"):
-        load(tmp_path / "run", log).policy()
+        load_run(tmp_path / "run", log).policy()
 
 
 def test_one_line_says_the_verdict():

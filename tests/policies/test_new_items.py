@@ -12,7 +12,7 @@ from tests.data.clicks import ROLES, clicks
 from tidelog import runtime
 from tidelog.cli import main
 from tidelog.errors import SpecError
-from tidelog.recommend.read import open_interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.tables import new_items
 from tidelog.types import Spec
 
@@ -89,7 +89,7 @@ def test_a_policy_that_knows_items_by_their_events_says_so():
 def test_the_columns_of_item_features_are_saved_and_older_folders_lack_them(tmp_path):
     log = described()
     log.save(tmp_path / "log")
-    again = open_interactions(tmp_path / "log")
+    again = Interactions.load(tmp_path / "log")
     assert again.item_profile == log.item_profile
     assert again.spec.action.profile.names == again.feature_names
     assert Spec.from_json(log.spec.to_json()) == log.spec

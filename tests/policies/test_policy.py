@@ -14,7 +14,8 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import bc, begin, finish, iql
-from tidelog import CheckpointError, ConfigError, Log, SpecError
+from tidelog import ConfigError, Log, SpecError
+from tidelog.errors import CheckpointError
 from tidelog.networks.actors import Categorical
 from tidelog.policies.policy import fingerprint, named_arrays
 from tidelog.support import allow
@@ -295,7 +296,7 @@ def test_saving_over_something_else_is_refused(clinic, saved, tmp_path):
     log = Path(shutil.copytree(saved, tmp_path / "log"))
     with pytest.raises(CheckpointError, match="exists and is not a saved policy"):
         clinic.save(log)
-    assert tl.open_log(log).steps
+    assert tl.Log.load(log).steps
 
 
 class Stubborn(eqx.Module):

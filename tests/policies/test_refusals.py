@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from tests.runtime.cases import listing, policy
-from tidelog import CheckpointError, Columns, ConfigError, Log, SpecError, load_policy
-from tidelog.errors import ExportError
+from tidelog import Columns, ConfigError, Log, SpecError, load_policy
+from tidelog.errors import CheckpointError, ExportError
 from tidelog.policies import batch_inference, export, rollout
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import Logged

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tidelog import CheckpointError, ConfigError, Log, SpecError, runtime
+from tidelog import ConfigError, Log, SpecError, runtime
 from tidelog._files import digest
+from tidelog.errors import CheckpointError
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.rule_search import SMALLEST, best_trees, bin_column, shortest_between, thresholds
 from tidelog.policies.rule_search import _Search as Search

@@ -147,7 +147,7 @@ def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path)
     extra |= {"item_features": tmp_path / "items.csv", "user_features": tmp_path / "users.csv"}
     log = tl.read_interactions(tmp_path / "a.csv", **extra, **ROLES)
     log.save(tmp_path / "kept")
-    again = tl.open_interactions(tmp_path / "kept")
+    again = tl.Interactions.load(tmp_path / "kept")
     assert again.fingerprint() == log.fingerprint()
     assert again.profile == log.profile
     assert again.report == log.report
@@ -156,9 +156,9 @@ def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path)
         log.save(tmp_path / "kept")
     (tmp_path / "kept" / "item.npy").write_bytes(b"cut")
     with pytest.raises(LogError, match=r"item\.npy"):
-        tl.open_interactions(tmp_path / "kept")
+        tl.Interactions.load(tmp_path / "kept")
     with pytest.raises(LogError, match="unreadable file"):
-        tl.open_interactions(tmp_path)
+        tl.Interactions.load(tmp_path)
 
 
 # Refusing.
@@ -196,7 +196,7 @@ def test_each_broken_table_is_refused_with_its_rows(
     assert problem.rows == rows
     assert problem.lines == tuple(row + 1 for row in rows)
     assert all((problem.found, problem.expected, problem.fix))
-    assert tl.validate_interactions(path, **{**ROLES, **roles}) == refused.value.report
+    assert tl.check(path, **{**ROLES, **roles}) == refused.value.report
 
 
 def test_all_errors_stand_in_one_report_and_their_rows_in_quarantine(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_times_far_outside_are_a_few_behind_a_long_gap(times: list[float], rows:
     times = [float(time) for time in times]
     frame = pl.DataFrame({"u": ["a"] * len(times), "i": ["x", "y"] * (len(times) // 2) + ["x"] * (len(times) % 2)})
     for column in (pl.Series("t", times), pl.Series("t", times).cast(pl.Int64).cast(pl.Datetime("us"))):
-        report = tl.validate_interactions(frame.with_columns(column), user="u", item="i", time="t")
+        report = tl.check(frame.with_columns(column), user="u", item="i", time="t")
         found = [one for one in report.warnings if one.check == "times far outside"]
         assert sum((one.rows for one in found), ()) == rows
 
@@ -293,7 +293,7 @@ def test_arguments_that_cannot_be_meant_are_refused(roles: dict[str, Any], said:
 )
 def test_random_tables_are_read_or_refused_but_never_break(rows: list[tuple[str, str, str, str]]) -> None:
     frame = pl.DataFrame(rows, schema=dict.fromkeys(("u", "i", "t", "kind"), pl.String), orient="row")
-    report = tl.validate_interactions(frame, **ROLES)
+    report = tl.check(frame, **ROLES)
     if report.ok:
         log = tl.read_interactions(frame, **ROLES)
         assert len(log) == len(rows)
@@ -331,7 +331,7 @@ def test_text_without_a_header_is_read_by_the_numbers_of_its_columns(tmp_path):
     renamed = frame.rename({"u": "column_1", "i": "column_2", "t": "column_3"})
     renamed.write_csv(tmp_path / "numbered.csv")
     assert tl.read_interactions(tmp_path / "numbered.csv", **roles).fingerprint() == named.fingerprint()
-    report = tl.validate_interactions(tmp_path / "named.csv", **{**roles, "time": "t"})
+    report = tl.check(tmp_path / "named.csv", **{**roles, "time": "t"})
     assert {one.column for one in report.errors} == {"column_1", "column_2"}
 
 
@@ -347,7 +347,7 @@ def test_a_gap_with_a_unit_is_the_same_pause_in_every_unit_of_the_times(gap: Any
 def test_a_gap_in_another_unit_than_the_times_is_refused() -> None:
     frame = pl.DataFrame({"u": [1, 1], "i": ["a", "b"], "t": [1.7e12, 1.7e12 + 1]})
     roles = {"user": "u", "item": "i", "time": "t"}
-    (error,) = tl.validate_interactions(frame, **roles, session_gap=1800).errors
+    (error,) = tl.check(frame, **roles, session_gap=1800).errors
     assert error.found == "epoch milliseconds, so session_gap = 1800 means 1.8 seconds"
     assert error.fix == "write session_gap '1800s' for seconds, or '1.8s' if you mean that"
     counted = frame.with_columns(t=pl.Series([0.0, 5.0]))
@@ -412,7 +412,7 @@ def test_a_number_that_is_none_is_an_empty_cell_and_changes_no_other_id() -> Non
     roles = {"user": "u", "item": "i", "time": "t"}
     for column in ("i", "u"):
         broken = frame.rename({"u": "i", "i": "u"}) if column == "u" else frame
-        (error,) = tl.validate_interactions(broken, **roles).errors
+        (error,) = tl.check(broken, **roles).errors
         assert (error.check, error.column, list(error.rows)) == ("empty cell", column, [2])
 
 

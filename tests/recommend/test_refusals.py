@@ -175,7 +175,7 @@ def test_ids_in_lists_are_text():
 
 def test_features_that_are_none_or_too_many_are_errors():
     def problems(features):
-        report = tl.validate_interactions(clicks(), **ROLES, item_features=features)
+        report = tl.check(clicks(), **ROLES, item_features=features)
         return [one.found for one in report.errors if one.check == "unusable features"]
 
     items = [f"i{n}" for n in range(9)]

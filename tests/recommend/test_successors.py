@@ -13,7 +13,8 @@ from safetensors.numpy import save
 import tidelog as tl
 from tests.algorithms.recommenders import batch, compiled, described, fresh, small
 from tests.runtime.cases import listing
-from tidelog import CheckpointError, runtime
+from tidelog import runtime
+from tidelog.errors import CheckpointError
 from tidelog.recommend.evaluate import Markov, Popularity, compare
 from tidelog.recommend.interactions import next_events
 from tidelog.recommend.networks import (

@@ -162,7 +162,7 @@ def test_dates_are_read_with_their_zones():
 def test_a_resumed_run_with_gaps_or_vectors_of_users_equals_one_that_was_not_cut(settings, tmp_path):
     h = small(**settings)
     paced().save(tmp_path / "log")
-    log = tl.open_interactions(tmp_path / "log")
+    log = tl.Interactions.load(tmp_path / "log")
     whole = tl.fit(h, log, 6, every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
     resumed = tl.resume(tmp_path / "run", checkpoint=3)
     for one, two in zip(whole.learners(), resumed.learners(), strict=True):
@@ -172,7 +172,7 @@ def test_a_resumed_run_with_gaps_or_vectors_of_users_equals_one_that_was_not_cut
     learnt = next_item.reader.gaps if h.time_gaps else next_item.users.weight
     assert np.abs(np.asarray(learnt)).max() > 0.0
     assert resumed.metrics == whole.metrics
-    for again in (tl.load, tl.refit) if h.user_embedding else ():
+    for again in (tl.load_run, tl.refit) if h.user_embedding else ():
         assert again(tmp_path / "run").policy().spec == whole.policy().spec
 
 

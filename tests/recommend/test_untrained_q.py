@@ -109,7 +109,7 @@ def halves(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     log = described()
     log.save(folder.parent / "log")
-    interactions = tl.open_interactions(folder.parent / "log")
+    interactions = tl.Interactions.load(folder.parent / "log")
     run = tl.fit(small(pretrain_share=0.5), interactions, 6, out=folder, held_out=0.4, every=1, save_seconds=0.0,
                  keep=10, best="max:held_out/ndcg@10")  # fmt: skip
     return folder, run
@@ -127,9 +127,9 @@ def test_reports_tell_the_updates_and_the_weight_of_q(halves):
 @pytest.mark.full
 def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves):
     folder, _ = halves
-    cut = tl.load(folder, checkpoint=2)
+    cut = tl.load_run(folder, checkpoint=2)
     assert (float(cut.policy().params.weight), cut.policy().notes()) == (0.0, [NOTE])
-    after = tl.load(folder, checkpoint=4).policy()
+    after = tl.load_run(folder, checkpoint=4).policy()
     assert (int(after.params.q_updates), NOTE in after.notes()) == (1, False)
 
 
@@ -176,7 +176,7 @@ def test_the_chance_of_using_a_weight_without_a_gain_is_its_level():
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_path):
     described().save(tmp_path / "log")
-    run = tl.fit(small(pretrain_share=1), tl.open_interactions(tmp_path / "log"), 2, out=tmp_path / "run",
+    run = tl.fit(small(pretrain_share=1), tl.Interactions.load(tmp_path / "log"), 2, out=tmp_path / "run",
                  held_out=held_out, every=2, train=False)  # fmt: skip
     assert "leaves no update for Q" in run.notes()[0]
     run.train()
@@ -224,4 +224,4 @@ def test_settings_of_before_are_refused_by_name(kind, halves, tmp_path, monkeypa
         (tmp_path / "saved").mkdir()
         write_record(tmp_path / "saved", record)
     with pytest.raises(ConfigError, match=r"have RecommenderBCQ\.pretrain = 1, but .* has no .* 'pretrain' in this v"):
-        (tl.load_policy if kind == "policy" else tl.load)(tmp_path / "saved")
+        (tl.load_policy if kind == "policy" else tl.load_run)(tmp_path / "saved")

@@ -13,9 +13,10 @@ from tests.algorithms.recommenders import after, batch, compiled, described, fre
 from tests.recommend.test_next_item import gathered
 from tests.runtime.cases import ONNX, SCORES, WITHOUT, listing
 from tests.serving.test_app import asked
-from tidelog import CheckpointError, SpecError, runtime
+from tidelog import SpecError, runtime
 from tidelog.algorithms.optimisation import gradient_step, init_opt_state
 from tidelog.algorithms.sampling import Batch
+from tidelog.errors import CheckpointError
 from tidelog.recommend.evaluate import lists
 from tidelog.recommend.interactions import next_baskets, next_events
 from tidelog.recommend.networks import UserTable

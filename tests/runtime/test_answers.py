@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
-from tidelog import ExportError, RecommenderBCQ, runtime
+from tidelog import RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
+from tidelog.errors import ExportError
 from tidelog.policies import export as artefact
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write

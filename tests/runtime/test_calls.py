@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.runtime.cases import policy
-from tidelog import CheckpointError, SpecError, load_policy, runtime
+from tidelog import SpecError, load_policy, runtime
+from tidelog.errors import CheckpointError
 from tidelog.policies.export import random_observations
 
 ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}

@@ -11,7 +11,8 @@ import pytest
 from safetensors import numpy as safetensors
 
 from tests.runtime.cases import listing, policy
-from tidelog import CheckpointError, SpecError, TidelogError, load_policy, runtime
+from tidelog import SpecError, TidelogError, load_policy, runtime
+from tidelog.errors import CheckpointError
 from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, Saved, write
 
 NAME = "iql, memory"

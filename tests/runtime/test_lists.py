@@ -8,7 +8,8 @@ import pytest
 
 from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
-from tidelog import CheckpointError, SpecError, load_policy, runtime
+from tidelog import SpecError, load_policy, runtime
+from tidelog.errors import CheckpointError
 from tidelog.policies import export as onnx
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write

@@ -9,7 +9,8 @@ import pytest
 
 from tests.runtime.cases import listing, policy
 from tests.runtime.test_hostile import members_of, zipped
-from tidelog import CheckpointError, ConfigError, SpecError, runtime
+from tidelog import ConfigError, SpecError, runtime
+from tidelog.errors import CheckpointError
 from tidelog.runtime import artefact
 from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.conftest import SMALL, call
 from tests.sinks.readers import PACKAGES, expected, shown
-from tidelog import load
+from tidelog import load_run
 from tidelog.sinks import open_sink
 
 pytestmark = [
@@ -81,7 +81,7 @@ def test_a_killed_run_is_continued_in_the_same_tracker_run(sink, word, saved, tm
     finally:
         process.kill()
         process.communicate()
-    run = load(tmp_path / "run", sinks=[open_sink(word, tmp_path / "run")])
+    run = load_run(tmp_path / "run", sinks=[open_sink(word, tmp_path / "run")])
     assert run.update == 0
     for _ in run.stream(until=6000):
         pass

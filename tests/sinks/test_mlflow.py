@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.training.runs import bc, begin, finish, stop_at
-from tidelog import ConfigError, load
+from tidelog import ConfigError, load_run
 from tidelog.sinks import MLflow
 from tidelog.training.run import publish
 
@@ -67,9 +67,9 @@ def test_a_run_that_the_server_has_lost_names_the_file_that_holds_it(uri, origin
     known[f"mlflow:{uri}"]["run"] = "0" * 32
     (out / "sinks.json").write_text(json.dumps(known))
     with pytest.raises(ConfigError, match=r"not found.*fix: .*remove .*sinks\.json for a new run there"):
-        finish(load(out, sinks=[MLflow(uri)]))
+        finish(load_run(out, sinks=[MLflow(uri)]))
     (out / "sinks.json").unlink()
-    finish(load(out, sinks=[MLflow(uri)]))
+    finish(load_run(out, sinks=[MLflow(uri)]))
     assert len(runs_in(uri)) == 2
 
 
@@ -103,7 +103,7 @@ def test_a_verdict_on_a_run_that_was_left_leaves_it_so(uri, origin, tmp_path, ve
     (found,) = runs_in(uri)
     assert found.data.tags["verdict.policy"] == "better"
     assert found.info.status == "KILLED"
-    finish(load(tmp_path / "run", sinks=[MLflow(uri)]))
+    finish(load_run(tmp_path / "run", sinks=[MLflow(uri)]))
     (found,) = runs_in(uri)
     assert found.info.status == "FINISHED"
 

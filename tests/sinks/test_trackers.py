@@ -7,8 +7,8 @@ import pytest
 
 from tests.sinks.readers import PACKAGES, expected, shown
 from tests.training.runs import STEPS, bc, begin, finish, stop_at
-from tidelog import CheckpointError, ConfigError, load
-from tidelog.errors import install
+from tidelog import ConfigError, load_run
+from tidelog.errors import CheckpointError, install
 from tidelog.sinks import SINKS, TRACKER_RUNS, SinkWarning, open_sink, read_tracker_runs
 from tidelog.training.run import publish
 
@@ -47,7 +47,7 @@ def test_a_resumed_run_continues_and_no_step_is_written_twice(sink, word, origin
     stop_at(begin(bc(), origin, out, save_seconds=3600.0, sinks=[open_sink(word, out)]), 28)
     (found,) = shown(sink, tmp_path)
     assert [step for step, _ in found.metrics["member-0/imitation_loss"]] == [14, 28]
-    again = load(out, sinks=[open_sink(word, out)])
+    again = load_run(out, sinks=[open_sink(word, out)])
     assert again.update == 0
     finish(again)
     (found,) = shown(sink, tmp_path)
@@ -58,7 +58,7 @@ def test_a_resumed_run_continues_and_no_step_is_written_twice(sink, word, origin
 def test_a_run_that_was_trained_without_a_sink_is_sent_whole(sink, word, origin, tmp_path):
     out = tmp_path / "run"
     run = finish(begin(bc(), origin, out))
-    finish(load(out, sinks=[open_sink(word, out)]))
+    finish(load_run(out, sinks=[open_sink(word, out)]))
     (found,) = shown(sink, tmp_path)
     assert found.metrics == close_to(expected(run.metrics))
 
@@ -112,7 +112,7 @@ def test_a_tracker_that_fails_ends_no_run_and_gets_what_it_lacks_later(sink, wor
         f"{out}/metrics.jsonl has every row. fix: repair the tracker, then `tidelog resume {out} --sink {key}` sends "
         "what it lacks"
     )
-    finish(load(out, sinks=[open_sink(word, out)]))
+    finish(load_run(out, sinks=[open_sink(word, out)]))
     (found,) = shown(sink, tmp_path)
     assert found.metrics == close_to(expected(run.metrics))
 
@@ -125,7 +125,7 @@ def test_a_file_of_tracker_runs_that_is_damaged_is_refused(sink, word, origin, t
     assert known.last == (STEPS, 0)
     (out / TRACKER_RUNS).write_text(json.dumps({sink: {"run": 3, "last": [0, 0]}}))
     with pytest.raises(CheckpointError, match=r"sinks\.json: .*fix: remove it; the sinks then begin new runs"):
-        finish(load(out, sinks=[open_sink(word, out)]))
+        finish(load_run(out, sinks=[open_sink(word, out)]))
 
 
 @pytest.mark.sample("tensorboard")

@@ -24,7 +24,7 @@ SWEEP = """
 import sys
 import tidelog as tl
 trials = tl.grid(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), learning_rate={rates})
-tl.sweep(trials, tl.open_log({log!r}), {steps}, out={out!r}, every=10_000, best={best!r},
+tl.sweep(trials, tl.Log.load({log!r}), {steps}, out={out!r}, every=10_000, best={best!r},
          save_seconds=0.1, halving=(3, 10_000), workers=2, progress=False)
 """
 
@@ -52,7 +52,7 @@ def in_the_middle(folder):
 
 
 def states(sweep):
-    return [[fingerprint(one) for one in tl.load(sweep.run_folder(trial)).learners()] for trial in sweep.complete()]
+    return [[fingerprint(one) for one in tl.load_run(sweep.run_folder(trial)).learners()] for trial in sweep.complete()]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_a_worker_saves_and_ends_with_its_driver(ending, saved, tmp_path):
     folder = trial_folder(tmp_path / "sweep", 0)
     script = f"""
 import tidelog as tl
-tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.open_log({str(saved)!r}), 2_000_000_000,
+tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.Log.load({str(saved)!r}), 2_000_000_000,
          out={str(tmp_path / "sweep")!r}, every=1_000, save_seconds=10_000.0, progress=False)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)

@@ -132,7 +132,7 @@ def test_killed_workers_and_nodes_change_nothing(cluster, environment, origin, t
     assert [Record.read(sweep.run_folder(trial)).machine["threads"] for trial in (0, 1)] == [1, 1]
     assert [newest_attempt(folder) for folder in folders] == [1, 1], "Ray itself repeats what was lost"
     for folder in folders:
-        rows = [row["update"] for row in tl.load(folder / "run").metrics]
+        rows = [row["update"] for row in tl.load_run(folder / "run").metrics]
         assert sorted(set(rows)) == rows
         assert owner(folder) is None
 
@@ -152,7 +152,7 @@ def test_ctrl_c_saves_on_ray(environment, saved, tmp_path):
     folder = trial_folder(tmp_path / "sweep", 0)
     script = f"""
 import tidelog as tl
-tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.open_log({str(saved)!r}), 2_000_000_000, on="ray",
+tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.Log.load({str(saved)!r}), 2_000_000_000, on="ray",
          out={str(tmp_path / "sweep")!r}, every=1_000, save_seconds=10_000.0, progress=False)
 """
     own = {name: value for name, value in environment.items() if name != "RAY_ADDRESS"}

@@ -12,8 +12,9 @@ from tests.algorithms.recommenders import small as recommender
 from tests.data.clicks import interactions
 from tests.sweeps.pools import InProcess
 from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, iql
-from tidelog import CheckpointError, ConfigError, LogError, SpecError
+from tidelog import ConfigError, LogError, SpecError
 from tidelog.cli import main
+from tidelog.errors import CheckpointError
 from tidelog.parallel import ProcessPool
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps import sweep as sweep_module
@@ -44,7 +45,7 @@ def halved(log, tmp_path_factory):
 
 
 def state_of(sweep, trial):
-    return [fingerprint(one) for one in tl.load(sweep.run_folder(trial)).learners()]
+    return [fingerprint(one) for one in tl.load_run(sweep.run_folder(trial)).learners()]
 
 
 @pytest.mark.full
@@ -52,13 +53,13 @@ def test_a_trial_that_was_stopped_at_rungs_equals_a_direct_fit(halved, log, tmp_
     assert [row["state"] for row in halved.table] == ["complete", "stopped", "diverged", "stopped"]
     options = {"best": LOSS, "seeds": [3, 1], "selection_share": 0.25}
     direct = finish(begin(bc(learning_rate=RATES[0]), log, tmp_path / "direct", **options))
-    assert all_of(tl.load(halved.run_folder(0))) == all_of(direct)
+    assert all_of(tl.load_run(halved.run_folder(0))) == all_of(direct)
     assert (
         direct.metrics[-2][LOSS]
         == halved.table[0]["least" if direct.metrics[-2][LOSS] < direct.metrics[-1][LOSS] else "most"]
     )
     stopped = finish(begin(bc(learning_rate=RATES[3]), log, steps=STEPS, **options)).metrics
-    assert tl.load(halved.run_folder(3)).metrics == [row for row in stopped if row["update"] <= EVERY]
+    assert tl.load_run(halved.run_folder(3)).metrics == [row for row in stopped if row["update"] <= EVERY]
 
 
 def test_the_best_part_goes_on_by_the_held_out_metric(halved):
@@ -66,7 +67,7 @@ def test_the_best_part_goes_on_by_the_held_out_metric(halved):
     assert (first.step, first.metric, first.compared, first.promoted) == (14, LOSS, [0, 1, 2, 3], [0, 1])
     assert (second.step, second.compared, second.promoted) == (28, [0, 1], [0])
     assert first.values[2] is None
-    losses = [row[LOSS] for row in tl.load(halved.run_folder(1)).metrics if row["update"] == 14]
+    losses = [row[LOSS] for row in tl.load_run(halved.run_folder(1)).metrics if row["update"] == 14]
     assert first.values[1] == sum(losses) / 2
     assert "diverged" in [row["state"] for row in halved.table]
     assert "learning rates" in halved.table[2]["reason"]
@@ -151,9 +152,9 @@ def test_a_run_stops_where_it_is_told_and_goes_on_to_the_same_end(log, tmp_path)
         for _ in run.stream(until):
             pass
         assert run.update == until
-        run = tl.load(tmp_path / "parts", log)
+        run = tl.load_run(tmp_path / "parts", log)
         assert run.update == until
-    assert all_of(finish(tl.load(tmp_path / "parts", log))) == all_of(straight)
+    assert all_of(finish(tl.load_run(tmp_path / "parts", log))) == all_of(straight)
     with pytest.raises(ConfigError, match="until = 0: expected at least 1 step"):
         next(straight.stream(0))
 
@@ -195,9 +196,9 @@ def test_grids_and_draws_are_lists_of_algorithms():
         "hidden": [(4,), (8,)],
         "dropout": (0, 0.5),
     }
-    drawn = tl.draws(iql(), 200, seed=1, **ranges)
-    assert drawn == tl.draws(iql(), 200, seed=1, **ranges)
-    assert drawn != tl.draws(iql(), 200, seed=2, **ranges)
+    drawn = tl.random_search(iql(), 200, seed=1, **ranges)
+    assert drawn == tl.random_search(iql(), 200, seed=1, **ranges)
+    assert drawn != tl.random_search(iql(), 200, seed=2, **ranges)
     rates = np.array([one.actor_learning_rate for one in drawn])
     assert 1e-5 <= rates.min() < 2e-5 < 5e-4 < rates.max() <= 1e-3
     assert 0.35 < (rates < 1e-4).mean() < 0.65  # half of a logarithmic range, and a tenth of a linear one
@@ -207,7 +208,7 @@ def test_grids_and_draws_are_lists_of_algorithms():
     assert {one.hidden for one in drawn} == {(4,), (8,)}
     dropouts = [one.dropout for one in drawn]
     assert 0.0 <= min(dropouts) < 0.05 < 0.45 < max(dropouts) <= 0.5
-    sizes = [one.batch_size for one in tl.draws(bc(), 400, seed=1, batch_size=(1, 100, "log"))]
+    sizes = [one.batch_size for one in tl.random_search(bc(), 400, seed=1, batch_size=(1, 100, "log"))]
     assert {type(size) for size in sizes} == {int}
     assert (min(sizes), max(sizes)) == (1, 100)
     assert 0.4 < (np.array(sizes) <= 10).mean() < 0.6  # half of a logarithmic range
@@ -221,13 +222,13 @@ def test_grids_and_draws_are_lists_of_algorithms():
         (lambda: tl.grid(bc(), learning_rate=()), "expected a list of values"),
         (lambda: tl.grid(bc(), batch_size=(0,)), "batch_size = 0"),
         (lambda: tl.grid(bc(), batch_size=range(1, 102), steps=range(100)), "the grid has 10,100 points"),
-        (lambda: tl.draws(bc(), 0, learning_rate=(1, 2)), "count = 0"),
-        (lambda: tl.draws(bc(), 2, seed=-1, learning_rate=(1, 2)), "seed = -1: expected at least 0"),
-        (lambda: tl.draws(bc(), 2), "ranges: found none"),
-        (lambda: tl.draws(bc(), 2, learning_rate=(2, 1)), "the first one smaller"),
-        (lambda: tl.draws(bc(), 2, learning_rate=(0, 1, "log")), "above 0"),
-        (lambda: tl.draws(bc(), 2, learning_rate=(1, 2, "square")), "expected (low, high)"),
-        (lambda: tl.draws(bc(), 2, batch_size=(0.5, 8)), "expected whole numbers as ends"),
+        (lambda: tl.random_search(bc(), 0, learning_rate=(1, 2)), "count = 0"),
+        (lambda: tl.random_search(bc(), 2, seed=-1, learning_rate=(1, 2)), "seed = -1: expected at least 0"),
+        (lambda: tl.random_search(bc(), 2), "ranges: found none"),
+        (lambda: tl.random_search(bc(), 2, learning_rate=(2, 1)), "the first one smaller"),
+        (lambda: tl.random_search(bc(), 2, learning_rate=(0, 1, "log")), "above 0"),
+        (lambda: tl.random_search(bc(), 2, learning_rate=(1, 2, "square")), "expected (low, high)"),
+        (lambda: tl.random_search(bc(), 2, batch_size=(0.5, 8)), "expected whole numbers as ends"),
     ],
 )
 def test_lists_refuse_what_no_algorithm_has(call, words):

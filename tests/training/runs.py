@@ -2,7 +2,7 @@
 
 import json
 
-from tidelog import BC, IQL, fit, load
+from tidelog import BC, IQL, fit, load_run
 from tidelog._files import digest
 from tidelog.policies.policy import fingerprint
 from tidelog.training import run as run_module
@@ -63,7 +63,7 @@ def all_of(run):
 
 
 def reopened(folder, **options):
-    return finish(load(folder, **options))
+    return finish(load_run(folder, **options))
 
 
 def write_record(folder, content):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at, write_record
-from tidelog import CheckpointError, _files, load
+from tidelog import _files, load_run
+from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
 
 MEMBER, MANIFEST = "member-0.safetensors", "manifest.json"
@@ -69,10 +70,10 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(damage, run)
     file, break_it, message = DAMAGE[damage]
     break_it(run / "checkpoints" / "0000000042" / file)
     with pytest.raises(CheckpointError, match=message) as raised:
-        load(run)
+        load_run(run)
     assert "0000000042" in str(raised.value)
     assert str(raised.value).endswith(", or use the one before it, with checkpoint=35")
-    assert finish(load(run, checkpoint=35)).update == 42
+    assert finish(load_run(run, checkpoint=35)).update == 42
 
 
 @pytest.mark.bits
@@ -80,9 +81,9 @@ def test_going_back_behind_a_damaged_checkpoint_ends_bit_equal(run, whole):
     flipped(run / "checkpoints" / "0000000042" / MEMBER, -1)
     flipped(run / "checkpoints" / "0000000035" / MEMBER, -1)
     with pytest.raises(CheckpointError, match="or use the one before it, with checkpoint=28"):
-        load(run, checkpoint=35)
-    assert all_of(finish(load(run, checkpoint=28))) == all_of(whole)
-    assert load(run).update == 42
+        load_run(run, checkpoint=35)
+    assert all_of(finish(load_run(run, checkpoint=28))) == all_of(whole)
+    assert load_run(run).update == 42
 
 
 def test_without_one_before_nothing_is_offered(run):
@@ -92,10 +93,10 @@ def test_without_one_before_nothing_is_offered(run):
     with pytest.raises(
         CheckpointError, match=r"checksum differs\. fix: restore it from a copy, or make the checkpoint again$"
     ):
-        load(run)
+        load_run(run)
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(CheckpointError, match=r"has no complete checkpoint\. fix: start the run again"):
-        load(run)
+        load_run(run)
 
 
 def test_a_checkpoint_of_other_members_or_settings_is_refused(run, origin, tmp_path):
@@ -104,7 +105,7 @@ def test_a_checkpoint_of_other_members_or_settings_is_refused(run, origin, tmp_p
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(two.folder / "checkpoints", run / "checkpoints")
     with pytest.raises(CheckpointError, match="has the members of another run: expected 1"):
-        load(run)
+        load_run(run)
 
 
 @pytest.mark.parametrize("path", ["nowhere", "log", "run.json"])
@@ -112,7 +113,7 @@ def test_what_is_no_run_is_refused(path, saved, tmp_path):
     (tmp_path / "run.json").write_text("[]")
     folder = {"nowhere": tmp_path / "nowhere", "log": saved, "run.json": tmp_path}[path]
     with pytest.raises(CheckpointError, match=r"run\.json"):
-        load(folder)
+        load_run(folder)
 
 
 @pytest.mark.parametrize("value", [None, [], {}, 9, "x"])
@@ -121,22 +122,22 @@ def test_a_run_json_that_cannot_be_understood_is_refused(value, run):
     for key in ("schema", "configs", "settings", "spec", "scaler"):
         write_record(run, content | {key: value})
         with pytest.raises(CheckpointError, match=r"run\.json"):
-            load(run)
+            load_run(run)
 
 
 def test_an_option_of_another_version_is_named_unless_it_was_not_used(run):
     content = json.loads((run / "run.json").read_text())
     write_record(run, content | {"options": content["options"] | {"population": None}})
-    assert load(run).finished
+    assert load_run(run).finished
     write_record(run, content | {"options": content["options"] | {"population": {"every": 10}}})
     with pytest.raises(CheckpointError, match=r"has the option population, which this .* fix: read it with the"):
-        load(run)
+        load_run(run)
 
 
 def test_an_incomplete_checkpoint_is_passed_over(run, whole):
     (run / "checkpoints" / "0000000042" / MANIFEST).unlink()
     with pytest.warns(UserWarning, match=r"0000000042 has no manifest\.json and is passed over"):
-        loaded = load(run)
+        loaded = load_run(run)
     assert loaded.update == 35
     with pytest.warns(UserWarning, match="is passed over"):
         assert all_of(finish(loaded)) == all_of(whole)
@@ -154,10 +155,10 @@ def test_a_full_disk_leaves_the_checkpoint_before_intact(owner, name, origin, wh
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, full)
         with pytest.raises(CheckpointError, match=r"cannot be written: .*No space left on device"):
-            finish(load(run.folder))
+            finish(load_run(run.folder))
     assert {path: path.read_bytes() for path in (run.folder / "checkpoints").rglob("*") if path.is_file()} == there
     assert not [*run.folder.rglob(".writing*")]
-    assert all_of(finish(load(run.folder))) == all_of(whole)
+    assert all_of(finish(load_run(run.folder))) == all_of(whole)
 
 
 def test_a_failed_rename_brings_back_what_stood_there(run, whole, monkeypatch):
@@ -198,14 +199,14 @@ def test_without_time_passing_the_first_and_the_last_are_written(origin, tmp_pat
 def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(run):
     (run / "checkpoints" / "0000000042").rename(run / "checkpoints" / ".writing-0000000042-abc")
     (run / "best" / ".writing-member-0-abc").mkdir()
-    loaded = load(run)
+    loaded = load_run(run)
     assert loaded.update == 35
     finish(loaded)
     assert not [*run.rglob(".*")]
-    assert load(run).update == 42
+    assert load_run(run).update == 42
 
 
 def test_many_members_remember_their_best(origin, tmp_path):
     run = finish(begin(bc(), origin, tmp_path / "run", seeds=11, best="imitation_loss", steps=1))
-    again = load(run.folder)  # eleven: as words, 10 comes before 2
+    again = load_run(run.folder)  # eleven: as words, 10 comes before 2
     assert fingerprint(again.best_policy().params) == fingerprint(run.best_policy().params)

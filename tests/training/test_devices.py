@@ -21,10 +21,10 @@ import json, sys
 import jax
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 
 assert len(jax.devices()) == 4
-log = tl.open_log(sys.argv[1])
+log = tl.Log.load(sys.argv[1])
 
 
 def metrics(run):
@@ -43,7 +43,7 @@ def fit(**options):
 one, told = fit(), {}
 for together in (True, False):
     run = fit(devices=4, together=together, out=f"run-{together}", save_seconds=0, keep=9)
-    resumed = load(f"run-{together}", checkpoint=10)
+    resumed = load_run(f"run-{together}", checkpoint=10)
     for _ in resumed.stream():
         pass
     told[str(together)] = {

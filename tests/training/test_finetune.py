@@ -37,7 +37,7 @@ def offline(request, tmp_path_factory):
     algorithm, env = ALGORITHMS[request.param]
     folder = tmp_path_factory.mktemp("offline")
     tl.collect(env.removeprefix("jax:"), episodes=12, seed=0).save(folder / "log")
-    log = tl.open_log(folder / "log")
+    log = tl.Log.load(folder / "log")
     run = tl.fit(algorithm, log, 20, seeds=2, out=folder / "run", held_out=0.2, scale="standard")
     return run, env
 
@@ -110,7 +110,7 @@ def test_a_resumed_run_keeps_its_schedules(tmp_path):
     for restart, wanted in ((False, 1.0), (True, 0.0)):
         out = tmp_path / str(restart)
         stop_at(begin(run, HOST, out, save_seconds=0.0, restart_schedules=restart), 10)
-        loaded = tl.load(out, log)
+        loaded = tl.load_run(out, log)
         assert float(loaded._engine._collectors[0].inner.actor_schedule(np.float32(1.0))) == wanted
 
 
@@ -121,16 +121,16 @@ def test_a_stopped_run_goes_on_bit_equal(offline, whole, stop, tmp_path, monkeyp
     (run, env), (tuned, folder) = offline, whole
     chunks_of(4, monkeypatch)
     stop_at(begin(run, env, tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), stop)
-    loaded = tl.load(tmp_path / "run")
+    loaded = tl.load_run(tmp_path / "run")
     assert 0 < loaded.update < STEPS
     assert all_of(finish(loaded)) == all_of(tuned)
-    ours, theirs = (tl.open_log(place / "log") for place in (tmp_path, folder))
+    ours, theirs = (tl.Log.load(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
 
 
 def from_log(folder, algorithm, memory_map):
     """A run that learnt from a saved log, which is in memory or stays on disk."""
-    log = tl.open_log(folder, memory_map=memory_map)
+    log = tl.Log.load(folder, memory_map=memory_map)
     return tl.fit(algorithm, log, 20, held_out=0.2, scale="standard")
 
 
@@ -155,7 +155,7 @@ def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, mon
     half = stop_at(begin(run, HOST, tmp_path / "run", steps=40, save_seconds=0.0), 18)
     assert half.update == 18
     assert half._engine.position.updates == 8
-    assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(whole)[0]
+    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(whole)[0]
 
 
 @pytest.mark.sample("discrete-bcq")
@@ -167,25 +167,25 @@ def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     monkeypatch.setattr(Breaking, "broken_at", 15)
     out, log = tmp_path / "run", tmp_path / "log"
     broken = begin(run, "breaking", out, updates=0.04, save_seconds=1e9, log_out=log)  # updates in two of six rounds
-    with pytest.raises(tl.EnvironmentFailure, match="it broke"):
+    with pytest.raises(tl.errors.EnvironmentFailure, match="it broke"):
         finish(broken)
-    again = tl.load(out)
+    again = tl.load_run(out)
     assert (again.update, again.done) == (0, 10)
     monkeypatch.setattr(Breaking, "broken_at", -1)
     ended = finish(again)
     assert (ended.update, ended.done) == (2, STEPS)
-    loaded = tl.load(out)
+    loaded = tl.load_run(out)
     assert loaded.finished
     assert all_of(finish(loaded)) == all_of(ended)
-    assert tl.open_log(log).steps == 2 * STEPS
-    with pytest.raises(tl.CheckpointError, match=r"the finished log .*log, which cannot be extended"):
-        finish(tl.load(out, checkpoint=0))
+    assert tl.Log.load(log).steps == 2 * STEPS
+    with pytest.raises(tl.errors.CheckpointError, match=r"the finished log .*log, which cannot be extended"):
+        finish(tl.load_run(out, checkpoint=0))
 
 
 @pytest.mark.full
 def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offline, whole):
     (run, _), (tuned, folder) = offline, whole
-    log, own = tl.open_log(folder / "log"), tuned.learners()[0].segments["own"]
+    log, own = tl.Log.load(folder / "log"), tuned.learners()[0].segments["own"]
     assert log.steps == 2 * STEPS
     assert int(own.filled) * 10 == STEPS
     np.testing.assert_allclose(np.ravel(own.columns["reward"]), log.reward[:STEPS], rtol=1e-6)
@@ -198,7 +198,7 @@ def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offl
 @pytest.mark.sample("discrete-bcq")
 def test_policies_of_the_run_take_raw_observations(offline, whole):
     (_, env), (tuned, folder) = offline, whole
-    live, kept = tuned.policy(seed=1), tl.load(folder / "run").policy(seed=1)
+    live, kept = tuned.policy(seed=1), tl.load_run(folder / "run").policy(seed=1)
     np.testing.assert_array_equal(tl.rollout(live, env, 2), tl.rollout(kept, env, 2))
     assert type(live.algorithm) is type(tuned.members[0].algorithm)
 
@@ -209,7 +209,7 @@ def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
     small = {"generator_hidden": (8,), "perturbation_hidden": (8,), "target_samples": 2, "samples": 2}
     run = tl.fit(tl.BCQ(**SMALL, **small), log, 10)
     tl.finetune(run, HOST, 20, log_out=tmp_path / "log", offline=0.25)
-    played = tl.open_log(tmp_path / "log")
+    played = tl.Log.load(tmp_path / "log")
     assert played.steps == 20
     assert played.propensity is None
 
@@ -310,5 +310,5 @@ def test_an_environment_that_is_passed_needs_no_import(offline, tmp_path, monkey
     stop_at(begin(run, env, tmp_path / "run", save_seconds=0.0), 1)
     monkeypatch.setattr(Record, "check_imported", failing)
     with pytest.raises(CheckpointError, match="cannot be imported"):
-        tl.load(tmp_path / "run")
-    assert tl.load(tmp_path / "run", env=env).update > 0
+        tl.load_run(tmp_path / "run")
+    assert tl.load_run(tmp_path / "run", env=env).update > 0

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.algorithms.players import tiny
-from tidelog import learn, open_log
+from tidelog import Log, learn
 from tidelog.cli import main
 from tidelog.training.engine import Engine
 
@@ -23,5 +23,5 @@ def test_resume_writes_the_collected_log_of_a_complete_run(tmp_path, monkeypatch
     (tmp_path / "log.pieces" / "mine.npz").write_bytes(b"")  # not one of its own
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert "is complete" in capsys.readouterr().out
-    assert open_log(tmp_path / "log").steps == 64
+    assert Log.load(tmp_path / "log").steps == 64
     assert not (tmp_path / "log.pieces").exists()

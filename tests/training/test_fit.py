@@ -16,8 +16,9 @@ import tidelog as tl
 from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
-from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
+from tidelog import ConfigError, Log, LogError, SpecError
 from tidelog.algorithms import short_form
+from tidelog.errors import DivergenceError
 from tidelog.ope.verdict import held_out_part
 from tidelog.policies.policy import fingerprint
 from tidelog.sinks import read_rows
@@ -321,7 +322,7 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
         in said
     )
     assert f"The last good checkpoint, at update 0, is in {tmp_path / 'run'}" in said
-    assert tl.load(tmp_path / "run", log).update == 0
+    assert tl.load_run(tmp_path / "run", log).update == 0
     with pytest.raises(DivergenceError, match="The run has no folder, therefore there is no checkpoint"):
         finish(begin(algorithm, log))
 
@@ -330,7 +331,7 @@ def test_a_member_that_diverges_stops_the_population(origin, tmp_path):
     rates = [bc(learning_rate=1e-3), bc(learning_rate=1e30)]
     with pytest.raises(DivergenceError, match="a loss of BC with seed 5 became NaN or infinite at update 1: expected"):
         finish(begin(rates, origin, tmp_path / "run", seeds=[5], held_out=0.3, best=LOSS))
-    assert tl.load(tmp_path / "run").update == 0
+    assert tl.load_run(tmp_path / "run").update == 0
 
 
 def test_parts_start_warm_from_another_run(values, origin, tmp_path):
@@ -417,7 +418,7 @@ def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path
         ("critic", values.folder, iql(num_critics=3), "has 14 arrays: expected the 21 of this algorithm"),
         ("critic", tmp_path, iql(), "has no complete checkpoint"),
     ):
-        with pytest.raises(tl.CheckpointError, match=message):
+        with pytest.raises(tl.errors.CheckpointError, match=message):
             begin(algorithm, origin, tmp_path / "run", warm_start={part: source})
     assert not (tmp_path / "run").exists()
 
@@ -483,7 +484,7 @@ def test_no_cluster_is_trained_on_and_held_out(origin, mapped, tmp_path):
     log = replace(origin, cluster=clusters.astype(np.int32)[origin.episode])
     if mapped:
         log.save(tmp_path / "log")
-        log = tl.open_log(tmp_path / "log", memory_map=True)
+        log = tl.Log.load(tmp_path / "log", memory_map=True)
     held_out = begin(bc(), log, tmp_path / "run").record.held_out
     kept = np.isin(origin.episode_ids, held_out)
     assert 4 <= len(held_out) <= 8

@@ -12,6 +12,7 @@ from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import EVERY, HOST, STEPS, TINY_FLAGS, Breaking, Forgetful, all_of, begin
 from tidelog.cli import main
 from tidelog.envs.tabular import PointMass
+from tidelog.errors import EnvironmentFailure
 from tidelog.policies.policy import fingerprint
 from tidelog.training import collect
 from tidelog.training.loop import Position
@@ -47,7 +48,7 @@ def whole(tmp_path_factory):
     """All that comes of a run that is not stopped, and its log."""
     folder = tmp_path_factory.mktemp("whole")
     run = finish(begin(HOST, seeds=2, ahead=True, log_out=folder / "log"))
-    return all_of(run), tl.open_log(folder / "log").fingerprint()
+    return all_of(run), tl.Log.load(folder / "log").fingerprint()
 
 
 @pytest.mark.full
@@ -94,18 +95,18 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     run = stop_at(begin(HOST, tmp_path / "run", **options), stop)
     run._engine.wait()
     assert not playing()
-    loaded = tl.load(tmp_path / "run")
+    loaded = tl.load_run(tmp_path / "run")
     assert loaded._engine.position == run._engine.position
     assert not playing(), "whoever only looks at a run does not play"
     assert all_of(finish(loaded)) == whole[0]
-    assert tl.open_log(tmp_path / "log").fingerprint() == whole[1]
+    assert tl.Log.load(tmp_path / "log").fingerprint() == whole[1]
 
 
 @pytest.mark.full
 def test_off_policy_ppg_plays_ahead_too(tmp_path):
     one, two = (begin(HOST, out, algorithm=replaying(), ahead=True) for out in (None, tmp_path / "run"))
     stop_at(two, 5)
-    assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(finish(one))[0]
+    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(finish(one))[0]
 
 
 @pytest.mark.full
@@ -113,11 +114,11 @@ def test_a_thread_whose_environment_breaks_says_what_would_have_been_said_withou
     said = []
     for ahead in (False, True):
         run = begin(Breaking(4), tmp_path / f"{ahead}", save_seconds=1e9, ahead=ahead)
-        with pytest.raises(tl.EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in") as raised:
+        with pytest.raises(EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in") as raised:
             finish(run)
         said.append(str(raised.value).replace(f"{ahead}", ""))
         shutil.copytree(tmp_path / f"{ahead}", tmp_path / f"{ahead} again")
-        loaded = tl.load(tmp_path / f"{ahead} again", env=PointMass(4))
+        loaded = tl.load_run(tmp_path / f"{ahead} again", env=PointMass(4))
         assert loaded._engine.position == Position(2)
         through = all_of(finish(begin(PointMass(4), ahead=ahead)))[0]
         assert all_of(finish(loaded))[0] == through
@@ -159,8 +160,8 @@ def test_whoever_leaves_waits_for_the_thread(tmp_path, monkeypatch):
 @pytest.mark.full
 def test_an_environment_that_cannot_be_saved_starts_anew(tmp_path):
     stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log", ahead=True), 5)
-    assert finish(tl.load(tmp_path / "run", env=Forgetful(4))).finished
-    assert tl.open_log(tmp_path / "log").steps == STEPS
+    assert finish(tl.load_run(tmp_path / "run", env=Forgetful(4))).finished
+    assert tl.Log.load(tmp_path / "log").steps == STEPS
 
 
 def test_what_cannot_be_overlapped_is_refused(tmp_path):
@@ -195,4 +196,4 @@ def test_the_command_line_plays_ahead(tmp_path, monkeypatch, capsys):
     ]
     assert main([*words, "--ahead"]) == 0
     assert "note: rollouts are collected one round ahead" in capsys.readouterr().err
-    assert tl.load("run").record.options.ahead
+    assert tl.load_run("run").record.options.ahead

@@ -14,6 +14,7 @@ from tidelog.algorithms.names import check_fit
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.tabular import PointMass
+from tidelog.errors import CheckpointError, DivergenceError, EnvironmentFailure
 from tidelog.policies.policy import fingerprint
 from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.learn import learn
@@ -62,17 +63,17 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     options = {"seeds": 2, "save_seconds": 0.0, "log_out": tmp_path / "log"}
     run = stop_at(begin(env, tmp_path / "run", **options), stop)
     assert stop <= run.update < stop + 4
-    loaded = tl.load(tmp_path / "run")
+    loaded = tl.load_run(tmp_path / "run")
     assert loaded._engine.position == run._engine.position
     assert all_of(finish(loaded)) == expected
-    ours, theirs = (tl.open_log(place / "log") for place in (tmp_path, folder))
+    ours, theirs = (tl.Log.load(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
 
 
 @pytest.mark.sample("jax:CartPole-v1")
 def test_the_log_holds_every_decision_with_its_propensity(whole):
     env, _, run, folder = whole
-    log = tl.open_log(folder / "log")
+    log = tl.Log.load(folder / "log")
     assert log.steps == 2 * STEPS
     assert not list(folder.glob("*.pieces"))
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
@@ -141,16 +142,16 @@ class Breaking(PointMass):
     def step(self, action):
         self.lived += 1
         if self.lived == self.broken_at:
-            raise tl.EnvironmentFailure(f"{self.name}, copy 2, step {self.lived}: it broke")
+            raise EnvironmentFailure(f"{self.name}, copy 2, step {self.lived}: it broke")
         return super().step(action)
 
 
 def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     run = begin(Breaking(4), tmp_path / "run", save_seconds=1e9)
-    with pytest.raises(tl.EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in .*resume"):
+    with pytest.raises(EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in .*resume"):
         finish(run)
     shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    loaded = tl.load(tmp_path / "copy", env=PointMass(4))
+    loaded = tl.load_run(tmp_path / "copy", env=PointMass(4))
     assert loaded._engine.position == Position(2)
     assert loaded.done == 128
     through = finish(begin(PointMass(4)))
@@ -170,9 +171,9 @@ def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_s
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     monkeypatch.setitem(registry._BUILT_IN, "breaking", breaking_first)
     run = begin("breaking", tmp_path / "run", seeds=2)
-    with pytest.raises(tl.EnvironmentFailure, match=r"it broke \(seed 0\)"):
+    with pytest.raises(EnvironmentFailure, match=r"it broke \(seed 0\)"):
         finish(run)
-    assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(finish(begin(HOST, seeds=2)))[0]
+    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(finish(begin(HOST, seeds=2)))[0]
 
 
 def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
@@ -209,10 +210,11 @@ class Forgetful:
 def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_path):
     stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), 5)
     with pytest.raises(
-        tl.CheckpointError, match=r"point-mass has no registered name\. fix: pass it again, as in resume\(folder, env="
+        CheckpointError,
+        match=r"point-mass has no registered name\. fix: pass it again, as in resume\(folder, env=",
     ):
-        tl.load(tmp_path / "run")
-    loaded = tl.load(tmp_path / "run", env=Forgetful(4))
+        tl.load_run(tmp_path / "run")
+    loaded = tl.load_run(tmp_path / "run", env=Forgetful(4))
     (learner,) = loaded.learners()
     assert not learner.collection_state.sums.any()
     assert not learner.state.rewards.sums.any()
@@ -220,7 +222,7 @@ def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_pa
     (note,) = loaded.notes()
     assert "point-mass cannot be saved: a resumed run starts new episodes" in note
     assert finish(loaded).finished
-    log = tl.open_log(tmp_path / "log")
+    log = tl.Log.load(tmp_path / "log")
     assert log.steps == STEPS
 
 
@@ -233,9 +235,9 @@ def test_what_is_rounded_or_never_comes_is_said():
 
 def test_a_run_whose_loss_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     run = begin(FUNCTION, tmp_path / "run", algorithm=tiny(learning_rate=1e30))
-    with pytest.raises(tl.DivergenceError, match="a loss of PPG with seed 0 became NaN or infinite at update"):
+    with pytest.raises(DivergenceError, match="a loss of PPG with seed 0 became NaN or infinite at update"):
         finish(run)
-    assert tl.load(tmp_path / "run").update == 0
+    assert tl.load_run(tmp_path / "run").update == 0
 
 
 def test_a_population_learns_side_by_side():
@@ -283,7 +285,7 @@ def test_what_is_saved_already_is_not_saved_again_when_the_environment_breaks(tm
         Checkpoints, "save", lambda self, update, checkpoint: updates.append(update) or save(self, update, checkpoint)
     )
     run = begin(Breaking(4), tmp_path / "run", save_seconds=0.0)
-    with pytest.raises(tl.EnvironmentFailure, match="it broke"):
+    with pytest.raises(EnvironmentFailure, match="it broke"):
         finish(run)
     assert updates == sorted(set(updates))
     assert updates[-1] == run.update

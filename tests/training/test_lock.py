@@ -10,7 +10,8 @@ import warnings
 import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
-from tidelog import CheckpointError, load, resume
+from tidelog import load_run, resume
+from tidelog.errors import CheckpointError
 from tidelog.training import checkpoints
 
 
@@ -43,20 +44,20 @@ def test_a_second_process_is_refused_until_the_first_is_killed(halted):
         with pytest.raises(CheckpointError, match=said):
             resume(halted)
         with pytest.raises(CheckpointError, match=said):
-            finish(load(halted))
-        assert load(halted).update == 14, "reading is allowed"
+            finish(load_run(halted))
+        assert load_run(halted).update == 14, "reading is allowed"
         holder.kill()
     assert {path: path.read_bytes() for path in (halted / "checkpoints").rglob("*") if path.is_file()} == before
-    assert finish(load(halted)).update == 42
+    assert finish(load_run(halted)).update == 42
     assert (halted / checkpoints.LOCK).read_text() == ""
 
 
 def test_a_run_that_went_on_since_it_was_loaded_is_refused(halted):
-    early, late = load(halted), load(halted)
+    early, late = load_run(halted), load_run(halted)
     whole = all_of(finish(late))
     with pytest.raises(CheckpointError, match="was trained by another process since it was loaded"):
         finish(early)
-    assert all_of(load(halted)) == whole
+    assert all_of(load_run(halted)) == whole
 
 
 def test_an_unknown_owner_and_a_missing_lock_are_said(halted, monkeypatch):
@@ -70,12 +71,12 @@ def test_an_unknown_owner_and_a_missing_lock_are_said(halted, monkeypatch):
 
     monkeypatch.setattr("fcntl.flock", unsupported)
     with pytest.warns(UserWarning, match="cannot be locked .* make sure that no other process"):
-        assert finish(load(halted)).update == 42
+        assert finish(load_run(halted)).update == 42
 
 
 def test_a_run_folder_that_was_deleted_or_moved_ends_the_run(halted, tmp_path):
     """It does not come back with half of its files."""
-    run = load(halted)
+    run = load_run(halted)
     stream = run.stream()
     next(stream)
     halted.rename(tmp_path / "moved")
@@ -85,7 +86,7 @@ def test_a_run_folder_that_was_deleted_or_moved_ends_the_run(halted, tmp_path):
     shutil.move(tmp_path / "moved", halted)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert finish(load(halted)).update == 42
+        assert finish(load_run(halted)).update == 42
 
 
 def test_a_changed_record_is_refused(halted):
@@ -93,18 +94,18 @@ def test_a_changed_record_is_refused(halted):
     content["configs"][0]["learning_rate"] = 0.5
     (halted / "run.json").write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match=r"run\.json was changed after it was written: its checksum differs"):
-        load(halted)
+        load_run(halted)
 
 
 def test_metrics_that_are_lost_are_said_and_a_lost_table_is_written_again(halted):
     """The last checkpoint knows how long both files were."""
     table = (halted / "metrics.csv").read_bytes()
     (halted / "metrics.csv").unlink()
-    stop_at(load(halted), 21)
+    stop_at(load_run(halted), 21)
     assert (halted / "metrics.csv").read_bytes() == table
     os.truncate(halted / "metrics.jsonl", 10)
     with pytest.raises(CheckpointError, match=r"metrics\.jsonl differs from what it was at the checkpoint \(10 of"):
-        load(halted)
+        load_run(halted)
 
 
 def test_a_link_in_transport_of_the_lock_is_not_followed(tmp_path):

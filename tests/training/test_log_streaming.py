@@ -29,7 +29,7 @@ def both(request, tmp_path_factory):
     log = world(request.param)
     path = tmp_path_factory.mktemp("log") / "a.tidelog"
     log.save(path)
-    return log, tl.open_log(path, memory_map=True)
+    return log, tl.Log.load(path, memory_map=True)
 
 
 @pytest.mark.sample("discrete-unit1", "continuous-unit3")
@@ -61,7 +61,7 @@ def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
     weight = np.random.default_rng(0).gamma(2.0, size=len(world("discrete"))).astype(np.float32)
     log = world("discrete", weight=weight)
     log.save(tmp_path / "log")
-    mapped = tl.open_log(tmp_path / "log", memory_map=True)
+    mapped = tl.Log.load(tmp_path / "log", memory_map=True)
     unit = NStep(1, 0.9) if keep is KEEP else LoggedAction()
     for episodes in (None, np.asarray([0, 3, 4, 9])):
         kept = log if episodes is None else log.take_episodes(episodes)

@@ -16,9 +16,10 @@ from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.runtime.cases import listing
 from tests.training.runs import bc, begin, finish
-from tidelog import IQL, PPG, PPO, OffPolicyPPG, SpaceError, _machine, collect, finetune, fit, judge, learn, load
+from tidelog import IQL, PPG, PPO, OffPolicyPPG, _machine, collect, finetune, fit, judge, learn, load_run
 from tidelog.envs.functional import CopyStep
 from tidelog.envs.registry import functional
+from tidelog.errors import SpaceError
 from tidelog.ope import ledger as ledgers
 from tidelog.training import stores
 from tidelog.training.loop import planned_stores
@@ -93,7 +94,7 @@ def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays(origin, tmp_p
     names = sorted(path.name for path in (tmp_path / "run").rglob("*"))
     limited(monkeypatch, 1_000)
     with pytest.raises(SpaceError, match="nothing was written"):
-        load(tmp_path / "run", origin)
+        load_run(tmp_path / "run", origin)
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == names
 
 
@@ -166,7 +167,7 @@ used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesi
 resource.setrlimit(resource.RLIMIT_AS, (used + 60_000_000, used + 60_000_000))
 try:
     tl.fit(tl.BC(hidden=(8,)), log, 10, out=sys.argv[1], progress=False)
-except tl.SpaceError as error:
+except tl.errors.SpaceError as error:
     print(error)
 """
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.cli.conftest import call, table_of
 from tests.training.runs import LOSS, bc, begin, finish, iql, stop_at
-from tidelog import CheckpointError, Columns, ConfigError, Log, collect, load, open_log, read_log, resume
+from tidelog import Columns, ConfigError, Log, collect, load_run, read_log, resume
+from tidelog.errors import CheckpointError
 from tidelog.recommend.read import reopen_any
 
 COLUMNS = Columns(
@@ -47,7 +48,7 @@ def test_a_run_over_a_split_is_resumed_and_judged_from_the_shell(read, tmp_path,
     whole = finish(begin(bc(), train, tmp_path / "whole", best=LOSS))
     stop_at(begin(bc(), train, tmp_path / "run", best=LOSS, save_seconds=0.0), 14)
     assert call("resume", tmp_path / "run") == 0
-    assert load(tmp_path / "run").metrics == whole.metrics
+    assert load_run(tmp_path / "run").metrics == whole.metrics
     assert call("judge", tmp_path / "run", "--sample", "--replicates", 1000, "--model", "tabular") == 0
     assert "the run held out of its own log" in capsys.readouterr().out
 
@@ -55,11 +56,11 @@ def test_a_run_over_a_split_is_resumed_and_judged_from_the_shell(read, tmp_path,
 @pytest.mark.full
 def test_a_run_over_a_split_is_finetuned_from_the_shell(tmp_path, capsys):
     collect("treatment", episodes=60, seed=0).save(tmp_path / "log")
-    train, _ = open_log(tmp_path / "log").split(0.8, seed=0)
+    train, _ = Log.load(tmp_path / "log").split(0.8, seed=0)
     finish(begin(iql(hidden=(8, 8)), train, tmp_path / "run", steps=4, every=4))
     words = ["--env", "treatment", "--steps", 60, "--every", 30, "--out", tmp_path / "online"]
     assert call("finetune", tmp_path / "run", *words) == 0, capsys.readouterr().err
-    assert load(tmp_path / "online").finished
+    assert load_run(tmp_path / "online").finished
 
 
 def test_a_file_that_changed_is_not_taken_for_the_part(read, tmp_path):
@@ -76,7 +77,7 @@ def test_the_same_cell_again_is_answered_with_what_to_do_in_python(read, tmp_pat
     with pytest.raises(ConfigError) as refused:
         begin(bc(), read, tmp_path / "run")
     fix = str(refused.value)
-    assert f"tl.load({str(tmp_path / 'run')!r})" in fix
+    assert f"tl.load_run({str(tmp_path / 'run')!r})" in fix
     assert f"tl.resume({str(tmp_path / 'run')!r})" in fix
     assert fix.endswith("or replace it with overwrite=True (--overwrite)")
     assert begin(bc(), read, tmp_path / "run", overwrite=True).update == 0

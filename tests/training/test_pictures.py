@@ -25,7 +25,7 @@ def test_pictures_are_kept_as_bytes_and_a_run_that_sees_them_goes_on_bit_equal(t
     chunks_of(3, monkeypatch)
     run = stop_at(begin("cut"), 9)
     assert 9 <= run.update < 13
-    again = finish(tl.load(tmp_path / "cut"))
+    again = finish(tl.load_run(tmp_path / "cut"))
     assert [fingerprint(one) for one in again.learners()] == [fingerprint(one) for one in whole.learners()]
     (learner,) = whole.learners()
     seen = learner.segments["phase_buffer"].columns["observation"]["observation"]

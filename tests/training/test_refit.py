@@ -45,7 +45,7 @@ def chosen(origin, tmp_path_factory):
 
 @pytest.mark.parametrize("path", [True, False], ids=["folder", "run"])
 def test_it_is_the_run_on_all_episodes_until_the_chosen_update(path, chosen, origin):
-    run = tl.load(chosen)
+    run = tl.load_run(chosen)
     best = run.best_policy()
     again = tl.refit(chosen if path else run, progress=False)
     assert again.finished
@@ -85,7 +85,7 @@ def test_a_member_brings_its_settings_and_its_seed(origin, tmp_path):
 
 def test_it_acts_as_the_policy_that_was_judged_and_says_that_it_was_not(chosen, origin, tmp_path):
     again = tl.refit(chosen, tmp_path / "refit", progress=False)
-    for policy in (again.policy(), policy_of_run(tmp_path / "refit"), tl.load(tmp_path / "refit").policy()):
+    for policy in (again.policy(), policy_of_run(tmp_path / "refit"), tl.load_run(tmp_path / "refit").policy()):
         assert policy.acting == "sample"
         assert policy.verdict is None
         (note,) = policy.notes()
@@ -128,7 +128,7 @@ def test_lists_keep_the_weight_of_q_that_the_held_out_period_chose():
 
 def test_what_cannot_be_refitted_is_refused_and_writes_nothing(log, origin, chosen, tmp_path):
     memory = finish(begin(bc(), log, tmp_path / "memory"))
-    with pytest.raises(tl.CheckpointError, match=r"created in memory.*refit\(run, out, log=log\)"):
+    with pytest.raises(tl.errors.CheckpointError, match=r"created in memory.*refit\(run, out, log=log\)"):
         tl.refit(memory, tmp_path / "refit")
     assert tl.refit(memory, log=log, progress=False).finished
     with pytest.raises(tl.ConfigError, match="no update yet"):

@@ -10,7 +10,8 @@ import pytest
 
 from tests.algorithms.worlds import small, world
 from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at, write_record
-from tidelog import CheckpointError, ConfigError, LogError, collect, load, resume
+from tidelog import ConfigError, LogError, collect, load_run, resume
+from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
 
 KINDS = {
@@ -38,7 +39,7 @@ def test_a_stopped_run_goes_on_bit_equal(kind, stop, origin, tmp_path, monkeypat
     chunks_of(5, monkeypatch)
     run = stop_at(begin(algorithm, origin, tmp_path / "run", save_seconds=0.0, **options), stop)
     assert stop <= run.update < stop + 5
-    loaded = load(tmp_path / "run")
+    loaded = load_run(tmp_path / "run")
     assert loaded.update == run.update
     assert [fingerprint(a) for a in loaded.learners()] == [fingerprint(a) for a in run.learners()]
     assert all_of(finish(loaded)) == whole
@@ -82,7 +83,7 @@ def whole(origin, tmp_path_factory):
 def test_reports_after_the_last_checkpoint_are_made_again(origin, tmp_path, whole):
     stop_at(begin(bc(), origin, tmp_path / "run", best=LOSS, save_seconds=1e9), 28)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     assert run.update == 0
     assert run.metrics == []
     assert all_of(finish(run)) == whole
@@ -99,34 +100,34 @@ def test_another_log_of_the_same_length_is_refused(halted, origin):
     other = replace(origin, reward=origin.reward + 1.0)
     assert other.steps == origin.steps
     with pytest.raises(LogError, match="fix: pass the log that the run was trained on"):
-        load(halted, log=other)
+        load_run(halted, log=other)
 
 
 def test_loading_leaves_the_folder_as_it_is(halted):
     before = {path: path.read_bytes() for path in halted.rglob("*") if path.is_file()}
     with (halted / "metrics.jsonl").open("a") as file:
         file.write('{"update": 28, "member": 0, "seed": 0}\n')  # of a process that is still training
-    assert [row["update"] for row in load(halted).metrics] == [14]
+    assert [row["update"] for row in load_run(halted).metrics] == [14]
     assert (halted / "metrics.jsonl").read_text().count("\n") == 2
     (halted / "metrics.jsonl").write_bytes(before[halted / "metrics.jsonl"])
     assert {path: path.read_bytes() for path in halted.rglob("*") if path.is_file()} == before
 
 
 def test_an_older_checkpoint_can_be_gone_back_to(halted, whole):
-    run = load(halted, checkpoint=7)
+    run = load_run(halted, checkpoint=7)
     assert run.update == 7
     assert run.metrics == []
     next(run.stream())
-    assert load(halted).update == 7, "later checkpoints of another past would be picked up next time"
+    assert load_run(halted).update == 7, "later checkpoints of another past would be picked up next time"
     assert all_of(reopened(halted)) == whole
     with pytest.raises(
         CheckpointError, match=r"checkpoint = 8: there is no checkpoint at this update\. fix: use one of .*28, 35, 42"
     ):
-        load(halted, checkpoint=8)
+        load_run(halted, checkpoint=8)
 
 
 def test_a_finished_run_resumes_to_itself(halted, whole):
-    finish(load(halted))
+    finish(load_run(halted))
     before = sorted(path for path in halted.rglob("*"))
     run = resume(halted, progress=False)
     assert run.finished
@@ -150,7 +151,7 @@ def test_a_log_in_memory_has_to_be_passed_again(log, tmp_path):
     with pytest.raises(
         CheckpointError, match=r"created in memory and is not saved\. fix: pass it, as in resume\(folder, log=log\)"
     ):
-        load(tmp_path / "run")
+        load_run(tmp_path / "run")
     assert reopened(tmp_path / "run", log=log).update == 42
 
 
@@ -159,7 +160,7 @@ def test_another_log_is_refused(halted):
     with pytest.raises(
         LogError, match=rf"log: found {other.steps} steps .* fix: pass the log that the run was trained on"
     ):
-        load(halted, other)
+        load_run(halted, other)
 
 
 def test_a_log_that_changed_on_disk_is_refused(log, saved, halted, tmp_path):
@@ -168,17 +169,17 @@ def test_a_log_that_changed_on_disk_is_refused(log, saved, halted, tmp_path):
     write_record(halted, record)
     collect("treatment", episodes=4, seed=9).save(tmp_path / "moved")
     with pytest.raises(LogError, match="fix: pass the log that the run was trained on"):
-        load(halted)
+        load_run(halted)
     shutil.rmtree(tmp_path / "moved")
     shutil.copytree(saved, tmp_path / "moved")
-    assert load(halted).update == 14
+    assert load_run(halted).update == 14
 
 
 def test_own_evaluators_have_to_be_passed_again(origin, tmp_path):
     own = {"half": lambda policy: 0.5, "treatment": 2}
     stop_at(begin(bc(), origin, tmp_path / "run", evaluate=own), 7)
     with pytest.raises(ConfigError, match=r"custom evaluators are missing: half\. fix: pass them in evaluate="):
-        load(tmp_path / "run")
+        load_run(tmp_path / "run")
     last = reopened(tmp_path / "run", evaluate={"half": lambda policy: 0.25}).metrics[-1]
     assert last["half"] == 0.25
     assert {"play/treatment", "play/treatment/iqm"} < set(last)
@@ -189,10 +190,10 @@ def test_own_networks_have_to_be_passed_again(origin, tmp_path):
     algorithm = bc(actor_network=lambda spec, key: made)
     stop_at(begin(algorithm, origin, tmp_path / "run"), 7)
     with pytest.raises(ConfigError, match=r"BC.actor_network is '<lambda>', your own function.* pass the algorithm"):
-        load(tmp_path / "run")
+        load_run(tmp_path / "run")
     assert reopened(tmp_path / "run", algorithm=algorithm).update == 42
     with pytest.raises(CheckpointError, match=r"arrays: expected .* for this algorithm"):
-        load(tmp_path / "run", algorithm=iql())
+        load_run(tmp_path / "run", algorithm=iql())
 
 
 def test_members_keep_their_samples_when_one_is_alone(origin):
@@ -206,7 +207,7 @@ def test_what_differs_between_machines_is_said(halted):
     record = json.loads((halted / "run.json").read_text())
     record["machine"] |= {"jax": "0.0.1", "threads": 64}
     write_record(halted, record)
-    version, threads = load(halted).record.differences()
+    version, threads = load_run(halted).record.differences()
     assert version.startswith("jax: 0.0.1 then, ")
     assert threads.startswith("threads: 64 then, ")
 

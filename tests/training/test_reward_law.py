@@ -181,7 +181,7 @@ def test_a_log_on_disk_gives_the_same_policy_in_every_unit(ends, tmp_path):
     for factor, constant in ((1.0, 0.0), (2.0, 0.0 if ends == "uneven" else 1e6)):
         log = log_of("discrete", ends, factor, constant)
         log.save(tmp_path / f"{factor}")
-        mapped = tl.open_log(tmp_path / f"{factor}", memory_map=True)
+        mapped = tl.Log.load(tmp_path / f"{factor}", memory_map=True)
         one, two = (policy_of(learnt(small("iql"), part)) for part in (log, mapped))
         jax.tree.map(equal, one, two)
 
@@ -256,7 +256,7 @@ def test_a_resumed_run_keeps_its_scale(tmp_path):
     run = tl.fit(small("iql"), log, UPDATES, every=UPDATES // 2, held_out=0.25, out=tmp_path / "run", train=False)
     for _ in run.stream(until=UPDATES // 2):
         pass
-    again = tl.load(tmp_path / "run", log)
+    again = tl.load_run(tmp_path / "run", log)
     assert again.record.scaler.to_json() == whole.record.scaler.to_json()
     jax.tree.map(equal, policy_of(again.train(False)), policy_of(whole))
 

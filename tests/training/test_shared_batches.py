@@ -35,7 +35,7 @@ import json
 import jax
 from benchmarks.bits import log_of
 from tests.training.shared_batches import run_of
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 
 def ended(run):
     for _ in run.stream():
@@ -53,7 +53,7 @@ for together in (True, False):
     both = {"members": 2, "batch": 2}
     run = ended(run_of("iql", seeds=3, every=5, devices=both, together=together, out=f"run-{together}",
                        save_seconds=0, keep=9, best="held_out/actor_loss"))
-    resumed = ended(load(f"run-{together}", checkpoint=10, log=log_of("discrete")))
+    resumed = ended(load_run(f"run-{together}", checkpoint=10, log=log_of("discrete")))
     told[str(together)] = {
         "metrics": metrics(run), "devices": devices(run), "resumed": metrics(resumed)[-3:] == metrics(run)[-3:],
         "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
@@ -87,7 +87,7 @@ if "started" in sys.argv:
     jax.devices()
 try:
     if "again" in sys.argv:
-        run = tl.load("run", log=log_of("discrete"))
+        run = tl.load_run("run", log=log_of("discrete"))
     else:
         options = {"devices": {"batch": 2}, "progress": False, "out": "run"}
         run = tl.fit(tl.BC(hidden=(8,), batch_size=8), log_of("discrete"), 2, **options)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.training.runs import bc, begin, stop_at
-from tidelog import load
+from tidelog import load_run
 
 
 def started(saved, out):
@@ -33,7 +33,7 @@ def test_a_command_that_gets_a_signal_saves_and_can_be_resumed(number, code, sav
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == code, said
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     saved_at = f"tidelog: saved at update {run.update:,}; `tidelog resume {tmp_path / 'run'}` continues it\n"
     assert said == saved_at + "tidelog: interrupted\n"
     assert run.update >= 500
@@ -50,7 +50,7 @@ def test_in_a_script_a_signal_lets_the_chunk_end_and_saves_where_it_did(origin, 
     with pytest.raises(SystemExit, match="143"):
         list(stream)
     assert 0 < run.update < 42
-    assert load(tmp_path / "run").update == run.update
+    assert load_run(tmp_path / "run").update == run.update
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -61,7 +61,7 @@ def test_a_second_interrupt_does_not_wait(origin, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
     stream.close()
-    assert load(tmp_path / "run").update == 0
+    assert load_run(tmp_path / "run").update == 0
 
 
 LATE = """

@@ -11,7 +11,8 @@ import pytest
 from rich import console
 
 from tests.training.runs import bc, begin, finish, iql
-from tidelog import IQL, CheckpointError
+from tidelog import IQL
+from tidelog.errors import CheckpointError
 from tidelog.sinks import read_rows
 from tidelog.training import metrics
 from tidelog.training import run as runs

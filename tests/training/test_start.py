@@ -20,6 +20,7 @@ from tidelog.envs import registry
 from tidelog.envs.functional import Hosted
 from tidelog.envs.protocol import play
 from tidelog.envs.registry import make
+from tidelog.errors import DivergenceError
 from tidelog.networks.actors import Categorical
 from tidelog.policies.policy import fingerprint
 from tidelog.policies.rollout import MappedPolicy, distillation_target, log_of
@@ -181,7 +182,7 @@ def test_a_stopped_run_goes_on_bit_equal(held, env, tmp_path, monkeypatch):
     options = {"start_updates": 20, "steps": 192, "every": 64, "seeds": 2, "save_seconds": 0.0}
     whole = finish(begin(tiny(), env, teacher, **options))
     stop_at(begin(tiny(), env, teacher, out=tmp_path / "run", **options), 5)
-    loaded = finish(tl.load(tmp_path / "run"))
+    loaded = finish(tl.load_run(tmp_path / "run"))
     assert [fingerprint(learner) for learner in loaded.learners()] == [fingerprint(one) for one in whole.learners()]
     assert loaded.notes()[-1].startswith("distilled from the BC start policy")
 
@@ -278,7 +279,7 @@ def test_places_that_are_taken_are_refused_before_anybody_plays(held, tmp_path, 
 def test_a_start_that_diverges_is_refused(held, tmp_path, monkeypatch):
     _, teacher = held
     monkeypatch.setattr(tl.PPG, "distilled", lambda self, state, *rest: (state, jnp.nan))
-    with pytest.raises(tl.DivergenceError, match="the divergence of PPG with seed 0 from the start policy became NaN"):
+    with pytest.raises(DivergenceError, match="the divergence of PPG with seed 0 from the start policy became NaN"):
         begin(tiny(), CART, teacher, out=tmp_path / "run")
     assert not list(tmp_path.iterdir())
 

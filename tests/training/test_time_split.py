@@ -63,7 +63,7 @@ def test_the_advice_on_a_collapse_names_q_only_where_q_has_a_part(name, q_weight
 
 @pytest.mark.full
 def test_the_advice_on_a_divergence_can_be_followed():
-    with pytest.raises(tl.DivergenceError, match="fix: lower the learning rates") as error:
+    with pytest.raises(tl.errors.DivergenceError, match="fix: lower the learning rates") as error:
         tl.fit(small(critic_learning_rate=1e30, pretrain_share=0.0), described(), 6)
     for refused in ("scale=", "reward_scaling", "episodes"):
         assert refused not in str(error.value)

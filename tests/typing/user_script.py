@@ -33,7 +33,7 @@ class Shares:
 
 def read(folder: Path) -> tl.Log:
     tl.collect("treatment", episodes=200, seed=0).to_parquet(folder / "visits.parquet")
-    report = tl.validate(folder / "visits.parquet", folder / "visits.toml")
+    report = tl.check(folder / "visits.parquet", folder / "visits.toml")
     assert report.ok, report.text()
     log = tl.read_log(folder / "visits.parquet", folder / "visits.toml")
     features: pl.DataFrame = log.features()
@@ -42,7 +42,7 @@ def read(folder: Path) -> tl.Log:
     reward = log.reward
     assert reward is not None
     print(float(reward.mean()))
-    return tl.open_log(folder / "visits.tidelog")
+    return tl.Log.load(folder / "visits.tidelog")
 
 
 def train(log: tl.Log, folder: Path, steps: int) -> tuple[tl.Policy, tl.Log]:
@@ -51,7 +51,7 @@ def train(log: tl.Log, folder: Path, steps: int) -> tuple[tl.Policy, tl.Log]:
     options: FitOptions = {"held_out": 0.2, "best": "held_out/value_loss"}
     run: tl.Run = tl.fit(algorithm, learnt, steps, seeds=2, out=folder / "iql", progress=False, **options)
     print(run.name, run.update, [member.seed for member in run.members])
-    again = tl.load(folder / "iql", learnt)
+    again = tl.load_run(folder / "iql", learnt)
     algorithms = [tl.BC(hidden=(16,), learning_rate=rate) for rate in (1e-3, 1e-2)]
     population = tl.fit(algorithms, learnt, steps, progress=False)
     policies = [population.policy(member=member) for member in range(2)]

@@ -47,7 +47,7 @@ def algorithm(name: str) -> Callable[[type[T]], type[T]]:
         ...     actor: Actor
         >>> @tl.algorithm("imitate")
         ...         ... class Imitate:
-        ...     takes = (tl.Discrete,)
+        ...     takes = (tl.types.Discrete,)
         ...
         ...     def init(self, spec, key):
         ...         return Networks(Actor.create(host_generator(key), spec, hidden=(16,)))

@@ -39,8 +39,8 @@ from tidelog.data.parse import formula_note
 from tidelog.data.raw import Report
 from tidelog.data.read import Source, convert, is_table, quarantine, read_log, validate
 from tidelog.errors import ConfigError, LogError, nearest
-from tidelog.recommend.interactions import text
-from tidelog.recommend.read import Roles, open_interactions, validate_by_roles
+from tidelog.recommend.interactions import Interactions, text
+from tidelog.recommend.read import Roles, validate_by_roles
 
 QUARANTINE_CODE = 4  # the exit code where rows with problems were written
 COMMANDS = {
@@ -351,7 +351,7 @@ def _print_contents(
 def _report(source: Source, columns: str | Columns | None) -> Report:
     """The report on any source; ConfigError for a table without a mapping."""
     if is_saved_interactions(source):
-        return open_interactions(str(source)).report
+        return Interactions.load(str(source)).report
     if columns is not None:
         return validate(source, columns)
     try:

@@ -131,7 +131,7 @@ def _create_log(folder: Path, patients: int) -> tl.Log:
     write_file(mapping, MAPPING.encode(), ConfigError)
     print_line(f"   {path}, {mapping}\n")
     print_line("2. Validation: is this log usable?")
-    report = tl.validate(path, mapping)
+    report = tl.check(path, mapping)
     print_line("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
     log, recovered = tl.read_log(path, mapping), visits["recovered"].sum() / patients
     print_line(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {recovered:.1%} recovered\n")

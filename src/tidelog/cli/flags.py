@@ -34,7 +34,7 @@ from tidelog.data.columns import SHARES, Columns
 from tidelog.data.read import Source, is_table
 from tidelog.errors import ConfigError, nearest
 from tidelog.recommend.interactions import INTERACTIONS, Interactions
-from tidelog.recommend.read import NAMED, Roles, open_interactions, read_by_roles
+from tidelog.recommend.read import NAMED, Roles, read_by_roles
 from tidelog.training.options import options_of
 
 T = TypeVar("T")
@@ -483,7 +483,7 @@ def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
             f"{shown} is a table without flags for its columns",
             fix=(f"add --user U --item I --time T (`tidelog data inspect --data {shlex.join(paths)}` proposes them)"),
         )
-    return open_interactions(shown)
+    return Interactions.load(shown)
 
 
 # Printed output of commands: lines, notes, tables and JSON.

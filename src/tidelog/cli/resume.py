@@ -19,7 +19,7 @@ from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.plan import Plan
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Record
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 
 
 @dataclass
@@ -60,7 +60,7 @@ def run(words: list[str]) -> int:
     group = connect(options)
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [open_sink(word, Path(options.run)) for word in options.sink if group.rank == 0]
-    training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
+    training = load_run(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
         with json_only(options.json):
             for _ in training.stream():  # the process may have ended before it wrote the collected log

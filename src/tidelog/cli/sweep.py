@@ -41,7 +41,7 @@ from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_f
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.parallel import Pool, pool_of
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.plan import draws, grid
+from tidelog.sweeps.plan import grid, random_search
 from tidelog.sweeps.sweep import Sweep, sweep, write_page
 from tidelog.training.metrics import Screen
 from tidelog.training.options import OF_SWEEPS
@@ -230,7 +230,7 @@ def _algorithms(cls: type[Any], settings: dict[str, Any], options: Any, alone: b
     if not ranges:
         return points
     drawn = {name: _range(fields[name], text) for name, text in ranges.items()}
-    return [one for point in points for one in draws(point, options.trials, options.draw_seed, **drawn)]
+    return [one for point in points for one in random_search(point, options.trials, options.draw_seed, **drawn)]
 
 
 def _axes(words: tuple[tuple[str, ...], ...], flag: str) -> dict[str, str]:

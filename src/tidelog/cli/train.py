@@ -64,7 +64,7 @@ from tidelog.training.learn import finetune, learn
 from tidelog.training.metrics import Screen
 from tidelog.training.processes import Processes, connect_processes, connected
 from tidelog.training.record import Record
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 
 AUTO, NONE = "auto", "none"
 SETTINGS = "run.toml"  # in the run folder
@@ -435,7 +435,7 @@ def run_finetune(words: list[str]) -> int:
     """Fine-tune a run and print the result."""
     options = parse(Finetune, words, "finetune")
     refuse_lists(Path(options.run), Record.read(Path(options.run)), "finetune")
-    offline_run = load(options.run)
+    offline_run = load_run(options.run)
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     arguments = options_in(options, "finetune")
     if folder.exists() and folder.samefile(options.run):

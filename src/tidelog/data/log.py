@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog._files import MANIFEST
 from tidelog._text import facts_table, in_unit, three_digits
 from tidelog.data.checks import action_count
 from tidelog.data.columns import (
@@ -42,7 +43,7 @@ from tidelog.data.raw import (
     side_by_side,
 )
 from tidelog.data.statistics import Statistics, describe, log_figure
-from tidelog.data.storage import save, save_shards
+from tidelog.data.storage import SHARDED, save, save_shards, saved_columns, sharded_columns
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.types import (
     ActionSpace,
@@ -144,8 +145,40 @@ class Log(LogColumns):
         """
         return feature_table(self.spec, self.transitions.observation)
 
+    @staticmethod
+    def concat(logs: Sequence[Log]) -> Log:
+        """Join logs with equal specs into one log, the episodes of the first first; LogError names what differs.
+
+        An identifier that several logs use stands for different episodes: then all episodes are numbered anew from 0,
+        with a note. Clusters have no names in a log: those of different logs are different clusters. To continue
+        episodes or clusters from one file in another, read the files together: `read_log([first, second], columns)`.
+
+        Example:
+            >>> logs = [tl.collect("treatment", episodes=200, seed=seed) for seed in (0, 1)]
+            >>> len(tl.Log.concat(logs).starts) - 1
+            400
+        """
+        return _concat(logs)
+
+    @classmethod
+    def load(cls, path: str | Path, memory_map: bool = False) -> Log:
+        """Read a folder of `save`; LogError names the file that is foreign, truncated or changed.
+
+        `memory_map=True` leaves columns on disk and checks sizes only, not checksums. Of a log in shards, columns with
+        one number a row are read into memory then.
+
+        Example:
+            >>> tl.collect("treatment", episodes=200, seed=0).save("visits.tidelog")
+            >>> log = tl.Log.load("visits.tidelog", memory_map=True)
+            >>> type(log.action).__name__
+            'memmap'
+        """
+        manifest = Path(path) / MANIFEST
+        sharded = manifest.is_file() and SHARDED.is_named_in(SHARDED.manifest_text(Path(path)))
+        return cls(**(sharded_columns if sharded else saved_columns)(path, memory_map))
+
     def save(self, path: str | Path, overwrite: bool = False, shards: int | None = None) -> None:
-        """Write a folder that `open_log` reads; LogError if the path exists (with `overwrite`: if it is not a log).
+        """Write a folder that `load` reads; LogError if the path exists (with `overwrite`: if it is not a log).
 
         `shards` divides the log into so many saved logs in that folder, between episodes (docs/scale.md).
         """
@@ -377,20 +410,9 @@ def is_tabular(log: Log, states: States | None = None) -> bool:
 _ROWS = ("action", "terminated", "truncated", "step", "reward", "propensity", "weight", "time")
 
 
-def concat(logs: Sequence[Log]) -> Log:
-    """Join logs with equal specs into one log, the episodes of the first first; LogError names what differs.
-
-    An identifier that several logs use stands for different episodes: then all episodes are numbered anew from 0, with
-    a note. Clusters have no names in a log: those of different logs are different clusters. To continue episodes or
-    clusters from one file in another, read the files together, as in `read_log([first, second], columns)`.
-
-    Example:
-        >>> logs = [tl.collect("treatment", episodes=200, seed=seed) for seed in (0, 1)]
-        >>> len(tl.concat(logs).starts) - 1
-        400
-    """
+def _concat(logs: Sequence[Log]) -> Log:
     if isinstance(logs, Log):
-        raise LogError("concat needs a list of logs", fix="write concat([log, other])")
+        raise LogError("concat needs a list of logs", fix="write tl.Log.concat([log, other])")
     logs = list(logs)
     if not logs:
         raise LogError("there are no logs to join", fix="pass at least one log")

@@ -1368,7 +1368,7 @@ def lacking(table: ParsedTable, roles: Mapping[str, str]) -> list[tuple[str, Fin
                                    f"a column '{name}'", fixes[name]))
         for name, role in roles.items() if name not in present
     ]  # fmt: skip
-    fix = "export the files alike, or read them apart and join the logs with tidelog.concat"
+    fix = "export the files alike, or read them apart and join the logs with tidelog.Log.concat"
     return found + [
         ("files differ", Finding(name, None, table.uneven[name], "the same columns and types in every file", fix))
         for name in roles

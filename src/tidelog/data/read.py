@@ -69,7 +69,6 @@ from tidelog.data.raw import (
     unread_note,
     unreadable,
 )
-from tidelog.data.storage import SHARDED, saved_columns, sharded_columns
 from tidelog.errors import ConfigError, LogError, nearest
 
 # Name the files of a source: a path, a folder of tables, a glob, or several of these, in the order of their names.
@@ -187,7 +186,7 @@ def _single(path: Path) -> tuple[list[Path], list[str]]:
     if not os.path.exists(path):
         raise unreadable(str(path), "the file does not exist", "a table", "check the path")
     if not is_table_file(path) or path.is_dir():
-        fix = "name only tables; join logs in memory with tidelog.concat"
+        fix = "name only tables; join logs in memory with tidelog.Log.concat"
         raise unreadable(str(path), "not a table, in a list of several files", _EXPECTED, fix)
     return [path], []
 
@@ -234,7 +233,7 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
     ending = ending_of(path, SOURCES)
     try:
         if (path / MANIFEST).is_file():
-            raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tidelog.open_log")
+            raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tl.Log.load")
         if ending is None and form.separator is None:
             unknown = "".join(path.suffixes[-2:]) or path.name
             guess = nearest(unknown, SOURCES)
@@ -611,7 +610,7 @@ def read_log(
             ),
         )
     if _is_saved(source) and columns is None and format is None:
-        log = open_log(source, memory_map)
+        log = Log.load(source, memory_map)
         return log if memory_map else replace(log, origin={"source": recorded_source(source), "columns": None})
     mapping, files = None if columns is None else Columns.of(columns), files_of(source)
     recorded = recorded_source(source if files is None else files)
@@ -619,23 +618,6 @@ def read_log(
     if origin is not None and format is not None:
         origin["format"] = format
     return replace(Log.from_raw(_raw(source, files, mapping, format)), origin=origin)
-
-
-def open_log(path: str | Path, memory_map: bool = False) -> Log:
-    """Read a folder of `Log.save`; LogError names the file that is foreign, truncated or changed.
-
-    `memory_map=True` leaves columns on disk and checks sizes only, not checksums. Of a log in shards, columns with one
-    number a row are read into memory then.
-
-    Example:
-        >>> tl.collect("treatment", episodes=200, seed=0).save("visits.tidelog")
-        >>> log = tl.open_log("visits.tidelog", memory_map=True)
-        >>> type(log.action).__name__
-        'memmap'
-    """
-    manifest = Path(path) / MANIFEST
-    sharded = manifest.is_file() and SHARDED.is_named_in(SHARDED.manifest_text(Path(path)))
-    return Log(**(sharded_columns if sharded else saved_columns)(path, memory_map))
 
 
 def rows_in_source(log: Log) -> tuple[Values, int] | None:
@@ -647,7 +629,7 @@ def rows_in_source(log: Log) -> tuple[Values, int] | None:
         return None
     source, columns = log.origin["source"], log.origin.get("columns")
     if isinstance(source, str | Path) and (Path(source) / MANIFEST).exists():
-        whole = open_log(source, memory_map=True)
+        whole = Log.load(source, memory_map=True)
         rows: Values = np.arange(whole.steps)
         left_out = 0
     else:
@@ -729,19 +711,10 @@ def validate(
     """Validate a source and return the report; does not raise for bad data.
 
     The arguments are those of `read_log`.
-
-    Example:
-        >>> table = pl.DataFrame({"patient": [7, 7], "severity": [3, None], "dose": [0, 1], "cured": [0, 1]})
-        >>> columns = tl.Columns(
-        ...     episode="patient", observation=["severity"], action="dose", reward="cured", terminated=True
-        ... )
-        >>> report = tl.validate(table, columns)
-        >>> print(report.text().splitlines()[1])
-        error: missing value in 'severity', 1 row: 2
     """
     try:
         if _is_saved(source) and columns is None and format is None:
-            return open_log(source).report
+            return Log.load(source).report
         mapping = None if columns is None else Columns.of(columns)
         raw = _raw(source, files_of(source), mapping, format)
     except ConfigError as error:

@@ -413,8 +413,20 @@ class Interactions:
             digest.update(np.ascontiguousarray(values).view(np.uint8).data)
         return digest.hexdigest()
 
+    @classmethod
+    def load(cls, path: str | Path) -> Interactions:
+        """Read a folder of `save`; LogError names a foreign, truncated or changed file.
+
+        Example:
+            >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+            >>> tl.read_interactions(table, user="user", item="item", time="time").save("clicks.tidelog")
+            >>> tl.Interactions.load("clicks.tidelog")
+            Interactions(3 events of 2 users, 2 items; event)
+        """
+        return cls(**saved_fields(path))
+
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder for `open_interactions`, as a whole or not at all: a `.npy` file per column, a manifest.
+        """Write a folder for `load`, as a whole or not at all: a `.npy` file per column, a manifest.
 
         LogError if the path exists (and is not such a folder).
         """

@@ -19,7 +19,7 @@ import polars as pl
 from tidelog._machine import shortage
 from tidelog.data import parse
 from tidelog.data.checks import first_values
-from tidelog.data.columns import declared_unit
+from tidelog.data.columns import Columns, declared_unit
 from tidelog.data.inspect import holds_several_numbers
 from tidelog.data.log import Log
 from tidelog.data.parse import ParsedTable, column_of, duplicates, lacking
@@ -33,13 +33,15 @@ from tidelog.data.raw import (
     Report,
     RowOrder,
     Values,
-    check,
     episode_order,
     findings,
     report_of,
     rounded_rewards,
     source_text,
     unreadable,
+)
+from tidelog.data.raw import (
+    check as validation,
 )
 from tidelog.data.read import (
     csv_path,
@@ -48,10 +50,11 @@ from tidelog.data.read import (
     recorded_source,
     table_of,
     table_with,
+    validate,
     write_rows,
 )
 from tidelog.errors import ConfigError, LogError, nearest
-from tidelog.recommend.interactions import INTERACTIONS, Interactions, checked_gap, gap_in_times, saved_fields
+from tidelog.recommend.interactions import INTERACTIONS, Interactions, checked_gap, gap_in_times
 from tidelog.schema import typed
 from tidelog.types import Profile
 
@@ -386,14 +389,14 @@ INTERACTION_CHECKS["unusable features"] = Check(
 # Errors.
 
 
-@check("no events", "error", INTERACTION_CHECKS)
+@validation("no events", "error", INTERACTION_CHECKS)
 def no_events(raw: RawInteractions) -> Iterable[Finding]:
     """There is no row."""
     if raw.rows == 0:
         yield Finding(None, None, "no rows", "at least one event", "check the path and how the log was exported")
 
 
-@check("empty cell", "error", INTERACTION_CHECKS)
+@validation("empty cell", "error", INTERACTION_CHECKS)
 def empty_cell(raw: RawInteractions) -> Iterable[Finding]:
     """A user, an item, a time, or another named column has an empty cell."""
     for column in raw.columns():
@@ -402,7 +405,7 @@ def empty_cell(raw: RawInteractions) -> Iterable[Finding]:
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", advice)
 
 
-@check("unreadable cell", "error", INTERACTION_CHECKS)
+@validation("unreadable cell", "error", INTERACTION_CHECKS)
 def unreadable_cell(raw: RawInteractions) -> Iterable[Finding]:
     """A time, a reward or a propensity is text of another format."""
     for column in raw.columns():
@@ -411,7 +414,7 @@ def unreadable_cell(raw: RawInteractions) -> Iterable[Finding]:
             yield Finding(column.name, column.unreadable, found, column.expects, "correct the cells")
 
 
-@check("number not finite", "error", INTERACTION_CHECKS)
+@validation("number not finite", "error", INTERACTION_CHECKS)
 def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
     """A time, a reward or a propensity is NaN, infinite, or too large for 32 bits."""
     for column in (raw.time, raw.reward, raw.propensity):
@@ -426,13 +429,13 @@ def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
             yield Finding(column.name, np.flatnonzero(bad), first_values(column.values[bad]), "finite numbers", advice)
 
 
-@check(LOST, "error", INTERACTION_CHECKS)
+@validation(LOST, "error", INTERACTION_CHECKS)
 def rewards_lost(raw: RawInteractions) -> Iterable[Finding]:
     """Storage in 32 bits changes rewards by a tenth of their spread or more."""
     yield from (finding for name, finding in _rounded(raw) if name == LOST)
 
 
-@check(ROUNDED, "warning", INTERACTION_CHECKS)
+@validation(ROUNDED, "warning", INTERACTION_CHECKS)
 def rewards_rounded(raw: RawInteractions) -> Iterable[Finding]:
     """Storage in 32 bits changes rewards by a hundredth of their spread or more."""
     yield from (finding for name, finding in _rounded(raw) if name == ROUNDED)
@@ -448,7 +451,7 @@ def _rounded(raw: RawInteractions) -> list[tuple[str, Finding]]:
     return [] if raw.reward is None else rounded_rewards(raw.reward)
 
 
-@check("times in mixed units", "error", INTERACTION_CHECKS)
+@validation("times in mixed units", "error", INTERACTION_CHECKS)
 def mixed_units(raw: RawInteractions) -> Iterable[Finding]:
     """Some times are seconds since 1970, others milliseconds or smaller fractions of a second."""
     if raw.time is None or raw.time.values.dtype.kind == "M":
@@ -465,7 +468,7 @@ def mixed_units(raw: RawInteractions) -> Iterable[Finding]:
     yield Finding(raw.time.name, np.flatnonzero(odd), found, "one unit for all times", advice)
 
 
-@check("unknown event", "error", INTERACTION_CHECKS)
+@validation("unknown event", "error", INTERACTION_CHECKS)
 def unknown_event(raw: RawInteractions) -> Iterable[Finding]:
     """The log has a kind of event that the rewards do not name."""
     if raw.event is None or raw.event.vocabulary is None or not isinstance(raw.roles.reward, Mapping):
@@ -478,7 +481,7 @@ def unknown_event(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.event.name, at, found, expected, "set its reward in reward= or --reward (0 for none)")
 
 
-@check("propensity not in (0, 1]", "error", INTERACTION_CHECKS)
+@validation("propensity not in (0, 1]", "error", INTERACTION_CHECKS)
 def bad_propensity(raw: RawInteractions) -> Iterable[Finding]:
     """A propensity is not positive, or above 1."""
     if raw.propensity is not None:
@@ -490,7 +493,7 @@ def bad_propensity(raw: RawInteractions) -> Iterable[Finding]:
             yield Finding(raw.propensity.name, np.flatnonzero(bad), found, "above 0 and at most 1", advice)
 
 
-@check("item not in its slate", "error", INTERACTION_CHECKS)
+@validation("item not in its slate", "error", INTERACTION_CHECKS)
 def item_not_shown(raw: RawInteractions) -> Iterable[Finding]:
     """The slate does not contain the chosen item."""
     if raw.slate is None or raw.item is None:
@@ -502,7 +505,7 @@ def item_not_shown(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.roles.slate, np.flatnonzero(bad), found, "the item among the shown items", advice)
 
 
-@check("one item only", "error", INTERACTION_CHECKS)
+@validation("one item only", "error", INTERACTION_CHECKS)
 def one_item_only(raw: RawInteractions) -> Iterable[Finding]:
     """Every event has the same item: there is no choice."""
     if raw.item is not None and len(raw.catalogue) == 1 and raw.rows:
@@ -510,7 +513,7 @@ def one_item_only(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.item.name, None, found, "at least two items", "check the column of the item")
 
 
-@check("ids without features", "error", INTERACTION_CHECKS)
+@validation("ids without features", "error", INTERACTION_CHECKS)
 def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
     """A feature table has no row for an item or user of the log, or two rows."""
     pairs = ((raw.item_features, raw.catalogue, raw.item), (raw.user_features, _users(raw), raw.user))
@@ -529,7 +532,7 @@ def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
 # Warnings.
 
 
-@check("several items in a cell", "warning", INTERACTION_CHECKS)
+@validation("several items in a cell", "warning", INTERACTION_CHECKS)
 def several_items(raw: RawInteractions) -> Iterable[Finding]:
     """Cells of items hold several numbers each: every different list counts as one item."""
     words = pl.Series(raw.catalogue.tolist(), dtype=pl.String, strict=False)
@@ -542,7 +545,7 @@ def several_items(raw: RawInteractions) -> Iterable[Finding]:
     yield Finding(raw.item.name, rows, found, "one item in a cell", advice)
 
 
-@check("repeated event", "warning", INTERACTION_CHECKS)
+@validation("repeated event", "warning", INTERACTION_CHECKS)
 def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
     """The same user has the same kind of event with the same item at the same time more than once; all are used."""
     if raw.user is None or raw.item is None or raw.time is None:
@@ -558,7 +561,7 @@ def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.item.name, np.flatnonzero(again), "copies of another event", "different events", advice)
 
 
-@check("repeated in a slate", "warning", INTERACTION_CHECKS)
+@validation("repeated in a slate", "warning", INTERACTION_CHECKS)
 def repeated_in_a_slate(raw: RawInteractions) -> Iterable[Finding]:
     """A slate contains an item more than once, as padded slates do."""
     if raw.slate is None or raw.roles.slate is None:
@@ -571,7 +574,7 @@ def repeated_in_a_slate(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.roles.slate, np.flatnonzero(twice.any(axis=1)), f"'{item}' twice", "each item once", advice)
 
 
-@check("unordered events", "warning", INTERACTION_CHECKS)
+@validation("unordered events", "warning", INTERACTION_CHECKS)
 def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
     """Events of a user are not in order of time; they were sorted."""
     if raw.time is None or raw.user is None or not raw.time.usable.all():
@@ -585,7 +588,7 @@ def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.time.name, np.flatnonzero(late), found, "rising times", "nothing, if the times are right")
 
 
-@check("times far outside", "warning", INTERACTION_CHECKS)
+@validation("times far outside", "warning", INTERACTION_CHECKS)
 def times_far_outside(raw: RawInteractions) -> Iterable[Finding]:
     """A few events are separated from all others by a longer time than the others cover: wrong dates, as a rule."""
     if raw.time is None:
@@ -614,7 +617,7 @@ def times_far_outside(raw: RawInteractions) -> Iterable[Finding]:
             yield Finding(raw.time.name, np.sort(odd), found, expected, advice)
 
 
-@check("events at one time", "warning", INTERACTION_CHECKS)
+@validation("events at one time", "warning", INTERACTION_CHECKS)
 def events_at_one_time(raw: RawInteractions) -> Iterable[Finding]:
     """A user has several events at the same time; they keep the order of the file."""
     tied = raw.order.tied
@@ -624,7 +627,7 @@ def events_at_one_time(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.time.name, raw.order.rows[tied], found, "an order of each user's events", advice)
 
 
-@check("rewards all equal", "warning", INTERACTION_CHECKS)
+@validation("rewards all equal", "warning", INTERACTION_CHECKS)
 def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
     """Every event has the same reward: only the choice of items carries information."""
     worth = event_reward(raw)
@@ -633,7 +636,7 @@ def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(_reward_name(raw), None, f"{worth[0]:g} in every row", "different rewards", advice)
 
 
-@check("reward of unknown event", "warning", INTERACTION_CHECKS)
+@validation("reward of unknown event", "warning", INTERACTION_CHECKS)
 def reward_of_unknown_event(raw: RawInteractions) -> Iterable[Finding]:
     """The rewards name a kind of event that the log does not have."""
     if isinstance(raw.roles.reward, Mapping) and raw.event is not None and raw.event.vocabulary is not None:
@@ -643,7 +646,7 @@ def reward_of_unknown_event(raw: RawInteractions) -> Iterable[Finding]:
             yield Finding(raw.event.name, None, f"no event {', '.join(map(repr, unseen))}", expected, "check its name")
 
 
-@check("users without history", "warning", INTERACTION_CHECKS)
+@validation("users without history", "warning", INTERACTION_CHECKS)
 def users_without_history(raw: RawInteractions) -> Iterable[Finding]:
     """A user has only one event: there is no history to predict it from."""
     if raw.user is None or not raw.rows:
@@ -655,7 +658,7 @@ def users_without_history(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.user.name, single, "users with only one event", "at least two events per user", advice)
 
 
-@check("no pause ends a session", "warning", INTERACTION_CHECKS)
+@validation("no pause ends a session", "warning", INTERACTION_CHECKS)
 def no_pause(raw: RawInteractions) -> Iterable[Finding]:
     """No pause is longer than `session_gap`: no session ends within the log."""
     gap = raw.session_gap
@@ -736,28 +739,30 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
     return replace(interactions, origin={"source": recorded, "columns": None, "roles": named})
 
 
-def open_interactions(path: str | Path) -> Interactions:
-    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file.
+def check(
+    source: Any,
+    columns: Columns | Mapping[str, Any] | str | Path | None = None,
+    *,
+    format: str | None = None,
+    **roles: Any,
+) -> Report:
+    """Check a log and return the report of every problem with its rows; does not raise for bad data.
+
+    The arguments are those of `read_log`, or, with `user=`, `item=` and `time=`, those of `read_interactions`.
 
     Example:
-        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
-        >>> tl.read_interactions(table, user="user", item="item", time="time").save("clicks.tidelog")
-        >>> tl.open_interactions("clicks.tidelog")
-        Interactions(3 events of 2 users, 2 items; event)
-    """
-    return Interactions(**saved_fields(path))
-
-
-def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:
-    """Validate a table of interactions and return the report; does not raise for bad data.
-
-    Example:
-        >>> table = pl.DataFrame({"user": ["a", "a"], "item": ["tea", None], "time": [1, 2]})
-        >>> report = tl.validate_interactions(table, user="user", item="item", time="time")
+        >>> table = pl.DataFrame({"patient": [7, 7], "severity": [3, None], "dose": [0, 1], "cured": [0, 1]})
+        >>> columns = tl.Columns(
+        ...     episode="patient", observation=["severity"], action="dose", reward="cured", terminated=True
+        ... )
+        >>> report = tl.check(table, columns)
         >>> print(report.text().splitlines()[1])
+        error: missing value in 'severity', 1 row: 2
+        >>> clicks = pl.DataFrame({"user": ["a", "a"], "item": ["tea", None], "time": [1, 2]})
+        >>> print(tl.check(clicks, user="user", item="item", time="time").text().splitlines()[1])
         error: empty cell in 'item', 1 row: 2
     """
-    return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
+    return validate_by_roles(source, Roles(**roles)) if roles else validate(source, columns, format=format)
 
 
 def validate_by_roles(
@@ -880,5 +885,5 @@ def _reopen_source(origin: Origin) -> Log | Interactions:
     if origin.roles is not None:
         return read_by_roles(source, Roles(**origin.roles))
     if isinstance(source, str) and INTERACTIONS.is_at(Path(source)):
-        return open_interactions(source)
+        return Interactions.load(source)
     return read_log(source, origin.columns, format=origin.format, memory_map=origin.memory_map)

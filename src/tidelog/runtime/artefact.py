@@ -148,7 +148,7 @@ class Saved:
                 raise CheckpointError(
                     f"{self.path} is a run, not a saved policy",
                     fix=(
-                        f"use tidelog.load({str(self.path)!r}).policy(), or `tidelog export "
+                        f"use tidelog.load_run({str(self.path)!r}).policy(), or `tidelog export "
                         f"{shlex.quote(str(self.path))}`"
                     ),
                 )

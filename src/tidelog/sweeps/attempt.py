@@ -24,7 +24,7 @@ from tidelog.sweeps.plan import Plan, Status, newest_attempt, write_status
 from tidelog.training.checkpoints import LOCK, Checkpoints
 from tidelog.training.fit import fit
 from tidelog.training.record import FILE
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 from tidelog.training.run import Run
 
 
@@ -72,7 +72,7 @@ def _run(job: Job, folder: Path) -> Run:
     tidy(folder)
     delete(out / LOCK)  # of an older attempt that may be frozen and hold it: this one has taken the trial over
     if Checkpoints(out / "checkpoints", 1).updates():
-        return load(out, log, together=plan.options.together)
+        return load_run(out, log, together=plan.options.together)
     algorithm = from_config(algorithm_class(trial.algorithm), trial.config)
     begun = (out / FILE).exists()
     return fit(algorithm, log, out=out, overwrite=begun, train=False, **plan.options.keywords(trial.data_share))

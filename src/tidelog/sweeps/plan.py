@@ -54,13 +54,13 @@ def grid(algorithm: Any, **axes: Sequence[Any]) -> list[Any]:
             raise ConfigError(f"{name} = {values!r}", "a list of values", f"write {name}=({values!r},)")
     count = math.prod(len(values) for values in axes.values())
     if count > MOST_TRIALS:
-        raise ConfigError(f"the grid has {count:,} points", f"at most {MOST_TRIALS:,}", "use tl.draws")
+        raise ConfigError(f"the grid has {count:,} points", f"at most {MOST_TRIALS:,}", "use tl.random_search")
     return [
         dataclasses.replace(base, **dict(zip(axes, point, strict=True))) for point in itertools.product(*axes.values())
     ]
 
 
-def draws(algorithm: Any, count: int, seed: int = 0, **ranges: Sequence[Any]) -> list[Any]:
+def random_search(algorithm: Any, count: int, seed: int = 0, **ranges: Sequence[Any]) -> list[Any]:
     """Return an algorithm with `count` random draws of settings, for `tl.sweep`; equal seeds give equal draws.
 
     A range is `(low, high)`, `(low, high, "log")` for a uniform logarithm, or a list (in square brackets) of values
@@ -68,7 +68,7 @@ def draws(algorithm: Any, count: int, seed: int = 0, **ranges: Sequence[Any]) ->
     ConfigError for an unknown hyper-parameter and an invalid range or value.
 
     Example:
-        >>> trials = tl.draws(tl.IQL(), 3, seed=0, temperature=(0.3, 30.0, "log"), hidden=[(32,), (64, 64)])
+        >>> trials = tl.random_search(tl.IQL(), 3, seed=0, temperature=(0.3, 30.0, "log"), hidden=[(32,), (64, 64)])
         >>> [round(float(one.temperature), 1) for one in trials]
         [5.6, 0.4, 0.3]
     """

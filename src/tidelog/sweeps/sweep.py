@@ -43,7 +43,7 @@ from tidelog.training.metrics import direction
 from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, resolved, whole
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Record, check_free
-from tidelog.training.resume import load
+from tidelog.training.resume import load_run
 from tidelog.training.run import Run, policy_of_run
 from tidelog.training.splits import SELECTION
 from tidelog.types import Catalogue, Discrete
@@ -78,7 +78,7 @@ class Sweep:
         return read_decisions(self.folder)
 
     def run_folder(self, trial: int) -> Path:
-        """Return the run folder of a trial, which `tl.load` opens."""
+        """Return the run folder of a trial, which `tl.load_run` opens."""
         if not 0 <= trial < len(self.plan.trials):
             raise ConfigError(f"trial = {trial}: this sweep has {len(self.plan.trials):,}", fix="count them from 0")
         return trial_folder(self.folder, trial) / "run"
@@ -233,8 +233,8 @@ def sweep(
 
     A trial is an algorithm with a share of the training episodes (`data_share`, one or several); it ends as `tl.fit`
     with the same options would. `tidelog.training.options.SweepOptions` describes the options; `held_out` is 0.2 by
-    default. `tl.grid` and `tl.draws` make lists of algorithms. `on="here"` trains in processes of this machine, each on
-    `cpus` processor cores of its own. `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this
+    default. `tl.grid` and `tl.random_search` make lists of algorithms. `on="here"` trains in processes of this machine,
+    each on `cpus` processor cores of its own. `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this
     machine, with `cpus` processors for each trial. `best` is the metric that orders the trials; with a held-out metric
     a quarter of the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all
     but the best third after 10,000 updates, of these all but a third after 30,000, and so on; it needs
@@ -435,7 +435,7 @@ def resume(
         if is_run and (on != "here" or workers is not None or insecure):
             raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run", fix="drop them")
         check_unlocked(Path(folder))
-        run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
+        run = load_run(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
         return run.train(progress)
     of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
     named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])

@@ -355,7 +355,7 @@ def _chosen(run: Run | str | Path, member: int | None, algorithm: Any) -> tuple[
     if not isinstance(run, Run):
         folder = as_path("run", run)
         if folder is None:
-            raise ConfigError("run = None", "a run or its folder", "pass tl.load(folder)")
+            raise ConfigError("run = None", "a run or its folder", "pass tl.load_run(folder)")
         return Record.read(folder), policy_of_run(folder, member, algorithm), folder
     best = member is None and run.record.options.best is not None
     return run.record, run.best_policy() if best else run.policy(member=member), run.folder

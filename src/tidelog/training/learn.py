@@ -81,7 +81,7 @@ def finetune(
     use_cache()
     check_alone("finetune")
     if not isinstance(run, Run):
-        raise ConfigError(f"finetune takes a run, found {type(run).__name__}", fix="pass tl.load(folder)")
+        raise ConfigError(f"finetune takes a run, found {type(run).__name__}", fix="pass tl.load_run(folder)")
     out, log_out = as_path("out", out), as_path("log_out", options.get("log_out"))
     record, (stores, validation) = run.record, run.learnt_from()
     if record.environment is not None:
@@ -211,7 +211,7 @@ class Start:
             raise ConfigError(
                 "start",
                 f"a policy or a run, found {type(policy).__name__}",
-                "read it first, as in start=tl.load_policy(path) or start=tl.load(run)",
+                "read it first, as in start=tl.load_policy(path) or start=tl.load_run(run)",
             )
         return cls(start_policy, **settings)
 

@@ -441,7 +441,8 @@ def check_free(out: str | Path | None, overwrite: bool = False, file: str = FILE
         check_unlocked(folder)
     elif folder.exists() and not all(map(is_temporary, folder.iterdir())):
         again = f", continue the {kind} with `{resume_command(folder)}` or tl.resume({name})"
-        again += f", or read it with tl.load({name}), or replace it with overwrite=True (--overwrite)" * (file == FILE)
+        if file == FILE:
+            again += f", or read it with tl.load_run({name}), or replace it with overwrite=True (--overwrite)"
         raise ConfigError(
             f"{folder} exists and is not empty ({'a' if exists else 'no'} {kind}); nothing was written",
             fix=f"choose another folder{again if exists else ''}",

@@ -34,7 +34,7 @@ from tidelog.training.run import Run
 from tidelog.training.stores import check_memory
 
 
-def load(
+def load_run(
     folder: str | Path,
     log: Log | Interactions | None = None,
     *,
@@ -50,7 +50,7 @@ def load(
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
         >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, out="runs/bc")
-        >>> tl.load("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
+        >>> tl.load_run("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
         20
     """
     use_cache()

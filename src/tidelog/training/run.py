@@ -430,7 +430,7 @@ class Run:
         checkpoints = self._checkpoints()
         if checkpoints.updates() != self._updates_on_disk:
             raise CheckpointError(
-                f"{folder} was trained by another process since it was loaded", fix="load it again with tl.load"
+                f"{folder} was trained by another process since it was loaded", fix="load it again with tl.load_run"
             )
         for parent in (folder, folder / "best", folder / "checkpoints"):
             tidy(parent)

@@ -25,9 +25,10 @@ from tidelog import _files, _machine
 from tidelog.data import formats
 from tidelog.data.log import Log
 from tidelog.data.parse import duplicates, unique
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError, TidelogError
-from tidelog.recommend.read import open_interactions, validate_interactions
+from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import check
 from tidelog.runtime.load import load
 
 MAPPING = {"observation": "o", "action": "a", "reward": "r", "episode": "e"}
@@ -235,7 +236,7 @@ def test_readers_refuse_what_does_not_fit_with_the_numbers(tmp_path: Path, littl
 
 def test_one_long_slate_does_not_widen_every_row(tmp_path: Path, little_memory: None) -> None:
     frame = pl.DataFrame({"u": [1] * 300, "i": ["a", "b"] * 150, "t": range(300), "l": ["a|b"] * 299 + ["a|b" * 300]})
-    problem = validate_interactions(frame, user="u", item="i", time="t", slate="l").errors[0]
+    problem = check(frame, user="u", item="i", time="t", slate="l").errors[0]
     assert "memory are needed" in problem.found
     assert problem.rows == (300,)
 
@@ -244,7 +245,7 @@ def test_one_long_slate_does_not_widen_every_row(tmp_path: Path, little_memory: 
 def test_features_that_cannot_be_scaled_are_reported(features: list[float | None]) -> None:
     table = pl.DataFrame({"i": ["a", "b"][: len(features)], "f": pl.Series(features, dtype=pl.Float64)})
     frame = pl.DataFrame({"u": [1, 1], "i": ["a", "b"], "t": [1, 2]})
-    report = validate_interactions(frame, user="u", item="i", time="t", item_features=table)
+    report = check(frame, user="u", item="i", time="t", item_features=table)
     assert report.errors[0].check == ("unusable features" if features else "ids without features")
 
 
@@ -338,11 +339,11 @@ def test_no_other_file_is_waited_for(tmp_path: Path) -> None:
     roles = {"user": "e", "item": "a", "time": "o"}
     with odd_files(tmp_path / "features", "f.csv") as paths:
         for path in paths:
-            report = validate_interactions(tmp_path / "log.csv", **roles, item_features=path)
+            report = check(tmp_path / "log.csv", **roles, item_features=path)
             assert "expected a regular file" in report.errors[0].found
     with odd_files(tmp_path / "manifest", "manifest.json") as paths:
         for path in paths:
-            for read in (open_log, open_interactions, load):
+            for read in (Log.load, Interactions.load, load):
                 with pytest.raises(TidelogError):
                     read(path.parent)  # type: ignore[operator]
     with odd_files(tmp_path / "zip", "policy.zip") as paths:

@@ -12,7 +12,7 @@ import pytest
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
 from tidelog.data.columns import Columns
 from tidelog.data.log import Log
-from tidelog.data.read import open_log, read_log, validate
+from tidelog.data.read import read_log, validate
 
 FRAME = with_next(visits()).with_columns(t=pl.lit("2020-02-01 10:00:00").str.to_datetime() + pl.duration(hours="hour"))
 MAPPING = mapping(next_observation=NEXT, time="t", extra=["sofa"])
@@ -100,7 +100,7 @@ def test_arrays_and_npz_agree_with_the_tables(tmp_path: Path) -> None:
     logs = [Log.from_arrays(**arrays()), read_log(tmp_path / "a.npz")]
     logs[0].save(tmp_path / "a.tidelog")
     assert validate(tmp_path / "a.npz").ok
-    for log in (*logs, open_log(tmp_path / "a.tidelog")):
+    for log in (*logs, Log.load(tmp_path / "a.tidelog")):
         for name, values in log.columns().items():
             np.testing.assert_array_equal(values, EXPECTED.columns()[name], err_msg=name)
         assert log.spec.observation["categorical"].vocabularies == EXPECTED.spec.observation["categorical"].vocabularies
