@@ -28,7 +28,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 import tidelog as tl
-from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
+from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, cells, fingerprint
 from benchmarks.keep import keep, share
 from benchmarks.spread import Call, scratch, spread
 
@@ -173,12 +173,7 @@ def study(
     unknown = [world for world in worlds if world not in WORLDS]
     if unknown:
         raise SystemExit(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
-    marks, unable = dict[Cell, str](), []
-    for cell in cells(worlds):
-        try:
-            marks[cell] = fingerprint(cell.draw(0))
-        except Unavailable as reason:
-            unable.append({**cell._asdict(), "why": str(reason)})
+    marks = {cell: fingerprint(cell.draw(0)) for cell in cells(worlds)}
     calls = pieces(marks, {cell: logs_networks if cell.form.networks else logs for cell in marks})
     os.environ.update(SINGLE)  # read by the processes that are started now
     by_cell: dict[Cell, list[dict[str, Any]]] = {}
@@ -195,7 +190,6 @@ def study(
         "words": WORDS,
         "heard_in_ordinary_logs": heard_elsewhere(by_cell),
         "promises": dict(Counter(cell["promise"] for cell in made)),
-        "not_available": unable,
     }
     named = " ".join(f"'{world}'" if " " in world else world for world in worlds)
     command = (

@@ -11,7 +11,6 @@ Letters: `N` rows, `n` episodes, `T` steps, `C` contexts, `U` hidden causes, `A`
 from __future__ import annotations
 
 import hashlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,10 +42,6 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
     "cut": r"(?i)cut off|truncat|what (would have )?follow(ed|s)",
     "timing": r"(?i)(known|recorded|written|seen) (before|after|at the time)|after the decision|before the decision",
 }
-
-
-class Unavailable(Exception):
-    """This version of tidelog lacks what a variant needs."""
 
 
 class Drawn(NamedTuple):
@@ -105,14 +100,14 @@ class Cell(NamedTuple):
         return WORLDS[self.world].variants[self.variant]
 
     def draw(self, seed: int) -> Drawn:
-        """The log of a seed; Unavailable where this version lacks what it needs.
+        """The log of a seed.
 
         Where `judge` can be told that a policy never saw the log, the user tells it, except in the world about that.
         """
         forms = [(world, variant) for world in WORLDS for variant in WORLDS[world].variants]
         place = forms.index((self.world, self.variant))
         found = self.form.draw(np.random.default_rng([seed, place, self.episodes]), self.episodes)
-        if self.world == LEARNT or "learnt_from" not in inspect.signature(tl.judge).parameters:
+        if self.world == LEARNT:
             return found
         return found._replace(arguments={"learnt_from": "other data", **found.arguments})
 
@@ -224,12 +219,8 @@ def one_step(
 
 
 def with_cluster(cluster: NDArray[Any], named: bool) -> dict[str, Any]:
-    """The argument that names who belongs together; Unavailable where a log cannot be told."""
-    if not named:
-        return {}
-    if "cluster" not in inspect.signature(tl.Log.from_arrays).parameters:
-        raise Unavailable("Log.from_arrays has no `cluster`")
-    return {"cluster": cluster}
+    """The argument that names who belongs together, where a log is told."""
+    return {"cluster": cluster} if named else {}
 
 
 def plain(gain: float, chance: float, spread: float = 1.0) -> Bandit:
@@ -350,8 +341,6 @@ def many_looks(generator: Generator, n: int, told: bool) -> Drawn:
     even = np.full((1, 6, 3), 1.0 / 3.0)
     policies = tuple(Table(0.3 * even[0] + 0.7 * generator.dirichlet(np.ones(3), 6)) for _ in range(LOOKS))
     found = Bandit(even, even[0], np.zeros_like(even), normal(1.0)).draw(generator, n)
-    if told and not hasattr(tl, "Verdicts"):
-        raise Unavailable("tl.judge takes one policy at a time")
     return found._replace(policies=policies, together=told)
 
 

@@ -30,7 +30,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks import adversarial_worlds, calibration
 from benchmarks.adversarial import REPLICATES, SINGLE, state
-from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn, Unavailable
+from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
 from benchmarks.keep import RESULTS, keep, share
 from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, play
@@ -107,11 +107,6 @@ def problems() -> Iterator[Problem]:
             sizes = form.sizes or here.sizes
             cell = Cell(world, variant, sizes[len(sizes) // 2])
             if form.networks or world == "looks":
-                continue
-            try:
-                cell.draw(0)
-            except Unavailable as reason:
-                print(f"{cell.name} is left out: {reason}", flush=True)
                 continue
             yield Problem(cell.name, form.words is None, cell)
     for target in TARGETS:

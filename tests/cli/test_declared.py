@@ -11,7 +11,7 @@ import pytest
 import tidelog as tl
 
 MAPPING = 'observation = ["age", "village"]\naction = "arm"\nreward = "reward"\nterminated = true\n'
-SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--steps", "200"]
+SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--steps", "400"]
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_round_trip_in_memory_and_mapped(log: Log, tmp_path: Path) -> None:
 
 def test_the_fingerprint_is_the_same_in_another_process(log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "a")
-    code = f"from tidelog import Log.load; print(Log.load({str(tmp_path / 'a')!r}).fingerprint())"
+    code = f"from tidelog import Log; print(Log.load({str(tmp_path / 'a')!r}).fingerprint())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == log.fingerprint()
 

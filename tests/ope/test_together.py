@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.ope.noise import Table, noise, random_policies
-from tidelog import ConfigError, SpecError, Verdicts, judge
+from tidelog import ConfigError, SpecError, judge
 from tidelog.ope import judge as judging
 from tidelog.ope import policy_evidence
 from tidelog.ope.decide import Limits
+from tidelog.ope.verdict import Verdicts
 
 QUICK = Limits(replicates=1000)
 PREFERS = Table(np.tile([0.55, 0.15, 0.15, 0.15], (6, 1)))
