@@ -115,7 +115,9 @@ def test_the_share_is_judged_by_what_it_may_be():
     evidence = bandit(5.0, chance=0.8, action=action, supported=shown)
     loose = replace(QUICK, unshown_share=0.12, effective_episodes=1.0)
     assert "unshown_share" not in rules(outcome(evidence, loose))
-    assert "unshown_share" in rules(outcome(replace(evidence, clusters=np.arange(600) // 10), loose))
+    clustered = outcome(replace(evidence, clusters=np.arange(600) // 10), loose)
+    sentence = next(one.sentence for one in said(clustered) if one.rule == "unshown_share")
+    assert f"upper 95% limit {upper_limit(0.08, 60):.1%}" in sentence
 
 
 def test_a_stated_lowest_return_is_used():

@@ -25,7 +25,7 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.statistics import Overlap
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.ope import decide, policy_evidence
+from tidelog.ope import decide, policy_evidence, text
 from tidelog.ope import judge as comparison
 from tidelog.ope.decide import CELLS, Limits, Reuse, take_episodes, violated_preconditions, worst_case
 from tidelog.ope.decide import decide as decided
@@ -33,6 +33,7 @@ from tidelog.ope.estimators import ESTIMATORS, Supports, logged_return, pareto_k
 from tidelog.ope.evidence import Values
 from tidelog.ope.text import dominating, no_risk
 from tidelog.ope.verdict import Verdicts, read_verdict, weight_histogram, write
+from tidelog.policies.statistics import Interval
 from tidelog.runtime import way_of_acting
 from tidelog.types import MultiDiscrete
 
@@ -833,6 +834,9 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
     assert named.difference == plain.difference
     ends = [f"{end:+.3g}" for end in named.difference[1:]]
     assert f"between {ends[0]} and {ends[1]} EUR" in named.paragraph
+    large = dataclasses.replace(named, difference=Interval(1500.0, 200.0, 2800.0))
+    assert "about 1,500 EUR more per episode than" in text._outcome(large, ())
+    assert "between +200 and +2,800 EUR" in text._outcome(large, ())
     assert f"about {named.difference.estimate:.3g} EUR more per episode" in named.paragraph
     assert f"the logger's mean is {named.logger.estimate:.3g} EUR)" in named.paragraph
     assert f"earns {named.risk.cvar.policy.estimate:.3g} EUR (" in named.risk.sentences[0]
