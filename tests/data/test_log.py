@@ -209,7 +209,7 @@ def test_statistics() -> None:
 @pytest.mark.parametrize(
     ("arrays", "found", "fix"),
     [
-        ({"rewrad": [1.0]}, "unknown array 'rewrad'", "did you mean 'reward'?"),
+        ({"rewrad": [1.0]}, "Log.from_arrays has no array 'rewrad': did you mean 'reward'?", ""),
         ({"observation": [[1.0]], "action": [0]}, "no array 'reward'", "pass reward=None for a log without rewards"),
         ({"action": [0], "reward": None}, "no array 'observation'", "pass observation="),
     ],

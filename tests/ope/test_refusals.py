@@ -104,6 +104,10 @@ CONFIG_ERRORS = {
         lambda: judge(None, DISCRETE, learnt_from="this"),
         "learnt_from = 'this': expected None or 'other data'. fix: leave it out if unknown",
     ),
+    "an option": (
+        lambda: judge(None, DISCRETE, lvel=0.9),
+        "judge has no option 'lvel': did you mean 'level'? fix: help(tidelog.judge) describes all of them",
+    ),
     "no evidence": (
         lambda: Assessment(Limits(), name="bc").evidence,
         "no evidence was gathered for bc",

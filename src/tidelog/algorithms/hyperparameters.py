@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar, Union, dataclass_transform, get_args,
 
 import jax
 
-from tidelog.errors import ConfigError, nearest
+from tidelog.errors import ConfigError, check_names, nearest
 
 T = TypeVar("T")
 MAIN = "main"  # the group of the few settings that matter most
@@ -175,9 +175,7 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
     def checking(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
             raise ConfigError(f"{cls.__name__} accepts keyword arguments only", fix=f"{cls.__name__}({names[0]}=...)")
-        for name in kwargs:
-            if name not in names:
-                raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, names)}")
+        check_names(cls.__name__, "hyper-parameter", kwargs, names)
         original(self, **kwargs)
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, checked(cls.__name__, field, getattr(self, field.name)))

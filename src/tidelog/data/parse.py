@@ -54,7 +54,7 @@ from tidelog.data.raw import (
     rounded_rewards,
     unreadable,
 )
-from tidelog.errors import ConfigError, nearest
+from tidelog.errors import ConfigError, check_names, nearest
 from tidelog.types import OTHER
 
 # The actions of a log from their columns: discrete, continuous or several at once.
@@ -171,10 +171,7 @@ class _ArrayFindings:
 
 def from_arrays(source: str = "arrays", **arrays: Unpack[LogArrays]) -> RawLog:
     """Parse the arrays; a misfit is a finding, not an exception. ConfigError for unknown and missing names."""
-    for name in arrays:
-        if name not in LogArrays.__annotations__:
-            near = nearest(name, LogArrays.__annotations__)
-            raise ConfigError(f"unknown array '{name}'", "the arrays of Log.from_arrays", near)
+    check_names("Log.from_arrays", "array", arrays, LogArrays.__annotations__)
     for name in ("observation", "action", "reward"):
         if name not in arrays:
             fix = "pass reward=None for a log without rewards" if name == "reward" else f"pass {name}="

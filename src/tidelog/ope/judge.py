@@ -1,6 +1,6 @@
 """The verdict: a policy is better than the logger, worse, not shown to differ, or the log cannot decide.
 
-`judge` reads from top to bottom: the question (`asked`), the evidence about each policy (`gather`: the logger's
+`judge` reads from top to bottom: the question (`question_of`), the evidence about each policy (`gather`: the logger's
 probabilities, the policy's, values), the look at these episodes (`look_at`), the decision (`decide`), and the verdict
 with its words (`verdict_of`). docs/judging-appendix.md describes the parts in order.
 
@@ -22,7 +22,7 @@ import numpy as np
 from tidelog._machine import shortage
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
-from tidelog.errors import ConfigError, SpaceError
+from tidelog.errors import ConfigError, SpaceError, check_names
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
@@ -160,7 +160,8 @@ def judge(
         >>> verdict.decision
         'no difference shown'
     """
-    question = asked(policy, log, sample, propensities, seed, **options)
+    check_names("judge", "option", options, JudgeOptions.__annotations__, "help(tidelog.judge) describes all of them")
+    question = question_of(policy, log, sample, propensities, seed, **options)
     assessments = gather(question)
     pairs = learnt_and_rules(assessments)
     look = look_at(assessments, question, pairs)
@@ -182,7 +183,7 @@ def judge(
     return combine_verdicts(tuple(question.policies), verdicts, 1.0 - look.error, contrasts, margin)
 
 
-def asked(
+def question_of(
     policy: Any,
     log: Log,
     sample: bool | None = None,
