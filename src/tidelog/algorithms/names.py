@@ -46,7 +46,7 @@ def algorithm(name: str) -> Callable[[type[T]], type[T]]:
         >>> class Networks(NamedTuple):
         ...     actor: Actor
         >>> @tl.algorithm("imitate")
-        ...         ... class Imitate:
+        ... class Imitate:
         ...     takes = (tl.types.Discrete,)
         ...
         ...     def init(self, spec, key):
