@@ -27,7 +27,7 @@ from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
 from tidelog.ope.decide import NOTHING_KNOWN, Assessment, decide
-from tidelog.ope.judge import asked, gather
+from tidelog.ope.judge import gather, question_of
 from tidelog.ope.policies import kernel_density, kernel_draws
 from tidelog.policies.rollout import log_of
 from tidelog.types import Continuous
@@ -166,7 +166,7 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     What a policy learnt from is not counted.
     """
     found = {}
-    for one in gather(asked(policies, log, True, seed=seed, ledger=False, progress=False, **how)):
+    for one in gather(question_of(policies, log, True, seed=seed, ledger=False, progress=False, **how)):
         one.reuse = NOTHING_KNOWN
         found[one.name] = None if one.gathered is None else one
     return found
