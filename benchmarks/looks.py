@@ -22,7 +22,7 @@ from benchmarks.keep import keep, share
 from tidelog.data.log import Log
 from tidelog.ope.decide import Assessment, decide
 from tidelog.ope.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
-from tidelog.ope.judge import asked, gather
+from tidelog.ope.judge import gather, question_of
 
 COMMAND = "python -m benchmarks looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
@@ -84,7 +84,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     """The decision on each policy under each rule."""
     log, policies = drawn(name, seed)
     options = {"ledger": False, "progress": False}
-    question = asked(policies, log, True, **options)
+    question = question_of(policies, log, True, **options)
     cases = gather(question)
     level = question.limits.level
     together = critical_values([case.deciding_ratios for case in cases], cases[0].confidence, 1.0 - level)
@@ -106,7 +106,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
             said[rule].append(decision)
     second = spent_error(level, 2)
     deviates = {RULES[4]: adaptive_deviate(second, POLICIES), RULES[5]: normal_deviate(second)}
-    (one,) = gather(asked(made(policies, cases), log, True, **options))
+    (one,) = gather(question_of(made(policies, cases), log, True, **options))
     for rule, deviate in deviates.items():
         said[rule].append(decide(replace(one, widening=deviate / normal_deviate(1.0 - level))).decision)
     return said
