@@ -103,12 +103,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean '{close[0]}'?" if close else f"known names: {', '.join(known)}"
 
 
-def check_names(owner: str, kind: str, names: Iterable[str], known: Iterable[str], fix: str = "") -> None:
-    """Raise ConfigError, with the nearest known one, for a name of an option, array or setting that `owner` lacks."""
-    known = list(known)
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"{owner} has no {kind} '{name}': {nearest(name, known)}", fix=fix)
+def unknown_name(owner: str, kind: str, name: str, known: Iterable[str], fix: str = "") -> ConfigError:
+    """Return the error, with the nearest known one, for a name of an option, array or setting that `owner` lacks."""
+    return ConfigError(f"{owner} has no {kind} '{name}': {nearest(name, known)}", fix=fix)
 
 
 def install(extra: str) -> str:

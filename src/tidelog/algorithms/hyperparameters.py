@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar, Union, dataclass_transform, get_args,
 
 import jax
 
-from tidelog.errors import ConfigError, check_names, nearest
+from tidelog.errors import ConfigError, nearest, unknown_name
 
 T = TypeVar("T")
 MAIN = "main"  # the group of the few settings that matter most
@@ -175,7 +175,9 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
     def checking(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
             raise ConfigError(f"{cls.__name__} accepts keyword arguments only", fix=f"{cls.__name__}({names[0]}=...)")
-        check_names(cls.__name__, "hyper-parameter", kwargs, names)
+        for name in kwargs:
+            if name not in names:
+                raise unknown_name(cls.__name__, "hyper-parameter", name, names)
         original(self, **kwargs)
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, checked(cls.__name__, field, getattr(self, field.name)))

@@ -54,7 +54,7 @@ from tidelog.data.raw import (
     rounded_rewards,
     unreadable,
 )
-from tidelog.errors import ConfigError, check_names, nearest
+from tidelog.errors import ConfigError, nearest, unknown_name
 from tidelog.types import OTHER
 
 # The actions of a log from their columns: discrete, continuous or several at once.
@@ -171,7 +171,9 @@ class _ArrayFindings:
 
 def from_arrays(source: str = "arrays", **arrays: Unpack[LogArrays]) -> RawLog:
     """Parse the arrays; a misfit is a finding, not an exception. ConfigError for unknown and missing names."""
-    check_names("Log.from_arrays", "array", arrays, LogArrays.__annotations__)
+    for name in arrays:
+        if name not in LogArrays.__annotations__:
+            raise unknown_name("Log.from_arrays", "array", name, LogArrays.__annotations__)
     for name in ("observation", "action", "reward"):
         if name not in arrays:
             fix = "pass reward=None for a log without rewards" if name == "reward" else f"pass {name}="

@@ -22,7 +22,7 @@ import numpy as np
 from tidelog._machine import shortage
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
-from tidelog.errors import ConfigError, SpaceError, check_names
+from tidelog.errors import ConfigError, SpaceError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
@@ -160,7 +160,10 @@ def judge(
         >>> verdict.decision
         'no difference shown'
     """
-    check_names("judge", "option", options, JudgeOptions.__annotations__, "help(tidelog.judge) describes all of them")
+    for name in options:
+        if name not in JudgeOptions.__annotations__:
+            known = JudgeOptions.__annotations__
+            raise unknown_name("judge", "option", name, known, "help(tidelog.judge) describes all of them")
     question = question_of(policy, log, sample, propensities, seed, **options)
     assessments = gather(question)
     pairs = learnt_and_rules(assessments)

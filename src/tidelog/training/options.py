@@ -12,7 +12,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
-from tidelog.errors import ConfigError, check_names
+from tidelog.errors import ConfigError, unknown_name
 
 Evaluator = int | Callable[[Any], float]
 
@@ -278,8 +278,11 @@ def resolved(
     ConfigError, with the nearest one, for an option that is none of the verb's `keywords`. `own` replaces options;
     `least` and `reports` are those of `reports_every`.
     """
-    where = f"help(tidelog.training.options.{keywords.__name__}) describes all of them"
-    check_names(verb, "option", options, keywords.__annotations__, where)
+    known = keywords.__annotations__
+    for name in options:
+        if name not in known:
+            where = f"help(tidelog.training.options.{keywords.__name__}) describes all of them"
+            raise unknown_name(verb, "option", name, known, where)
     episodes, functions = evaluators(options.get("evaluate") or {})
     every = reports_every(options.get("every"), steps, least, reports)
     made = {"steps": steps, "every": every, "evaluate": episodes, "own_evaluators": tuple(functions)}
