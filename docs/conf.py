@@ -95,7 +95,7 @@ def list_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lin
 def hide_arguments(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
 ) -> Any:
-    """Leave out `(*args, **kwargs)`, which a class made by `hyperparameters` or one with its own builder shows.
+    """Leave out `(*args, **kwargs)`, which a class made by `algorithm` or one with its own builder shows.
 
     A default that is no Python, such as `<factory>`, would leave the signature unread, with the raw names of types.
     """

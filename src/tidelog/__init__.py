@@ -5,7 +5,7 @@
 
 import ast
 import importlib
-from pathlib import Path
+import pkgutil
 from typing import Any
 
 from tidelog._machine import import_without_gc
@@ -13,7 +13,7 @@ from tidelog._machine import import_without_gc
 __version__ = "0.1.0"
 _HOME = {
     alias.name: node.module
-    for node in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    for node in ast.parse(pkgutil.get_data(__name__, "__init__.pyi") or b"").body  # also inside an archive
     if isinstance(node, ast.ImportFrom) and node.module
     for alias in node.names
 }

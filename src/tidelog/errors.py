@@ -54,7 +54,7 @@ class TidelogError(Exception):
 
 
 class LogError(TidelogError):
-    """The log is not usable; `report` (a `tidelog.data.Report`) lists every problem with its rows."""
+    """The log is not usable; `report` (a `tidelog.data.raw.Report`) lists every problem with its rows."""
 
     def __init__(self, found: str, expected: str = "", fix: str = "", report: Any = None) -> None:
         super().__init__(found, expected, fix)

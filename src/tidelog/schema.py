@@ -76,3 +76,12 @@ def typed(
         text = inner.problem if isinstance(inner, TidelogError) else match[1] if match else str(problem)
         found = f"{match[3].lstrip('.') or 'it'}: {text}" if match else text
         raise error(f"{where}: {found[:300]}", fix=fix) from problem
+
+
+RENAMED = {  # hyper-parameters in files of earlier versions
+    "target_rate": "tau",
+    "critics": "num_critics",
+    "environments": "num_envs",
+    "pieces": "num_chunks",
+    "products": "matmul_precision",
+}

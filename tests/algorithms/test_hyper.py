@@ -54,9 +54,18 @@ def test_a_number_of_the_schedule_is_no_leaf_and_has_a_range():
 def test_saved_settings_with_an_unknown_name_are_refused():
     with pytest.raises(
         ConfigError,
-        match=r"have IQL\.target_rate = 0\.7, but IQL has no .* 'target_rate' in this version. fix: use the",
+        match=r"have IQL\.depth = 0\.7, but IQL has no .* 'depth' in this version. fix: use the",
     ):
-        from_config(IQL, {**to_config(IQL()), "target_rate": 0.7})
+        from_config(IQL, {**to_config(IQL()), "depth": 0.7})
+
+
+def test_names_of_earlier_versions_are_read_in_files_and_named_in_calls():
+    """Settings that were saved before five hyper-parameters were renamed are read; the constructor says the name."""
+    before = {"tau": "target_rate", "num_critics": "critics", "matmul_precision": "products"}
+    saved = {before.get(name, name): value for name, value in to_config(IQL(tau=0.25, num_critics=3)).items()}
+    assert from_config(IQL, saved) == IQL(tau=0.25, num_critics=3)
+    with pytest.raises(ConfigError, match=r"^IQL has no hyper-parameter 'target_rate'\. fix: write tau$"):
+        IQL(target_rate=0.1)
 
 
 def test_none_is_structure():
@@ -152,7 +161,7 @@ def test_numpy_numbers_are_numbers():
 
 def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
     class Config:
-        rate: "Rate" = 0.1  # noqa: F821
+        rate: "Rate" = 0.1
 
     with pytest.raises(ConfigError, match=r"Config: an annotation is unknown: .*'Rate'.*\. fix: import its type"):
         hyperparameters(Config)
@@ -166,6 +175,12 @@ def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
         @hyperparameters
         class Size:
             size: int = field(2, most=3)
+
+    with pytest.raises(ConfigError, match=r"Rate\.rate: choices of a float: expected none"):
+
+        @hyperparameters
+        class Rate:
+            rate: float = field(1.0, choices={"one": 1.0})
 
     with pytest.raises(ConfigError, match=r"Named\.name = 3: expected text"):
         Named(name=3)

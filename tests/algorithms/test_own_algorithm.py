@@ -184,6 +184,8 @@ def test_a_state_without_an_actor_needs_a_way_to_act(table):
 
 
 def test_names_and_classes_are_refused(table):
+    with pytest.raises(tl.ConfigError, match=r"the name <class .* is invalid"):
+        tl.algorithm(mean_action())
     with pytest.raises(tl.ConfigError, match="the name 'Mean Action' is invalid"):
         tl.algorithm("Mean Action")
     with pytest.raises(tl.ConfigError, match=r"'iql' already belongs to tidelog.algorithms.iql.IQL"):
@@ -209,9 +211,31 @@ def test_a_state_of_other_things_is_refused(table):
         with pytest.raises(tl.ConfigError, match=told):
             cls().init(log.spec, jax.random.key(0))
         table.pop("mean-action")
-    cls = tl.algorithm("mean-action")(mean_action(delayed=("actr",)))
-    with pytest.raises(tl.ConfigError, match=r"MeanAction.delayed names 'actr': did you mean 'actor'"):
-        cls().init(log.spec, jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("methods", "told"),
+    [
+        ({"delayed": ("actr",), "policy_delay": 2}, r"MeanAction.delayed has no loss 'actr': did you mean 'actor'"),
+        ({"delayed": ("target_actor",), "policy_delay": 2}, r"MeanAction.delayed has no loss 'target_actor'"),
+        ({"delayed": (("actor",),), "policy_delay": 2}, r"MeanAction.delayed has no loss"),
+        ({"delayed": ("actor",)}, r"MeanAction.delayed without policy_delay. fix: policy_delay: int = 2"),
+        ({"target_rate": 1.0}, r"MeanAction.target_rate has no effect. fix: rename it to tau"),
+        ({"products": "bfloat16"}, r"MeanAction.products has no effect. fix: rename it to matmul_precision"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(table, methods, told):
+    with pytest.raises(tl.ConfigError, match=told):
+        tl.fit(tl.algorithm("mean-action")(mean_action(**methods))(), world("continuous"), 1, progress=False)
+
+
+def test_a_watched_metric_that_collapses_is_a_warning_without_advice_too(table):
+    def loss(self, state, batch, key):
+        return {"actor": jnp.sum(state.actor**2)}, {"variety": jnp.where(state.step < 4, 1.0, 0.01)}
+
+    cls = tl.algorithm("mean-action")(mean_action(loss=loss, watched_metrics=("variety",)))
+    with pytest.warns(UserWarning, match="variety of MeanAction .* below a quarter of its best value: look at its"):
+        tl.fit(cls(), world("continuous"), 8, every=4, progress=False)
 
 
 def test_what_is_delayed_moves_in_every_so_manyth_update(table):

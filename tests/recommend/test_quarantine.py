@@ -85,3 +85,18 @@ def test_every_error_that_names_rows_is_in_a_pair() -> None:
     known = {name for name, one in (CHECKS | INTERACTION_CHECKS).items() if one.level == "error"} - set(CHECKS)
     elsewhere = {"no events", "one item only", "ids without features", "unusable features"}  # these name no rows
     assert {check for check, _, _ in ERRORS} | elsewhere == known
+
+
+def test_one_check_tells_logs_and_interactions_apart(tmp_path):
+    """What was saved is checked by itself; arguments of both kinds at once, and misspelt ones, are refused."""
+    table = pl.DataFrame({"u": ["a", "a", "b"], "i": ["x", "y", "x"], "t": [1, 2, 1]})
+    roles = {"user": "u", "item": "i", "time": "t"}
+    log = tl.read_interactions(table, **roles)
+    log.save(tmp_path / "clicks.tidelog")
+    for source in (log, tmp_path / "clicks.tidelog", str(tmp_path / "clicks.tidelog")):
+        assert tl.check(source).text() == log.report.text()
+    assert tl.check(table, **roles).ok
+    with pytest.raises(tl.ConfigError, match="columns and roles of interactions: expected one of them"):
+        tl.check(table, {"action": "i"}, **roles)
+    with pytest.raises(tl.ConfigError, match=r"check has no argument 'colums': did you mean 'columns'\?"):
+        tl.check(table, colums={"action": "i"})

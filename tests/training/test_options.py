@@ -51,6 +51,17 @@ def test_a_misspelt_option_is_refused_with_the_nearest_one(verb):
         call(*first, 10, evry=5)
 
 
+def test_an_option_of_another_verb_is_named_with_it():
+    with pytest.raises(ConfigError, match=r"^fit has no option 'log_out', learn and finetune have one\. fix: help"):
+        tl.fit(tl.BC(), world("discrete"), 10, log_out="log")
+
+
+@pytest.mark.parametrize("name", ["steps", "every", "keep", "split_seed"])
+def test_none_is_no_whole_number(name):
+    with pytest.raises(ConfigError, match=f"^{name} = None: expected a whole number"):
+        Options(**{"steps": 10, "seeds": (0,), "every": 1} | {name: None})
+
+
 @pytest.mark.parametrize("verb", ["fit", "learn", "finetune"])
 def test_flags_are_made_of_options(verb):
     @dataclasses.dataclass(kw_only=True)

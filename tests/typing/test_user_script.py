@@ -36,6 +36,8 @@ tl.judge([policy, policy], log).paragraph
 tl.judge(policy, log).better
 tl.Limits(levle=0.9)
 tl.read_log("visits.csv", epsiode="visit")
+tl.check("visits.csv", colums="columns.toml")
+tl.sweep([tl.BC()], log, 3, evaluate={"mine": print})
 log.split("half")
 policy.save(3)
 runtime.load("policy.zip").recommend([[]], k=3)

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar, Union, dataclass_transform, get_args,
 import jax
 
 from tidelog.errors import ConfigError, nearest, unknown_name
+from tidelog.schema import RENAMED
 
 T = TypeVar("T")
 MAIN = "main"  # the group of the few settings that matter most
@@ -142,6 +143,8 @@ def _declare_fields(cls: type[Any]) -> None:
             declared = field(default)
         metadata = {**declared.metadata, "type": kind, "optional": optional}
         if "own" not in metadata and kind is float:
+            if metadata["choices"] is not None:
+                raise ConfigError(f"{cls.__name__}.{name}: choices of a float", "none", "annotate it as its function")
             least, most = (metadata.pop(end) for end in ("least", "most"))
             ends = -math.inf if least is None else least, math.inf if most is None else most
             metadata["range"] = (*ends, metadata.pop("open_ends"))
@@ -177,6 +180,8 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
             raise ConfigError(f"{cls.__name__} accepts keyword arguments only", fix=f"{cls.__name__}({names[0]}=...)")
         for name in kwargs:
             if name not in names:
+                if RENAMED.get(name) in names:
+                    raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}'", fix=f"write {RENAMED[name]}")
                 raise unknown_name(cls.__name__, "hyper-parameter", name, names)
         original(self, **kwargs)
         for field in dataclasses.fields(self):
@@ -281,8 +286,12 @@ def _plain(field: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Rebuild hyper-parameters from `to_config`; ConfigError for an unknown name or where a function is needed."""
+    """Rebuild hyper-parameters from `to_config`, also under the names of earlier versions.
+
+    ConfigError for an unknown name, or where a function is needed.
+    """
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values = {name if name in known else RENAMED.get(name, name): value for name, value in values.items()}
     for name, value in values.items():
         if name not in known:
             raise ConfigError(

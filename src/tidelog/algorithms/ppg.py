@@ -124,7 +124,7 @@ def values_of_segments(
     """Return the network's values [C, T] of all steps and of their next observations, in its own units.
 
     A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
-    it at the start of each of `P` num_chunks.
+    it at the start of each of `P` chunks.
     """
     seen, later = columns["observation"], columns["following"]
     if "first" not in columns:

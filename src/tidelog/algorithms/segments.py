@@ -107,7 +107,7 @@ class Whole:
     num_chunks: int = 1
 
     def rows(self, store: Segments) -> tuple[int, None]:
-        """Return all num_chunks of all segments."""
+        """Return all chunks of all segments."""
         return jax.tree.leaves(store.columns)[0].shape[0] * self.num_chunks, None
 
     def gather(self, store: Segments, rows: jax.Array) -> Gathered:

@@ -50,13 +50,14 @@ from tidelog.algorithms.optimisation import (
     tree_where,
 )
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered
-from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.errors import ConfigError, SpecError, unknown_name
 from tidelog.networks import recipe
 from tidelog.networks.actors import choose, sampled, start
 from tidelog.networks.critics import smallest_values
 from tidelog.networks.encoder import EncoderConfig
 from tidelog.networks.layers import fold_in, host_generator, scalar
 from tidelog.networks.pictures import by_size
+from tidelog.schema import RENAMED
 from tidelog.types import Act, Observation, Spec
 
 TARGET = "target_"
@@ -105,6 +106,11 @@ def check_class(cls: type[Any]) -> None:
             "the supported kinds of action space",
             "takes = (tl.types.Continuous,)",
         )
+    if getattr(cls, "delayed", ()) and not hasattr(cls, "policy_delay"):
+        raise ConfigError(f"algorithm: {cls.__name__}.delayed without policy_delay", fix="policy_delay: int = 2")
+    for name in ("target_rate", "products"):  # what the update read in earlier versions
+        if hasattr(cls, name):
+            raise ConfigError(f"algorithm: {cls.__name__}.{name} has no effect", fix=f"rename it to {RENAMED[name]}")
 
 
 def _methods(cls: type[Any]) -> set[str]:
@@ -163,7 +169,12 @@ def gradient_steps(
     loss is computed with the networks that the first one has already changed.
     """
     metrics: dict[str, jax.Array] = {}
-    for name in named_losses(config, state, batch, key)[0] if names is None else names:
+    losses = named_losses(config, state, batch, key)[0]
+    unknown = [str(name) for name in getattr(config, "delayed", ()) if name not in (*losses, TARGETS)]
+    if unknown:
+        known = [str(name) for name in (*losses, TARGETS)]
+        raise unknown_name(f"{type(config).__name__}.delayed", "loss", unknown[0], known)
+    for name in losses if names is None else names:
         fields = (name,) if isinstance(name, str) else name
         networks = tuple(getattr(state, field) for field in fields)
         (value, more), gradients = eqx.filter_value_and_grad(_loss_of, has_aux=True)(
@@ -343,9 +354,6 @@ def _with_optimisers(config: Any, networks: Any, key: jax.Array, updates: int) -
     lost = [name for name in fields if name.startswith(TARGET) and name.removeprefix(TARGET) not in fields]
     if lost:
         raise ConfigError(f"{owner}.init: {lost[0]} follows '{lost[0].removeprefix(TARGET)}', which the state lacks")
-    unknown = [name for name in getattr(config, "delayed", ()) if name not in (*fields, TARGETS)]
-    if unknown:
-        raise ConfigError(f"{owner}.delayed names '{unknown[0]}': {nearest(unknown[0], (*fields, TARGETS))}")
     networks = copied(networks)
     optimiser = setting(config, "optimiser")
     opt_states = {name: init_opt_state(optimiser, getattr(networks, name)) for name in _online(type(networks))}
@@ -487,9 +495,9 @@ def algorithm(name: str) -> Callable[[type[T]], type[T]]:
     Methods that the class does not have are filled in. Raises ConfigError for an invalid or taken name, and for a class
     that lacks a method.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(
-            f"algorithm: the name '{name}' is invalid", fix="use lower-case words joined by -, such as td3-bc"
+            f"algorithm: the name {name!r} is invalid", fix="use lower-case words joined by -, such as td3-bc"
         )
 
     def add(cls: type[T]) -> type[T]:

@@ -22,7 +22,6 @@ from tidelog.cli.flags import (
     Sources,
     check_targets,
     declared_value,
-    is_saved_interactions,
     parse,
     print_json,
     print_line,
@@ -40,7 +39,7 @@ from tidelog.data.raw import Report
 from tidelog.data.read import Source, convert, is_table, quarantine, read_log, validate
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.recommend.interactions import Interactions, text
-from tidelog.recommend.read import Roles, validate_by_roles
+from tidelog.recommend.read import Roles, is_saved_interactions, validate_by_roles
 
 QUARANTINE_CODE = 4  # the exit code where rows with problems were written
 COMMANDS = {

@@ -28,13 +28,14 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get
 
 import tyro
 
-from tidelog._files import MANIFEST, read_text, replaced_copy
+from tidelog._files import read_text, replaced_copy
 from tidelog._text import printable, wrapped
 from tidelog.data.columns import SHARES, Columns
 from tidelog.data.read import Source, is_table
 from tidelog.errors import ConfigError, nearest
-from tidelog.recommend.interactions import INTERACTIONS, Interactions
+from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import NAMED, Roles, read_by_roles
+from tidelog.schema import RENAMED as HYPERPARAMETERS
 from tidelog.training.options import options_of
 
 T = TypeVar("T")
@@ -51,7 +52,10 @@ Sources: TypeAlias = Annotated[tuple[tuple[LogName, ...], ...], tyro.conf.UseApp
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
 Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
-RENAMED = {"--log": "--data", "--format": "--json", "--deterministic": "--mode"}  # flags of earlier versions
+RENAMED = {  # flags of earlier versions
+    **{"--log": "--data", "--format": "--json", "--deterministic": "--mode"},
+    **{f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in HYPERPARAMETERS.items()},
+}
 NUMBER = "NUMBER"
 VERSION = "version"  # a flag of every command, which prints the version before the command begins
 OUTPUT = ("quiet", "json", VERSION)
@@ -78,7 +82,7 @@ def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[st
     known = flag_names(cls)
     for word in (word.split("=")[0] for word in words):
         new = RENAMED.get(word)
-        if new is not None and new[2:] in known:
+        if new is not None and new[2:].replace("-", "_") in known:
             raise ConfigError(f"{word} has another name", fix=f"write {new}")
     common: Collection[str] = getattr(cls, "common", ()) if any(word in HELP for word in words) else ()
     words = [HELP[1] if word == HELP_ALL else word for word in words]
@@ -464,11 +468,6 @@ def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
         return {kind: float(worth) for kind, worth in rewards.items()}
     except ValueError as error:
         raise ConfigError(f"--reward {' '.join(words)}", expected) from error
-
-
-def is_saved_interactions(source: Source) -> bool:
-    """Whether a folder holds saved interactions."""
-    return isinstance(source, str | Path) and (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
 
 
 def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:

@@ -105,7 +105,8 @@ class Log(LogColumns):
         `followed` [N] bool: rows with a known `next_observation`; None: all rows. `actions` counts discrete actions,
         `bounds` are (low, high) of continuous ones. `reward_unit`: the unit of rewards, such as "EUR", which verdicts
         and reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
-        `terminations="ignore"`, and `extra`, further columns by name. ConfigError names the nearest known name of a
+        `terminations="ignore"`, `sizes`, the numbers of codes of leaves of the observation, and `extra`, further
+        columns by name. ConfigError names the nearest known name of a
         misspelt one.
         """
         return cls.from_raw(from_arrays(**arrays))

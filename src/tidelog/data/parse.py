@@ -169,7 +169,7 @@ class _ArrayFindings:
         return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
 
 
-def from_arrays(source: str = "arrays", **arrays: Unpack[LogArrays]) -> RawLog:
+def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLog:
     """Parse the arrays; a misfit is a finding, not an exception. ConfigError for unknown and missing names."""
     for name in arrays:
         if name not in LogArrays.__annotations__:

@@ -144,7 +144,7 @@ def judge(
     - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
       return.
     - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
-    - `cvar`, `bad_outcome`: `verdict.risk` has the mean of this share of worst episodes, and the probability of a
+    - `cvar`, `bad_outcome`: `verdict.risk` has the mean of this share (0.1) of worst episodes, and the probability of a
       return as low as this.
     - `ledger`: the file that counts looks at these episodes, None for the default files, False for none; later looks
       use a stricter level.

@@ -10,12 +10,13 @@ from functools import cached_property
 from itertools import pairwise
 from numbers import Real
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from tidelog._files import MANIFEST
 from tidelog._machine import shortage
 from tidelog.data import parse
 from tidelog.data.checks import first_values
@@ -53,7 +54,7 @@ from tidelog.data.read import (
     validate,
     write_rows,
 )
-from tidelog.errors import ConfigError, LogError, nearest
+from tidelog.errors import ConfigError, LogError, nearest, unknown_name
 from tidelog.recommend.interactions import INTERACTIONS, Interactions, checked_gap, gap_in_times
 from tidelog.schema import typed
 from tidelog.types import Profile
@@ -63,6 +64,23 @@ from tidelog.types import Profile
 # Letters: `M` events, `N` items, `S` items in a slate, `F` features.
 
 NAMED = ("user", "item", "time", "event", "session", "propensity", "slate")
+
+
+class RoleColumns(TypedDict, total=False):
+    """The arguments of `read_interactions` about columns; `Roles` describes them."""
+
+    user: str
+    item: str
+    time: str
+    event: str | None
+    reward: Mapping[str, float] | str | None
+    reward_unit: str | None
+    session: str | None
+    session_gap: float | str | timedelta | None
+    propensity: str | None
+    slate: str | None
+    item_features: Any
+    user_features: Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -744,7 +762,7 @@ def check(
     columns: Columns | Mapping[str, Any] | str | Path | None = None,
     *,
     format: str | None = None,
-    **roles: Any,
+    **roles: Unpack[RoleColumns],
 ) -> Report:
     """Check a log and return the report of every problem with its rows; does not raise for bad data.
 
@@ -762,7 +780,24 @@ def check(
         >>> print(tl.check(clicks, user="user", item="item", time="time").text().splitlines()[1])
         error: empty cell in 'item', 1 row: 2
     """
-    return validate_by_roles(source, Roles(**roles)) if roles else validate(source, columns, format=format)
+    if isinstance(source, Log | Interactions):
+        return source.report
+    if is_saved_interactions(source):
+        return Interactions.load(source).report
+    if not roles:
+        return validate(source, columns, format=format)
+    for name in roles:
+        if name not in Roles.__dataclass_fields__:
+            known = ["columns", "format", *Roles.__dataclass_fields__]
+            raise unknown_name("check", "argument", name, known)
+    if columns is not None or format is not None:
+        raise ConfigError("columns and roles of interactions", "one of them", "leave out columns and format")
+    return validate_by_roles(source, Roles(**roles))
+
+
+def is_saved_interactions(source: Any) -> bool:
+    """Whether a folder holds saved interactions."""
+    return isinstance(source, str | Path) and (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
 
 
 def validate_by_roles(

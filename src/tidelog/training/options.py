@@ -155,7 +155,7 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("steps", "every", "split_seed", "keep", "patience", "stop_after"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None or name not in ("patience", "stop_after"):
                 object.__setattr__(self, name, whole(name, getattr(self, name)))
                 if abs(getattr(self, name)) > LARGEST:
                     raise ConfigError(f"{name} = {getattr(self, name)}", f"at most {LARGEST:,}")
@@ -190,7 +190,6 @@ class RunOptions(TypedDict, total=False):
     """Keywords of every verb that trains."""
 
     every: int | None
-    evaluate: Mapping[str, Evaluator] | None
     best: str | None
     patience: int | None
     save_seconds: float
@@ -211,6 +210,7 @@ class LogOptions(RunOptions, total=False):
 class FitOptions(LogOptions, total=False):
     """Keywords of `fit`."""
 
+    evaluate: Mapping[str, Evaluator] | None
     data_share: float
     devices: int | Mapping[str, int] | None
 
@@ -218,6 +218,7 @@ class FitOptions(LogOptions, total=False):
 class LearnOptions(RunOptions, total=False):
     """Keywords of `learn`."""
 
+    evaluate: Mapping[str, Evaluator] | None
     log_out: str | Path | None
     start_decisions: int | None
     start_updates: int | None
@@ -228,6 +229,7 @@ class LearnOptions(RunOptions, total=False):
 class FinetuneOptions(RunOptions, total=False):
     """Keywords of `finetune`."""
 
+    evaluate: Mapping[str, Evaluator] | None
     log_out: str | Path | None
     offline: float
     updates: float
@@ -238,6 +240,7 @@ class FinetuneOptions(RunOptions, total=False):
 class SweepOptions(LogOptions, total=False):
     """Keywords of `sweep`."""
 
+    evaluate: Mapping[str, int] | None
     data_share: float | Sequence[float]
     cpus: int
     workers: int | None
@@ -249,14 +252,24 @@ class SweepOptions(LogOptions, total=False):
 OF_SWEEPS = {
     "cpus": ("processor cores of each trial", 1),
     "workers": ("trials at the same time; default: as many as there are cores for", None),
-    "insecure": ("also use a Ray cluster that requires no token", False),
+    "insecure": ('with on="ray": also use a cluster that requires no token', False),
     "stall_seconds": ("replace a process that has neither reported nor saved for so many seconds", 900.0),
+}
+
+
+IN_PYTHON = {  # what a keyword takes where its flag is written otherwise
+    "evaluate": "a mapping from environments to episodes of evaluation at every report (`sampled:NAME` samples the "
+    "actions), and from names of your own to functions of the policy; those of `sweep` are environments",
+    "warm_start": "a mapping from parts of the state to the runs that they start from",
+    "devices": "N devices (on CPU: cores) over which the members are spread, each with a copy of the data, or "
+    '{"members": M, "batch": N}: M groups of N devices that share each batch; default: one',
 }
 
 
 def _describe(keywords: Any) -> None:
     """Add the help of each keyword, and a default that the help does not name, to its dictionary's docstring."""
     described = {one.name: (one.metadata["help"], one.default) for one in fields(Options)} | OF_SWEEPS
+    described |= {name: (text, None) for name, text in IN_PYTHON.items()}
     lines = []
     for name in keywords.__annotations__:
         text, default = described[name]
@@ -266,7 +279,8 @@ def _describe(keywords: Any) -> None:
     keywords.__doc__ = "\n".join([keywords.__doc__, "", *lines])
 
 
-for _keywords in (FitOptions, LearnOptions, FinetuneOptions, SweepOptions):
+OF_VERBS = {"fit": FitOptions, "learn": LearnOptions, "finetune": FinetuneOptions, "sweep": SweepOptions}
+for _keywords in OF_VERBS.values():
     _describe(_keywords)
 
 
@@ -282,6 +296,9 @@ def resolved(
     for name in options:
         if name not in known:
             where = f"help(tidelog.training.options.{keywords.__name__}) describes all of them"
+            others = [verb for verb, other in OF_VERBS.items() if name in other.__annotations__]
+            if others:
+                raise ConfigError(f"{verb} has no option '{name}', {' and '.join(others)} have one", fix=where)
             raise unknown_name(verb, "option", name, known, where)
     episodes, functions = evaluators(options.get("evaluate") or {})
     every = reports_every(options.get("every"), steps, least, reports)

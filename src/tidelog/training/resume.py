@@ -1,4 +1,4 @@
-"""`load`: a run as it stands in its folder, to continue it or to read its policies. `tl.resume` continues it."""
+"""`load_run`: a run as it stands in its folder, to continue it or to read its policies. `tl.resume` continues it."""
 
 from __future__ import annotations
 

@@ -600,10 +600,11 @@ class Run:
     def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Warn if a watched metric of a member is below a quarter of its best value."""
         for member, row in zip(self.members, rows, strict=True):
+            advice = getattr(member.algorithm, "collapse_advice", lambda name, row: "look at its curve")
             for name in collapsed_metrics(getattr(member.algorithm, "watched_metrics", ()), row, self.metrics):
                 warnings.warn(
                     f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
-                    f"below a quarter of its best value: {member.algorithm.collapse_advice(name, row)}",
+                    f"below a quarter of its best value: {advice(name, row)}",
                     CollapseWarning,
                     stacklevel=2,
                 )
