@@ -388,7 +388,7 @@ def number(series: pl.Series) -> Column:
         wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
         values = (series.cast(pl.Float64) if wide else series).fill_null(0).to_numpy()
         return Column(series.name, values, missing=missing)
-    text = stripped(series)
+    text = plain_text(series)
     absent = _absent(text)
     numbers = _truth(text) if _is_true_false(text, absent) else text.cast(pl.Float64, strict=False)
     return _column(series.name, numbers, absent, text)
@@ -398,11 +398,11 @@ def as_lists(series: pl.Series) -> pl.Series:
     """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return series
-    first = stripped(series.head(_SAMPLE))
+    first = plain_text(series.head(_SAMPLE))
     first = first.filter(~_absent(first))
     if len(first) and first[0][:1] not in ("[", "("):
         return series
-    text = stripped(series)
+    text = plain_text(series)
     absent = _absent(text)
     present = text.filter(~absent)
     if not len(present) or not present.str.contains(r"^[\[(].*[\])]$").all():
@@ -419,7 +419,7 @@ def is_empty(series: pl.Series) -> pl.Series:
     if isinstance(series.dtype, pl.List):
         return series.is_null() | (series.list.len() == 0).fill_null(False)
     if isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
-        text = stripped(series)
+        text = plain_text(series)
         return text.is_null() | (text == "").fill_null(False) if is_categorical(series) else _absent(text)
     return series.is_null() | (series.is_nan() if series.dtype.is_float() else False)
 
@@ -428,9 +428,9 @@ def is_categorical(series: pl.Series) -> bool:
     """Whether no value of a text column parses as a number (or as true and false)."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return False
-    if stripped(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
+    if plain_text(series.head(_SAMPLE)).cast(pl.Float64, strict=False).is_not_null().any():
         return False  # as in most columns of numbers, which need not be read twice
-    text = stripped(series)
+    text = plain_text(series)
     absent = _absent(text)
     if absent.all() or _is_true_false(text, absent):
         return False
@@ -442,7 +442,7 @@ def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Col
 
     Empty text is missing; a value outside a declared vocabulary is unreadable.
     """
-    texts = [stripped(series) for series in many]
+    texts = [plain_text(series) for series in many]
     if words is None:
         vocabulary = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
         words = tuple(vocabulary.filter(vocabulary != ""))
@@ -500,7 +500,7 @@ def flag(series: pl.Series) -> Column:
     if series.dtype == pl.Boolean or series.dtype.is_integer() or series.dtype.is_float():
         missing = _positions(series.is_null())
         return Column(series.name, series.fill_null(0).to_numpy(), missing=missing)
-    text = stripped(series)
+    text = plain_text(series)
     return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
 
 
@@ -510,7 +510,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     With a `date_format` (of `strptime`), every text has that format.
     """
     if date_format is not None and not series.dtype.is_temporal():
-        text = stripped(series)
+        text = plain_text(series)
         moments = text.str.strptime(pl.Datetime("us"), date_format, strict=False)
         absent = _absent(text)
         unreadable = _positions(moments.is_null() & ~absent)
@@ -519,7 +519,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
         return Column(series.name, values, None, _positions(absent), unreadable, texts=shown, expects=expects)
     if series.dtype.is_numeric():
         return number(series)
-    text = stripped(series)
+    text = plain_text(series)
     absent = _absent(text)
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.filter(~absent).is_not_null().any():
@@ -529,7 +529,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
 
 def date_formats(series: pl.Series) -> list[str]:
     """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
-    cells = stripped(series)
+    cells = plain_text(series)
     cells = cells.filter(~_absent(cells)).unique()
     if not len(cells) or not cells.str.contains(_DATE).all():
         return []
@@ -561,7 +561,7 @@ def mask(many: list[pl.Series]) -> Column:
         return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
     series = many[0]
     if not isinstance(series.dtype, pl.List | pl.Array):
-        text = stripped(series)
+        text = plain_text(series)
         tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
@@ -582,7 +582,7 @@ def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
             lists = lists.cast(pl.List(pl.Int64))
         lists = lists.cast(pl.List(pl.String))
     else:
-        text = stripped(series)
+        text = plain_text(series)
         tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
         if tokens.is_in([*_TRUE, *_FALSE]).all():
             return None
@@ -739,7 +739,7 @@ def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
     )
 
 
-def stripped(series: pl.Series) -> pl.Series:
+def plain_text(series: pl.Series) -> pl.Series:
     """The column as stripped text; 2.0 becomes 2, which makes all sources agree."""
     if series.dtype.is_float():
         series = series.fill_nan(None)

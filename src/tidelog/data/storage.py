@@ -392,7 +392,7 @@ class ColumnEntry(msgspec.Struct, forbid_unknown_fields=True):
     shape: list[int]
 
 
-class Described(msgspec.Struct, kw_only=True):
+class ManifestBase(msgspec.Struct, kw_only=True):
     """What the manifests of a log and of a log in shards say about it."""
 
     spec: dict[str, Any]
@@ -402,7 +402,7 @@ class Described(msgspec.Struct, kw_only=True):
     declared: DeclaredPropensities | None = None
 
 
-class LogManifest(Described, kw_only=True):
+class LogManifest(ManifestBase, kw_only=True):
     """The fields of a log's manifest, besides those of every folder."""
 
     columns: list[ColumnEntry]
@@ -496,7 +496,7 @@ class ShardEntry(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
 
 
-class ShardsManifest(Described, kw_only=True):
+class ShardsManifest(ManifestBase, kw_only=True):
     """The fields of a sharded log's manifest, besides those of every folder."""
 
     shards: Annotated[list[ShardEntry], msgspec.Meta(min_length=1)]

@@ -57,7 +57,7 @@ from tidelog.ope.policy_evidence import (
 )
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
 from tidelog.ope.risk import ALPHA, Risk, risk_of
-from tidelog.ope.text import conditions, estimand, evidence_notes, no_risk, worded
+from tidelog.ope.text import conditions, estimand, evidence_notes, no_risk, with_words
 from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies
 from tidelog.policies.policy import Policy, has_density
 from tidelog.policies.statistics import Interval
@@ -399,7 +399,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
     )
     if gathered is not None:
         advise_first_steps(a)
-    return worded(verdict, a, question, look)
+    return with_words(verdict, a, question, look)
 
 
 def _risk(a: Assessment, question: JudgeQuestion) -> Risk:

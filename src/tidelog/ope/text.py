@@ -502,7 +502,7 @@ WORDS: dict[str, Callable[..., FindingText]] = {
 # Reasons and paragraph.
 
 
-def worded(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
+def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
     """The verdict with its reasons and its paragraph."""
     said = [words(one, a) for one in a.findings]
     read, leaks = question.propensities, leak_sentence(a.leaks)

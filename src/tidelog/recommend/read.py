@@ -265,7 +265,7 @@ def _check_words(table: ParsedTable, names: Iterable[str]) -> None:
 
 def id_text(series: pl.Series) -> pl.Series:
     """Ids as text for matching: whole numbers as integers, text stripped; NaN and empty text are null."""
-    text = parse.stripped(parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series)
+    text = parse.plain_text(parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series)
     return text.set(text == "", None)
 
 

@@ -40,7 +40,7 @@ from tidelog.sweeps.plan import (
 from tidelog.training.checkpoints import check_unlocked
 from tidelog.training.fit import CLOSEST, fit
 from tidelog.training.metrics import direction
-from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, resolved, whole
+from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Record, check_free
 from tidelog.training.resume import load_run
@@ -248,7 +248,7 @@ def sweep(
         >>> [row["state"] for row in sweep.table]
         ['complete', 'complete']
     """
-    values, functions = resolved("sweep", SweepOptions, options, steps, CLOSEST)
+    values, functions = option_values("sweep", SweepOptions, options, steps, CLOSEST)
     cpus, stall_seconds = options.get("cpus", 1), options.get("stall_seconds", 900.0)
     folder, listed, shares = _checked(algorithms, log, out, options.get("data_share", 1.0))
     foreign = [*functions, *(name for name in values["evaluate"] if module_of(name) is not None)]

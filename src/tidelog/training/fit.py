@@ -29,7 +29,7 @@ from tidelog.training.checkpoints import read_part
 from tidelog.training.engine import Engine, cores_as_devices
 from tidelog.training.loop import LearnerState, Validation, as_members, fresh_learners, metric_labels, use_cache
 from tidelog.training.metrics import Selection
-from tidelog.training.options import REPORTS, FitOptions, Options, as_path, as_seeds, resolved
+from tidelog.training.options import REPORTS, FitOptions, Options, as_path, as_seeds, option_values
 from tidelog.training.processes import check_processes, devices_of_all, shared_folder
 from tidelog.training.record import Record, RefitOf, check_environments, evaluated
 from tidelog.training.run import Run, policy_of_run
@@ -80,7 +80,7 @@ def fit(
         check_fit(one, log.spec)
     warm_start, scale = options.get("warm_start"), options.get("scale")
     reports = REPORTS_OF_LISTS if isinstance(log, Interactions) else REPORTS
-    values, own_evaluators = resolved(
+    values, own_evaluators = option_values(
         "fit",
         FitOptions,
         options,

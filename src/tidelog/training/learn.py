@@ -29,7 +29,7 @@ from tidelog.training.collect import CollectedLog, EnvAssignment, assign_environ
 from tidelog.training.engine import Engine, cores_as_devices, fresh_collectors, initial_learners, planned_updates
 from tidelog.training.loop import LearnerState, Member, as_members, metric_labels, use_cache
 from tidelog.training.metrics import Selection
-from tidelog.training.options import FinetuneOptions, LearnOptions, Options, as_path, as_seeds, resolved, whole
+from tidelog.training.options import FinetuneOptions, LearnOptions, Options, as_path, as_seeds, option_values, whole
 from tidelog.training.processes import check_alone, check_processes, devices_of_all, shared_folder
 from tidelog.training.record import (
     Distillation,
@@ -91,7 +91,7 @@ def finetune(
             "resume this run, or pass a run of tl.fit",
         )
     of_run: dict[str, Any] = {"best": None, "patience": None, "together": None, "save_seconds": 30.0, "keep": 3}
-    values, own = resolved("finetune", FinetuneOptions, options, steps, log_out=absolute(log_out))
+    values, own = option_values("finetune", FinetuneOptions, options, steps, log_out=absolute(log_out))
     tuning = FinetuneConfig(**{name: values[name] for name in TUNING if name in values})
     settings = replace(record.options, **of_run | values | asdict(tuning))
     together, episodes = settings.together, settings.evaluate
@@ -323,7 +323,7 @@ def learn(
     if start_from is not None:
         check_begins(algorithms[0])
     devices = devices_of_all(options.get("devices"))
-    values, own = resolved(
+    values, own = option_values(
         "learn", LearnOptions, options, steps, seeds=as_seeds(seeds), log_out=absolute(log_out), devices=devices
     )
     settings = Options(**values)

@@ -284,7 +284,7 @@ for _keywords in OF_VERBS.values():
     _describe(_keywords)
 
 
-def resolved(
+def option_values(
     verb: str, keywords: Any, options: Mapping[str, Any], steps: int, least: int = 1, reports: int = REPORTS, **own: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of `Options` from the keywords of a verb, and the user's own evaluators.
