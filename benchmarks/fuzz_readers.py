@@ -285,7 +285,7 @@ def seed_signed(folder: Path) -> None:
 
 def seed_sweep(folder: Path) -> None:
     import tidelog as tl
-    from tidelog.sweeps.plan import RungDecision, Status, append_decision, begin_attempt, trial_folder, write_status
+    from tidelog.sweeps.plan import RungDecision, Status, append_decision, trial_folder, write_status
 
     algorithms = [tl.BC(hidden=(width,)) for width in (4, 8)]
     tl.sweep(algorithms, tl.Log.load(trained_run().parent / "log"), 4, out=folder, every=2, halving=(2, 2),
@@ -296,7 +296,7 @@ def seed_sweep(folder: Path) -> None:
         (at / "run").mkdir(parents=True)
         row = {"update": 2, "member": 0, "seed": 0, "held_out/imitation_loss": 0.5 + trial}
         (at / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-        write_status(at, Status(begin_attempt(at), "standing", 2))
+        write_status(at, Status("standing", 2))
     append_decision(folder, RungDecision(2, "held_out/imitation_loss", [0.5, 1.5], [0, 1], [0]))
 
 
@@ -522,13 +522,13 @@ def read_signed(folder: Path) -> bool:
 
 
 def read_sweep(folder: Path) -> bool:
-    from tidelog.sweeps.plan import newest_attempt, trial_folder
+    from tidelog.sweeps.plan import Status, read_status, trial_folder
     from tidelog.sweeps.sweep import Sweep
 
     sweep = Sweep(folder)
     sweep.plan.rungs()
     sweep.rows()
-    return newest_attempt(trial_folder(folder, 0)) == 1
+    return read_status(trial_folder(folder, 0)) == Status("standing", 2)
 
 
 def read_config_file(folder: Path) -> bool:

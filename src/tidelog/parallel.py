@@ -56,9 +56,6 @@ class Pool(Protocol):
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         """Start a function that other processes can import; what it raised, or how it was lost, is in the future."""
 
-    def cancel(self, future: Future[Any]) -> None:
-        """End a function by force, even one that does not react."""
-
     def close(self) -> None:
         """Ask all functions to save and end, as by Ctrl-C, then end them by force."""
 
@@ -228,12 +225,6 @@ class ProcessPool:
             self._replace(number)
         return self._workers[number].submit(function, *arguments)
 
-    def cancel(self, future: Future[Any]) -> None:
-        """Kill the process of a function, which ends a stopped one too."""
-        for number, worker in enumerate(self._workers):
-            if worker.future is future and worker.busy:
-                self._replace(number)
-
     def close(self) -> None:
         """Ask all functions to save and end, then kill what is left."""
         busy = [worker for worker in self._workers if worker.busy]
@@ -292,11 +283,6 @@ class RayTasks:
         self._tasks[future] = task
         return future
 
-    def cancel(self, future: Future[Any]) -> None:
-        """Let Ray kill the process of a function."""
-        if future in self._tasks:
-            self._ray.cancel(self._tasks.pop(future), force=True)
-
     def close(self) -> None:
         """Ask all functions to save and end, end them by force, and leave the cluster."""
         if self._ray is None or not self._ray.is_initialized():
@@ -304,8 +290,9 @@ class RayTasks:
         for task in self._tasks.values():
             self._ray.cancel(task)  # as Ctrl-C
         wait(self._tasks, SAVE_SECONDS)
-        for future in [future for future in self._tasks if not future.done()]:
-            self.cancel(future)
+        for future, task in self._tasks.items():
+            if not future.done():
+                self._ray.cancel(task, force=True)
         self._tasks.clear()
         if self._own:
             self._ray.shutdown()

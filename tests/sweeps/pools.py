@@ -2,7 +2,7 @@
 
 from concurrent.futures import Future
 
-from tidelog.sweeps.attempt import run_attempt
+from tidelog.sweeps.sweep import train_trial
 
 
 class Lost(Exception):
@@ -27,8 +27,7 @@ class InProcess:
         if self._lost(job):
             future.set_exception(Lost("killed by signal 9"))
         else:
-            future.set_result(run_attempt(job))
+            future.set_result(train_trial(job))
         return future
 
-    def cancel(self, future): ...
     def close(self): ...

@@ -1,4 +1,4 @@
-"""Sweeps in processes of their own that are killed, frozen or interrupted: the results are those of a direct `fit`."""
+"""Sweeps in processes of their own that are killed or interrupted: the results are those of a direct `fit`."""
 
 import os
 import signal
@@ -10,10 +10,10 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import LOSS, bc, begin, finish
-from tidelog.parallel import ProcessPool, _Worker
+from tidelog.parallel import ProcessPool
 from tidelog.policies.policy import fingerprint
-from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.job import trial_folder
+from tidelog.sweeps.sweep import Driver
 from tidelog.training.record import Record
 
 pytestmark = pytest.mark.full
@@ -118,66 +118,6 @@ tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.Log.load({str(save
     wait_until(lambda: not os.path.exists(f"/proc/{worker}"), 30)
     assert max(int(path.name) for path in (folder / "run" / "checkpoints").iterdir()) >= 1_000
     assert not (folder / "status.json").exists()
-
-
-def written(log, out):
-    """A sweep of one trial that has not begun."""
-    options = {**OPTIONS, "selection_share": None, "train": False, "progress": False}
-    return tl.sweep(bc(learning_rate=RATES[0]), log, out=out, save_seconds=0.1, stall_seconds=20.0, **options)
-
-
-class Unreachable(ProcessPool):
-    """Forgets a function that it should end by force, as a pool does whose machine does not answer."""
-
-    def __init__(self):
-        super().__init__(workers=1)
-        self.forgotten = []
-
-    def cancel(self, future):
-        self.forgotten += self._workers
-        self._workers = [_Worker(1)]
-
-
-def freeze_the_first(pool, folder):
-    """Stop the process of the first attempt in the middle of it; the list gets its id."""
-    submit, stopped = pool.submit, []
-
-    def submit_and_freeze(function, job, *rest):
-        future = submit(function, job, *rest)
-        if job.attempt == 1:
-            stopped.append(wait_until(lambda: in_the_middle(folder)))
-            os.kill(stopped[0], signal.SIGSTOP)
-        return future
-
-    pool.submit = submit_and_freeze
-    return stopped
-
-
-def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, direct, tmp_path):
-    sweep = written(origin, tmp_path / "sweep")
-    folder, pool = trial_folder(sweep.folder, 0), Unreachable()
-    stopped = freeze_the_first(pool, folder)
-    Driver(sweep.folder, pool).run(False)
-    (old,) = pool.forgotten
-    assert old.busy
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
-    os.kill(stopped[0], signal.SIGCONT)
-    assert "attempt 2 has taken this trial over, and this is attempt 1: nothing was saved" in str(
-        old.future.exception(60)
-    )
-    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
-    assert after == before
-    assert states(sweep) == [direct]
-    old.end()
-
-
-def test_a_frozen_worker_is_killed(origin, direct, tmp_path):
-    sweep = written(origin, tmp_path / "sweep")
-    folder, pool = trial_folder(sweep.folder, 0), ProcessPool(workers=1)
-    stopped = freeze_the_first(pool, folder)
-    Driver(sweep.folder, pool).run(False)
-    assert not os.path.exists(f"/proc/{stopped[0]}")
-    assert states(sweep) == [direct]
 
 
 def test_trials_run_at_once_on_cores_of_their_own(origin, tmp_path):

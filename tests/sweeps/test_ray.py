@@ -13,7 +13,6 @@ from tests.sweeps.test_processes import OPTIONS, RATES, owner, states, wait_unti
 from tests.training.runs import bc, begin, finish
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.job import trial_folder
-from tidelog.sweeps.plan import newest_attempt
 from tidelog.training.record import Record
 
 pytestmark = pytest.mark.full
@@ -130,7 +129,6 @@ def test_killed_workers_and_nodes_change_nothing(cluster, environment, origin, t
     direct = [finish(begin(bc(learning_rate=rate), origin, **OPTIONS | REPORTS)) for rate in RATES[:2]]
     assert states(sweep) == [[fingerprint(one) for one in run.learners()] for run in direct]
     assert [Record.read(sweep.run_folder(trial)).machine["threads"] for trial in (0, 1)] == [1, 1]
-    assert [newest_attempt(folder) for folder in folders] == [1, 1], "Ray itself repeats what was lost"
     for folder in folders:
         rows = [row["update"] for row in tl.load_run(folder / "run").metrics]
         assert sorted(set(rows)) == rows

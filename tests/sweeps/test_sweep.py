@@ -18,14 +18,12 @@ from tidelog.errors import CheckpointError
 from tidelog.parallel import ProcessPool
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps import sweep as sweep_module
-from tidelog.sweeps.attempt import run_attempt
-from tidelog.sweeps.driver import MOST_LOSSES, Driver
 from tidelog.sweeps.job import Job, trial_folder
-from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
-from tidelog.sweeps.sweep import judgement_of, write_page
+from tidelog.sweeps.plan import Plan, decide
+from tidelog.sweeps.sweep import MOST_LOSSES, Driver, judgement_of, train_trial, write_page
+from tidelog.training.checkpoints import locked
 from tidelog.training.fit import CLOSEST
 from tidelog.training.options import reports_every
-from tidelog.training.run import Run
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
 OPTIONS = {"seeds": [3, 1], "every": EVERY, "best": LOSS, "progress": False}
@@ -110,39 +108,21 @@ def test_an_interrupted_sweep_goes_on_and_decides_the_same(jobs, halved, log, tm
 
 def test_lost_attempts_are_repeated_until_there_are_too_many(log, tmp_path):
     algorithms = [bc(), bc(learning_rate=1e-3)]
-    engine = InProcess(lost=lambda job: job.number == 0 or job.attempt == 1)
+    jobs = set()
+
+    def lost(job):
+        begun = job in jobs
+        jobs.add(job)
+        return job.number == 0 or not begun
+
+    engine = InProcess(lost=lost)
     sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms, steps=2, every=1, seeds=1)
     assert [row["state"] for row in sweep.table] == ["failed", "complete"]
     assert f"lost {MOST_LOSSES} times" in sweep.table[0]["reason"]
-    assert [job.attempt for job in engine.jobs if job.number == 0] == [1, 2, 3]
+    assert [job.number for job in engine.jobs].count(0) == MOST_LOSSES
     again = tl.resume(tmp_path / "sweep", on=InProcess(), progress=False)
     assert [row["state"] for row in again.table] == ["complete", "complete"]
     assert not again.failed
-
-
-def test_an_older_attempt_saves_nothing(log, tmp_path, monkeypatch):
-    sweep = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
-    folder = trial_folder(sweep.folder, 0)
-    job = Job(str(sweep.folder), 0, begin_attempt(folder), STEPS)
-    report = Run._report
-
-    def overtaken(run, *arguments):
-        rows = report(run, *arguments)
-        if run.update == EVERY:
-            begin_attempt(folder)  # as a driver does that takes this attempt for frozen
-        return rows
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_report", overtaken)
-        with pytest.raises(CheckpointError, match="attempt 2 has taken this trial over, and this is attempt 1"):
-            run_attempt(job)
-    assert read_status(folder) is None
-    assert [path.name for path in (folder / "run" / "checkpoints").iterdir()] == ["0000000000"]
-    with pytest.raises(CheckpointError, match="attempt 2 has taken"):
-        run_attempt(job)
-    done = tl.resume(sweep.folder, on=InProcess(), progress=False)
-    direct = finish(begin(bc(), log, best=LOSS, selection_share=0.25))
-    assert state_of(done, 0) == [fingerprint(one) for one in direct.learners()]
 
 
 def test_a_run_stops_where_it_is_told_and_goes_on_to_the_same_end(log, tmp_path):
@@ -253,7 +233,6 @@ REFUSED = {
     "too many cores": ({"on": "here", "cpus": 10_000}, ConfigError, "cpus = 10000: this process may use"),
     "too many workers": ({"on": "here", "workers": 10_000}, ConfigError, "workers = 10000"),
     "no cores": ({"on": "here", "cpus": 0}, ConfigError, "cpus = 0: expected a whole number of at least 1"),
-    "no time": ({"stall_seconds": 0.0}, ConfigError, "stall_seconds = 0.0"),
     "a share twice": ({"data_share": (0.5, 0.5)}, ConfigError, "data_share = (0.5, 0.5)"),
     "a share above one": ({"data_share": 1.5}, ConfigError, "data_share = 1.5"),
     "equal trials": ({"algorithms": [bc(), bc()]}, ConfigError, "algorithms 0 and 1 are equal"),
@@ -430,8 +409,22 @@ def test_a_log_that_has_changed_since_the_sweep_began_is_refused(log, tmp_path):
     assert f"expected {log.fingerprint()[:12]}: its content has changed since the sweep began" in row["reason"]
 
 
-def test_an_attempt_imports_the_modules_of_own_algorithms(log, tmp_path):
+def test_a_process_imports_the_modules_of_own_algorithms(log, tmp_path):
     begun = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
-    folder = trial_folder(begun.folder, 0)
-    run_attempt(Job(str(begun.folder), 0, begin_attempt(folder), 1, ("no_such_module",)))
-    assert "the sweep: importing no_such_module failed" in read_status(folder).reason
+    status = train_trial(Job(str(begun.folder), 0, 1, ("no_such_module",)))
+    assert "the sweep: importing no_such_module failed" in status.reason
+
+
+def test_a_trial_waits_for_the_process_that_held_its_run(log, tmp_path, monkeypatch):
+    begun = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
+    folder, waits = trial_folder(begun.folder, 0) / "run", []
+    job = Job(str(begun.folder), 0, 1)
+    assert train_trial(job).update == 1
+    with locked(folder), monkeypatch.context() as patch:
+        patch.setattr(sweep_module, "LOCK_SECONDS", 0.0)
+        assert "is being trained by process" in train_trial(job).reason
+    lock = locked(folder)
+    lock.__enter__()
+    monkeypatch.setattr(sweep_module.time, "sleep", lambda seconds: waits.append(lock.__exit__(None, None, None)))
+    assert train_trial(job._replace(until=2)).update == 2
+    assert len(waits) == 1

@@ -40,9 +40,8 @@ from tidelog.cli.flags import (
 from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_flags
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.parallel import Pool, pool_of
-from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.plan import grid, random_search
-from tidelog.sweeps.sweep import Sweep, sweep, write_page
+from tidelog.sweeps.sweep import Driver, Sweep, sweep, write_page
 from tidelog.training.metrics import Screen
 from tidelog.training.options import OF_SWEEPS
 
@@ -99,7 +98,6 @@ class SweepFlags(DeclaredFlags, OutputFlags):
     """"here" for processes of this machine, "ray" for a Ray cluster: the one of the environment variable RAY_ADDRESS,
     without it one of this machine (extra ray)"""
     insecure: Annotated[bool, _help("insecure")] = False
-    stall_seconds: Annotated[float, _help("stall_seconds")] = 900.0
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
     memory_map: bool = False
@@ -157,7 +155,6 @@ def run(words: list[str]) -> int:
             workers=options.workers,
             halving=halving,
             data_share=shares,
-            stall_seconds=options.stall_seconds,
             train=False,
             **more,
         )

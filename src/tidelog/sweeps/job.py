@@ -1,4 +1,4 @@
-"""What a process of a sweep does: one attempt at a trial. Does not import JAX before the process has its cores."""
+"""What a process of a sweep does: it trains one trial. Does not import JAX before the process has its cores."""
 
 from __future__ import annotations
 
@@ -7,29 +7,23 @@ import platform
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tidelog._files import checksum, create_missing, make_folders, open_own
 from tidelog._machine import import_without_gc
 from tidelog.errors import ConfigError
 
 PLAN = "sweep.json"
-ATTEMPT = "tidelog.sweeps.attempt"
+SWEEP = "tidelog.sweeps.sweep"
 
 
 class Job(NamedTuple):
-    """One attempt at a trial of a sweep, whose run is trained for `until` updates in all."""
+    """A trial of a sweep, whose run is trained for `until` updates in all."""
 
     folder: str  # the absolute path of the sweep's folder
     number: int  # of the trial
-    attempt: int  # from 1; an attempt with a larger number takes the trial over
-    until: int = 0
+    until: int
     modules: tuple[str, ...] = ()  # that register algorithms of the user's own
-
-    @property
-    def plan(self) -> Path:
-        """The file that every process of the work must see."""
-        return Path(self.folder) / PLAN
 
     @property
     def output(self) -> Path:
@@ -42,23 +36,18 @@ def trial_folder(sweep: Path, trial: int) -> Path:
     return sweep / "trials" / f"{trial:04d}"
 
 
-def installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of packages."""
-    return {name: metadata.version(name) for name in packages}
-
-
-def run_job(job: Job, sha256: str, versions: dict[str, str]) -> None:
-    """Do a job in this process, which prints to the trial's file from now on.
+def run_job(job: Job, sha256: str, versions: dict[str, str]) -> Any:
+    """Do a job in this process, which prints to the trial's file from now on; return the `Status` of the trial.
 
     ConfigError if this machine does not see the same `sweep.json`, or has other versions of packages.
     """
-    host = platform.node()
-    if not job.plan.is_file() or checksum(job.plan) != sha256 or not os.access(job.folder, os.W_OK):
+    host, plan = platform.node(), Path(job.folder) / PLAN
+    if not plan.is_file() or checksum(plan) != sha256 or not os.access(job.folder, os.W_OK):
         raise ConfigError(
             f"node {host} does not see {job.folder} as the sweep's process does, or may not write there",
             fix="use a folder that all nodes share under the same path, and go on there",
         )
-    own = installed(tuple(versions))
+    own = {name: metadata.version(name) for name in versions}
     different = [f"{name} {own[name]}, expected {versions[name]}" for name in own if own[name] != versions[name]]
     if different:
         raise ConfigError(
@@ -66,7 +55,7 @@ def run_job(job: Job, sha256: str, versions: dict[str, str]) -> None:
             fix="install the same versions on all nodes, then resume the sweep",
         )
     _print_to(job.output)
-    import_without_gc(ATTEMPT).run_attempt(job)
+    return import_without_gc(SWEEP).train_trial(job)
 
 
 def _print_to(path: Path) -> None:

@@ -4,8 +4,7 @@ sweep.json                  trials and settings, written before the first trial 
 decisions.json              the rungs that are decided, in order
 log/                        the log, if it was in memory only
 trials/0003/run/            the run folder of a trial
-trials/0003/attempt.json    the number of its newest attempt
-trials/0003/status.json     how it stands, written by the attempt at its end
+trials/0003/status.json     how it stands, after it has ended or reached a rung
 trials/0003/output.txt      what its processes printed
 """
 
@@ -122,7 +121,7 @@ def differing_settings(configs: Sequence[dict[str, Any]]) -> list[str]:
 # The files.
 
 SCHEMA = 1  # of `sweep.json`
-DECISIONS, ATTEMPT, STATUS, LOG, REPORT = "decisions.json", "attempt.json", "status.json", "log", "report.html"
+DECISIONS, STATUS, LOG, REPORT = "decisions.json", "status.json", "log", "report.html"
 State = Literal["standing", "complete", "diverged", "failed"]
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 
@@ -165,7 +164,7 @@ class Halving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: AtLeastOne  # of the first rung; each further rung has `factor` times as many
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The content of `sweep.json`."""
 
     schema: int = SCHEMA
@@ -175,7 +174,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     origin: dict[str, Any]  # of the log, as every worker opens it
     fingerprint: str  # of the log
     cpus: AtLeastOne  # of each trial: the last bits depend on them
-    stall_seconds: Finite
 
     def write(self, folder: Path) -> None:
         """Write `sweep.json`."""
@@ -209,34 +207,16 @@ class RungDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     promoted: list[Count]  # trials that go on, in the order of their indices
 
 
-class Status(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a trial stands after an attempt."""
+class Status(msgspec.Struct, frozen=True):
+    """How a trial stands."""
 
-    attempt: Count
     state: State
     update: Count
     reason: str = ""
 
 
-class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
-    attempt: Count
-
-
-def newest_attempt(folder: Path) -> int:
-    """Return the number of the newest attempt at a trial, 0 without one."""
-    path = folder / ATTEMPT
-    return decode_file(path, _Attempt).attempt if path.is_file() else 0
-
-
-def begin_attempt(folder: Path) -> int:
-    """Write and return the number of a new attempt: from now on no older one saves."""
-    attempt = newest_attempt(folder) + 1
-    write_json(folder / ATTEMPT, {"attempt": attempt})
-    return attempt
-
-
 def read_status(folder: Path) -> Status | None:
-    """Return how a trial stands, None before the end of its first attempt."""
+    """Return how a trial stands, None before it has ended or reached a rung."""
     path = folder / STATUS
     return decode_file(path, Status) if path.is_file() else None
 

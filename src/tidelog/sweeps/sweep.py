@@ -1,28 +1,48 @@
-"""`sweep`: train many algorithms over one log, each in its own run folder; `Sweep` is the result, with a page."""
+"""`sweep`: train many algorithms over one log, each in its own run folder; `Sweep` is the result, with a page.
+
+A trial is `fit(out=)`, and continues as `resume` does. The driver gives trials to a pool of processes until none has
+anything left to do. The state is in the folder: run folders, how each trial stands, and decided rungs. A driver that
+was killed is replaced by another one, which reads the same state and takes the same decisions.
+"""
 
 from __future__ import annotations
 
 import math
 import shlex
+import time
+import traceback
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Unpack
 
-from tidelog._files import write_file
+import msgspec
+
+from tidelog._files import checksum, make_folders, tidy, write_file
+from tidelog._machine import Interrupts
 from tidelog._text import rows_table, three_digits
-from tidelog.algorithms.hyperparameters import same_program, to_config
-from tidelog.algorithms.names import algorithm_name, as_algorithms, check_fit, check_source
+from tidelog.algorithms.hyperparameters import from_config, same_program, to_config
+from tidelog.algorithms.names import (
+    algorithm_class,
+    algorithm_name,
+    as_algorithms,
+    check_fit,
+    check_source,
+    load_plugin,
+)
+from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.data.log import Log
 from tidelog.envs.registry import module_of
-from tidelog.errors import CheckpointError, ConfigError
+from tidelog.errors import CheckpointError, ConfigError, DivergenceError, LogError, TidelogError
 from tidelog.ope.verdict import FOLDER, SavedVerdict, held_out_part, percent, read_verdicts
-from tidelog.parallel import Pool, pool_of
+from tidelog.parallel import Pool, ending, pool_of
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions import Interactions
+from tidelog.recommend.read import reopen_any
 from tidelog.report.frame import REPORT_KIND, bullets, check_target, command, page, paragraph, section, table
-from tidelog.sinks import Sink
-from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.job import PLAN, trial_folder
+from tidelog.sinks import JSON_LINES, Sink
+from tidelog.sweeps.job import PLAN, Job, run_job, trial_folder
 from tidelog.sweeps.plan import (
     LOG,
     MOST_TRIALS,
@@ -30,19 +50,23 @@ from tidelog.sweeps.plan import (
     Halving,
     Plan,
     RungDecision,
+    Status,
     Trial,
     TrialOptions,
+    append_decision,
+    decide,
     differing_settings,
     read_decisions,
     read_status,
     values_at,
+    write_status,
 )
-from tidelog.training.checkpoints import check_unlocked
+from tidelog.training.checkpoints import Checkpoints, check_unlocked, locked
 from tidelog.training.fit import CLOSEST, fit
-from tidelog.training.metrics import direction
+from tidelog.training.metrics import Screen, direction
 from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
 from tidelog.training.record import FILE as RUN
-from tidelog.training.record import Record, check_free
+from tidelog.training.record import Record, check_free, versions
 from tidelog.training.resume import load_run
 from tidelog.training.run import Run, policy_of_run
 from tidelog.training.splits import SELECTION
@@ -249,7 +273,7 @@ def sweep(
         ['complete', 'complete']
     """
     values, functions = option_values("sweep", SweepOptions, options, steps, CLOSEST)
-    cpus, stall_seconds = options.get("cpus", 1), options.get("stall_seconds", 900.0)
+    cpus = options.get("cpus", 1)
     folder, listed, shares = _checked(algorithms, log, out, options.get("data_share", 1.0))
     foreign = [*functions, *(name for name in values["evaluate"] if module_of(name) is not None)]
     if foreign:
@@ -257,8 +281,6 @@ def sweep(
             f"evaluate: {foreign[0]!r} is your own function or environment, which the processes of a sweep do not have",
             fix="evaluate the policies after the sweep",
         )
-    if not stall_seconds > 0.0 or not math.isfinite(stall_seconds):
-        raise ConfigError(f"stall_seconds = {stall_seconds}", "a number of seconds above 0", "use 900")
     values["held_out"] = options.get("held_out", 0.2)
     rungs = None if halving is None else _halving(halving, values, isinstance(log, Interactions))
     if rungs is not None:
@@ -284,7 +306,6 @@ def sweep(
             origin=dict(origin),
             fingerprint=log.fingerprint(),
             cpus=cpus,
-            stall_seconds=float(stall_seconds),
         )
         plan.write(folder)
         if train:
@@ -449,6 +470,192 @@ def resume(
         if isinstance(on, str):
             pool.close()
     return Sweep(folder)
+
+
+# The driver, and what it has a process do with a trial.
+
+POLL_SECONDS = 0.5
+LOCK_SECONDS = 120.0  # for the process of a node that was lost: it may hold the lock of its run until then
+MOST_SHOWN = 4
+MOST_LOSSES = 3  # processes in a row that are lost without progress, until the trial has failed
+
+Sign = tuple[str, int]  # the last checkpoint of a run, and the bytes of its reports
+
+
+class Driver:
+    """Brings the trials of a sweep's folder to their ends with a pool of processes."""
+
+    def __init__(self, folder: Path, pool: Pool) -> None:
+        self.folder, self.pool, self.plan = folder.absolute(), pool, Plan.read(folder)
+        self._trials = range(len(self.plan.trials))
+        self.decisions = read_decisions(self.folder)
+        promoted = [set(decision.promoted) for decision in self.decisions]
+        self._stopped = {trial for trial in self._trials if any(trial not in one for one in promoted)}  # by a decision
+        self.statuses: dict[int, Status] = {}
+        for trial in self._trials:
+            status = read_status(trial_folder(self.folder, trial))
+            # a failed one is tried again
+            if status is not None and (status.state != "failed" or trial in self._stopped):
+                self.statuses[trial] = status
+        self._running: dict[Future[Any], tuple[Job, Sign]] = {}  # with what the run had when its process began
+        self._losses: dict[int, int] = {}
+        modules = {cls.__module__ for cls in ALGORITHMS.values()}
+        self._modules = tuple(sorted(name for name in modules if name.split(".")[0] != "tidelog"))
+
+    def run(self, progress: bool | None = None) -> None:
+        """Train until nothing is left to do.
+
+        After a signal all runs are saved, then KeyboardInterrupt or SystemExit(143) is raised. ConfigError where a
+        process does not see the folder, or has other versions.
+        """
+        with locked(self.folder), Interrupts() as interrupts, Screen("sweep", progress) as screen:
+            tidy(self.folder)
+            sha256, packages = checksum(self.folder / PLAN), dict(versions())
+            try:
+                while unfinished := self._unfinished(screen):
+                    at_work = {job.number for job, _ in self._running.values()}
+                    waiting = [trial for trial in unfinished if trial not in at_work]
+                    while waiting and self.pool.free():
+                        job = Job(str(self.folder), waiting.pop(0), self._target(), self._modules)
+                        make_folders(job.output.parent)
+                        sign = _sign(job)
+                        self._running[self.pool.submit(run_job, job, sha256, packages)] = job, sign
+                    self._collect(screen)
+                    self._show_progress(screen)
+                    interrupts.leave()
+            finally:
+                self.pool.close()
+
+    def _target(self) -> int:
+        """The step to which the trials that go on are trained now: the next rung that has a decision, or the end."""
+        rungs, decided = self.plan.rungs(), len(self.decisions)
+        last = bool(self.decisions) and len(self.decisions[-1].promoted) <= 1
+        return self.plan.options.steps if last or decided >= len(rungs) else rungs[decided]
+
+    def _unfinished(self, screen: Screen) -> list[int]:
+        """The trials that have something to do; rungs at which all trials stand are decided first."""
+        while True:
+            target, compared = self._target(), [trial for trial in self._trials if trial not in self._stopped]
+
+            def stands(trial: int, target: int = target) -> bool:
+                status = self.statuses.get(trial)
+                return status is not None and (status.state != "standing" or status.update >= target)
+
+            unfinished = [trial for trial in compared if not stands(trial)]
+            if unfinished or target == self.plan.options.steps:
+                return unfinished
+            out = {trial for trial in compared if self.statuses[trial].state in ("diverged", "failed")}
+            decision = decide(self.folder, self.plan, target, compared, out)
+            append_decision(self.folder, decision)
+            self.decisions.append(decision)
+            self._stopped |= set(compared) - set(decision.promoted)
+            names = ", ".join(map(str, decision.promoted)) or "none"
+            screen.note(
+                f"step {decision.step:,}: {len(decision.promoted):,} of {len(compared):,} trials go on by "
+                f"{decision.metric}: {names}"
+            )
+
+    def _collect(self, screen: Screen) -> None:
+        """Wait until a process ends, for a moment at most, and note how its trial stands."""
+        if not self._running:  # the pool is not ready
+            time.sleep(POLL_SECONDS)
+            return
+        done = wait(self._running, POLL_SECONDS, FIRST_COMPLETED).done
+        for future in sorted(done, key=lambda future: self._running[future][0].number):
+            (job, begin), error = self._running.pop(future), future.exception()
+            if isinstance(error, ConfigError):
+                raise error
+            trial = job.number
+            if error is None:
+                status: Status = future.result()
+                self._losses[trial] = 0
+            else:
+                how = ending(error)
+                self._losses[trial] = lost = 1 if _sign(job) != begin else self._losses.get(trial, 0) + 1
+                if lost < MOST_LOSSES:
+                    screen.note(f"trial {trial}: its process was lost ({how}), another one follows")
+                    continue
+                reason = (
+                    f"its process was lost {lost} times without a new report or checkpoint, the last time: {how}. "
+                    f"fix: read {job.output}, then resume the sweep"
+                )
+                status = Status("failed", int(_sign(job)[0] or 0), reason)
+            write_status(trial_folder(self.folder, trial), status)
+            self.statuses[trial] = status
+            if status.state in ("diverged", "failed"):
+                screen.note(f"trial {trial} {status.state} at update {status.update:,}: {status.reason}")
+
+    def _show_progress(self, screen: Screen) -> None:
+        """Say how many trials have nothing to do any more, and where some of the running ones are."""
+        ended = sum(status.state != "standing" for trial, status in self.statuses.items() if trial not in self._stopped)
+        ended, count = ended + len(self._stopped), len(self._trials)
+        jobs = sorted((job for job, _ in self._running.values()), key=lambda job: job.number)
+        at = [f"trial {job.number} at {int(_sign(job)[0] or 0):,}" for job in jobs[:MOST_SHOWN]]
+        at += [f"{len(jobs) - MOST_SHOWN:,} more"] if len(jobs) > MOST_SHOWN else []
+        where = f"; {', '.join(at)} of {self._target():,} updates" if at else ""
+        screen.tell(f"{ended:,} of {count:,} trials ended{where}", ended / count)
+
+
+def _sign(job: Job) -> Sign:
+    """What shows that a run goes on: its last checkpoint and its reports."""
+    run = trial_folder(Path(job.folder), job.number) / "run"
+    checkpoints, reports = run / "checkpoints", run / JSON_LINES
+    names = [path.name for path in checkpoints.iterdir() if path.name.isdigit()] if checkpoints.is_dir() else []
+    return max(names, default=""), reports.stat().st_size if reports.is_file() else 0
+
+
+def train_trial(job: Job) -> Status:
+    """Begin or continue the run of a trial, train it for a number of updates, and return how it stands."""
+    folder = trial_folder(Path(job.folder), job.number)
+    try:
+        run = _run_of(job, folder)
+        for _ in run.stream(job.until):
+            pass
+        return Status("complete" if run.finished else "standing", run.done)
+    except Exception as error:  # whatever it is: a row of the table, and the other trials go on
+        update = max(Checkpoints(folder / "run" / "checkpoints", 1).updates(), default=0)
+        if isinstance(error, DivergenceError):
+            return Status("diverged", update, str(error))
+        traceback.print_exc()
+        return Status(
+            "failed", update, str(error) if isinstance(error, TidelogError) else f"{type(error).__name__}: {error}"
+        )
+
+
+def _run_of(job: Job, folder: Path) -> Run:
+    """Return the trial's run where it stands, or a new one."""
+    for module in job.modules:
+        load_plugin(module, "the sweep")
+    plan = Plan.read(Path(job.folder))
+    trial, out = plan.trials[job.number], folder / "run"
+    log = _same_log(msgspec.json.encode(plan.origin), plan.fingerprint)
+    tidy(folder)
+    until = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            check_unlocked(out)
+            break
+        except CheckpointError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(POLL_SECONDS)
+    if Checkpoints(out / "checkpoints", 1).updates():
+        return load_run(out, log, together=plan.options.together)
+    algorithm = from_config(algorithm_class(trial.algorithm), trial.config)
+    begun = (out / RUN).exists()
+    return fit(algorithm, log, out=out, overwrite=begun, train=False, **plan.options.keywords(trial.data_share))
+
+
+@lru_cache(maxsize=1)  # a process trains one trial after another, most often from the same log
+def _same_log(origin: bytes, fingerprint: str) -> Log | Interactions:
+    log = reopen_any(msgspec.json.decode(origin))
+    if log.fingerprint() != fingerprint:
+        raise LogError(
+            f"the log has fingerprint {log.fingerprint()[:12]}",
+            f"{fingerprint[:12]}: its content has changed since the sweep began",
+            "restore it, and resume the sweep",
+        )
+    return log
 
 
 # The report page of a sweep: all trials, what halving decided, and the judgement of all complete trials at once.

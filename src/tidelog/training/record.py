@@ -468,7 +468,7 @@ def new_folder(out: str | Path | None, record: Record, overwrite: bool = False) 
 def this_machine() -> dict[str, Any]:
     """Return versions, processor, device and thread count; the last bits depend on all of them."""
     return {
-        **_versions(),
+        **versions(),
         "python": platform.python_version(),
         "processor": processor(),
         "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
@@ -484,7 +484,8 @@ def _plain(value: Any) -> Any:
 
 
 @cache
-def _versions() -> Mapping[str, str]:
+def versions() -> Mapping[str, str]:
+    """Return the versions of the packages on which the last bits depend."""
     return {name: metadata.version(name) for name in PACKAGES}
 
 

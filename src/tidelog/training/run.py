@@ -214,7 +214,6 @@ class Run:
         self._files: list[MetricsFile] = []
         self._screen: Screen | None = None  # while `train` shows one
         self._updates_on_disk = [] if folder is None else self._checkpoints().updates()
-        self.check_writer: Callable[[], None] | None = None  # raises where this process may no longer write the run
 
     @property
     def members(self) -> list[Member]:
@@ -620,12 +619,7 @@ class Run:
         return self.folder / "best" / f"member-{index}"
 
     def _check_folder(self) -> None:
-        """Raise CheckpointError if the run folder is gone, or if another process has taken the run over.
-
-        A moved or deleted run is not created again.
-        """
-        if self.check_writer is not None:
-            self.check_writer()
+        """Raise CheckpointError if the run folder is gone: a moved or deleted run is not created again."""
         if self.folder is not None and not self.folder.is_dir():
             raise CheckpointError(
                 f"{self.folder} was moved or deleted while the run was training",
