@@ -375,7 +375,6 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: continuous": (tl.PPG, CONTINUOUS, {"value_normalisation": True}, {}),
     "ppg: host": (tl.PPG, "treatment", {}, {"recorded": True}),
     "ppg: host continuous": (tl.PPG, POINT, {"policy_epochs": 2, "value_epochs": 2}, {}),
-    "ppg: ahead": (tl.PPG, "treatment", {}, {"ahead": True}),
     "ppg: together": (tl.PPG, JAX, {}, {"together": True}),
     "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "num_chunks": 2}, {}),
     "ppg: divergence": (tl.PPG, JAX, {"clip": None, "divergence_weight": 1.0, "value_clip": 0.2}, {}),
@@ -394,18 +393,6 @@ for _name, (_class, _env, _changes, _options) in ONLINE.items():
     if _class is tl.PPO:
         _sizes = {n: v for n, v in PHASES.items() if n in ("num_envs", "rollout_steps", "minibatches", "hidden")}
     case(_name, algorithm=lambda c=_class, s={**_sizes, **_changes}: c(**s), env=_env, **_options)(played)
-
-
-@case("ppg: start")
-def started(folder: Path) -> Any:
-    """PPG that begins as a policy learnt from a log."""
-    log = tl.collect("CartPole-v1", episodes=8, seed=0)
-    teacher = tl.fit(small(tl.BC)(), log, UPDATES, progress=False)
-    run = tl.learn(
-        tl.PPG(**PHASES), JAX, DECISIONS, 2, every=BETWEEN, start=teacher, start_decisions=128, start_updates=20,
-        progress=False,
-    )  # fmt: skip
-    return [[floats(learner.state) for learner in run.learners()], reports(run)]
 
 
 def tuned(folder: Path, algorithm: Callable[[], Any], env: str, **options: Any) -> Any:

@@ -249,7 +249,7 @@ def ppg_speed_sb3(found: Found) -> Found:
         over = ways[way]["over_it"]
         rows.append(
             {"setting": setting, "way": SB3[way], "theirs": ways[way]["updates_a_second"]["median"]}
-            | {"tidelog": over["tidelog"], "ahead": over["ahead"], "compiled": over.get("in JAX")}
+            | {"tidelog": over["tidelog"], "compiled": over.get("in JAX")}
         )
     own = kept("ppg_speed_cpu")
     figures = ("collecting", "ppo", "ppo_two_networks", "ppo_small_minibatches", "ppg")

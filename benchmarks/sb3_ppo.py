@@ -3,7 +3,7 @@
 `python -m benchmarks sb3_ppo --peer-python PYTHON [--rounds 5] [--seconds 4]`, where PYTHON is that of an environment
 with torch and `stable-baselines3` and `gymnasium[mujoco]`; it needs no tidelog. Environments, networks, epochs and
 minibatches are the same (`two_networks` and `small_minibatches` of `benchmarks/ppg_speed.py`; on Hopper the preset
-`mujoco` without its auxiliary phase). `ahead` plays the next round while it learns from the last one; `in JAX` is
+`mujoco` without its auxiliary phase). `in JAX` is
 CartPole as a compiled environment. All wait in processes of their own and are measured in turn, in another order every
 round; a ratio is that of one round.
 """
@@ -36,7 +36,7 @@ def work(setting: str, way: str) -> None:
     algorithm, environment = OURS[setting]
     environment = f"jax:{environment}" if way == "in JAX" else environment
     size = algorithm.num_envs * algorithm.rollout_steps
-    trainer = learn(algorithm, environment, 10**9, every=10**9, ahead=way == "ahead", train=False)._engine
+    trainer = learn(algorithm, environment, 10**9, every=10**9, train=False)._engine
     trainer.compile()
     rounds = 8 if way == "in JAX" else 1
 
@@ -57,7 +57,7 @@ def study(
     """Measure these settings, and keep the results."""
     found = {}
     for setting in settings:
-        ways = ("tidelog", "ahead", *(["in JAX"] if OURS[setting][1] == CARTPOLE else []))
+        ways = ("tidelog", *(["in JAX"] if OURS[setting][1] == CARTPOLE else []))
         few = OURS[setting][0].num_envs < 16  # a process for each of 64 copies is only slower
         commands = {way: words_of(work, setting, way) for way in ways}
         commands |= {way: [peer_python, str(SCRIPT), setting, way] for way in (PEERS if few else PEERS[:2])}

@@ -54,7 +54,7 @@ def test_every_name_in_coming_from_exists() -> None:
     assert not exists("tl.IQL(temprature)")
     assert not exists("tl.Log.from_arrays(rewrad)")
     assert exists("tl.fit(held_out)")
-    assert not exists("tl.fit(ahead)")
+    assert not exists("tl.fit(log_out)")
     assert not exists("tl.fitt")
 
 

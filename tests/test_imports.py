@@ -34,7 +34,6 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
         "algorithms.contract",
         "algorithms.short_form",
         "algorithms.hyperparameters",
-        "algorithms.fields",
         "algorithms.optimisation",
         "algorithms.sampling",
         "algorithms.segments",

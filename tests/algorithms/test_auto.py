@@ -9,7 +9,7 @@ import pytest
 import tidelog as tl
 from tests.data.clicks import interactions
 from tests.ope.played import treated
-from tidelog.algorithms import fields
+from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.names import configured, shown_name
 from tidelog.auto import settings as auto

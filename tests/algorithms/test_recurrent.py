@@ -258,25 +258,3 @@ def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
     network = tiny(recurrent_size=4).init(spec, jax.random.key(0), 1).network
     with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network is recurrent"):
         algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
-
-
-@pytest.mark.full
-def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
-    whole = finish(begin("point-mass", tmp_path / "whole", ahead=True))
-    now = finish(begin("point-mass", tmp_path / "now"))
-    assert all_of(whole) != all_of(now)  # collected by an older policy
-    chunks_of(3, monkeypatch)
-    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.wait()
-    assert all_of(finish(tl.load_run(tmp_path / "run"))) == all_of(whole)
-    (learner,) = whole.learners()
-    begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
-    assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()
-
-
-def test_a_policy_with_a_memory_begins_as_no_other():
-    teacher = tiny().init(functional(ENV).spec, jax.random.key(0), 1)
-    policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().policy_params(teacher))
-    with pytest.raises(
-        tl.ConfigError, match="start: PPG is recurrent here, and start= supports only feed-forward policies"
-    ):
-        begin(ENV, None, start=policy)

@@ -169,10 +169,8 @@ def test_a_ranker_is_not_sent_to_an_environment(refused):
 
 
 @pytest.mark.full
-def test_algorithms_of_environments_start_from_what_learnt_from_the_log(here, refused, tidelog):
-    learn, start = quoted(refused("train", "ppg", *DATA))
+def test_what_learnt_from_the_log_goes_on_in_an_environment(here, refused, tidelog):
+    learn, tune = quoted(refused("train", "ppg", *DATA))
     assert tidelog(*named(learn, LOG="visits.csv"), *DATA[2:], "--steps", 2, *SMALL).code == 0
-    small = ["--steps", 64, "--num-envs", 4, "--rollout-steps", 8, "--minibatches", 2, "--policy-iterations", 1]
-    begin = ["--start-updates", 2, "--start-decisions", 64, "--hidden", 8, "--auxiliary-epochs", 1]
-    done = tidelog(*named(start, NAME="treatment"), *small, *begin)
+    done = tidelog(*named(tune, NAME="treatment"), "--steps", 20)
     assert done.code == 0, done.said

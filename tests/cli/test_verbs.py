@@ -46,8 +46,6 @@ VERBS = {  # a command, the lines of its quiet output (None: tables), and keys o
     "sweep": (["sweep", "bc", *DATA, "--steps", 2, "--out", "swept", *SMALL], ["sweep folder: swept"], {"trials"}),
     "train": (["train", "bc", *DATA, "--steps", 3, "--out", "new", *SMALL], ["run folder: new"], RUN_FACTS),
     "verify": (["verify", "policy"], ["policy: complete, not signed"], {"files", "signature"}),
-    "verify a chain": (["verify", "policy", "--chain", "--run", "run"],
-                       ["policy: complete, not signed, complete chain"], {"files", "signature"}),
 }  # fmt: skip
 ELSEWHERE = {"demo": "test_commands.py", "serve": "tests/serving", "finetune": "tests/first_hour"}
 WRITE = {"act", "collect", "export", "recommend", "refit", "sweep", "train", "data convert", "data inspect of a table"}

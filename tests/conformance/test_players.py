@@ -367,11 +367,9 @@ def test_reports_have_every_metric_of_the_spec_by_phase(player):
     wanted = {f"policy/{name}" for name in (*policy, *player.told, "advantage_max", "learning_rate")}
     wanted |= {f"auxiliary/{name}" for name in ("aux_value_loss", "value_loss", "clone_kl", "learning_rate")}
     wanted |= {"after auxiliary/clone_kl_after", "collect/return", "collect/length", "decisions"}
-    wanted |= {"time/decisions_per_second", *(f"time/{name}_share" for name in ("collect", "policy", "auxiliary"))}
+    wanted |= {"time/decisions_per_second"}
     assert set(row) == wanted
     assert row["collect/return"] == row["collect/length"] > 1  # CartPole earns 1 a step; 0 of 14 other seeds fail below
-    shares = [value for name, value in row.items() if name.startswith("time/") and name.endswith("_share")]
-    assert sum(shares) == pytest.approx(1.0)
     if player.told is STALE:
         assert 0.0 < row["policy/effective_share"] <= 1.0
         assert row["policy/ratio_mean"] == pytest.approx(1.0, abs=0.2)

@@ -8,14 +8,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.runtime.cases import listing, policy
+from tests.runtime.cases import policy
 from tidelog import Columns, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import CheckpointError, ExportError
 from tidelog.policies import batch_inference, export, rollout
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import Logged
 from tidelog.policies.policy import _filled
-from tidelog.policies.rollout import check_distillable, uniform_actor
+from tidelog.policies.rollout import uniform_actor
 from tidelog.runtime.policy import replay
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
@@ -65,11 +65,6 @@ REFUSED = {
         SpecError,
         lambda: uniform_actor(Spec({"x": Vector(1)}, MultiDiscrete((2, 3)))),
         "random actions support Discrete or Continuous spaces, got MultiDiscrete. fix: pass a policy",
-    ),
-    "lists as a start": (
-        SpecError,
-        lambda: check_distillable(listing("lists, mean")),
-        "this RecommenderBCQ policy ranks items of a catalogue; start= does not support it. fix: drop start=",
     ),
 }
 

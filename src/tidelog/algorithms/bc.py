@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import MAIN, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant
 from tidelog.algorithms.sampling import Batch
@@ -57,7 +57,7 @@ class BC:
     burn_in: int = fields.burn_in(0)
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
-    epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
+    epsilon: float | None = fields.epsilon(None, help="sampling: probability of a sample, else the mode")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)

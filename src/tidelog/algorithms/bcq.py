@@ -37,7 +37,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import MAIN, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch

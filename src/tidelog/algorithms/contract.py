@@ -226,24 +226,6 @@ class Collecting(Algorithm, Protocol):
         """Return what is collected before each round."""
 
 
-class DistillationTarget(NamedTuple):
-    """Observations from an environment and the distribution of the policy to distil on them."""
-
-    observation: Observation  # leaves [N, ...], in the units of the environment
-    mask: jax.Array | None  # [N, A] bool
-    old: Any  # a distribution of N actions with a divergence to distributions of its kind
-
-
-@runtime_checkable
-class Distillable(Collecting, Protocol):
-    """An algorithm whose policy can start as a copy of another policy."""
-
-    def distilled(
-        self, state: State, target: DistillationTarget, key: jax.Array, updates: int
-    ) -> tuple[State, jax.Array]:
-        """Return a new state that imitates the target, and its mean divergence from the target."""
-
-
 @runtime_checkable
 class Counting(Collecting, Protocol):
     """An algorithm whose state depends on the current episodes."""

@@ -33,7 +33,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, frozen
 from tidelog.algorithms.sampling import Batch
@@ -159,7 +159,7 @@ class DiscreteBCQ:
     recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
-    epsilon: float = fields.epsilon(0.0, "sampling: probability of a random supported action")
+    epsilon: float = fields.epsilon(0.0, help="sampling: probability of a random supported action")
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")

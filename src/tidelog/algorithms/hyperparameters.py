@@ -13,13 +13,21 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import jax
 
+from tidelog.algorithms.optimisation import OPTIMISERS, SCHEDULES
+from tidelog.data.statistics import REWARD_SCALINGS
 from tidelog.errors import ConfigError, nearest, unknown_name
+from tidelog.losses.td import POINT_LOSSES
+from tidelog.networks.actors import HEADS
+from tidelog.networks.layers import PRODUCTS
+from tidelog.networks.phasic import ARCHITECTURES
+from tidelog.networks.pictures import LAYERS
 from tidelog.schema import RENAMED
 
 T = TypeVar("T")
@@ -332,3 +340,100 @@ def chosen_preset(owner: str, presets: Mapping[str, dict[str, Any]], name: str) 
     if name not in presets:
         raise ConfigError(f"{owner} has no preset '{name}': {nearest(name, presets)}")
     return dict(presets[name])
+
+
+# Hyper-parameters of several algorithms; each takes its default from the algorithm's page. Value learning:
+
+discount = partial(field, least=0.0, most=1.0, help="discount per step", group=MAIN, role="discount")
+n_step = partial(field, least=1, help="rewards summed before bootstrapping", group="value")
+num_critics = partial(field, least=1, help="size of the critic ensemble", group="value")
+critic_loss = partial(field, choices=POINT_LOSSES, help="loss of a TD error", group="value")
+inverse_temperature = partial(
+    field,
+    least=0.0,
+    help="inverse temperature: multiplies the advantage; 0 clones the log",
+    group=MAIN,
+    role="inverse temperature",
+)
+
+
+def tau(default: float | None, of: str) -> Any:
+    """The update rate of target networks."""
+    return field(default, least=0.0, most=1.0, help=f"share of the gap that {of}", group="value")
+
+
+def reward_scaling(default: str) -> Any:
+    """The scaling of the log's rewards before training; with `return-deviation` their unit has no effect."""
+    how = "scaling of the log's rewards before training"
+    return field(REWARD_SCALINGS[default], choices=REWARD_SCALINGS, help=how, group="value", role="reward scaling")
+
+
+# Optimisation and sampling:
+
+batch_size = partial(field, least=1, help="samples of an update", group=MAIN)
+schedule = partial(
+    field, choices=SCHEDULES, help="factor on the learning rate over the run's progress", group="optimisation"
+)
+matmul_precision = partial(
+    field,
+    "float32",
+    choices=PRODUCTS,
+    help="factors of layers' products in training: float32, or rounded to bfloat16 (faster on some processors)",
+    group="optimisation",
+)
+priority_exponent = partial(
+    field, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional", group="sampling"
+)
+priority_correction = partial(
+    field, least=0.0, most=1.0, help="initial exponent of the importance weights", group="sampling"
+)
+
+
+def learning_rate(default: float, of: str = "all networks", group: str = "optimisation") -> Any:
+    """The learning rate."""
+    return field(default, least=0.0, help=f"learning rate of {of}", group=group, role="learning rate")
+
+
+def optimiser(default: str) -> Any:
+    """The optimiser."""
+    return field(OPTIMISERS[default], choices=OPTIMISERS, help="optimiser of the updates", group="optimisation")
+
+
+def gradient_clip(default: float | None, of: str) -> Any:
+    """The limit of gradient clipping."""
+    return field(default, least=0.0, open_ends=True, help=f"largest norm of {of}", group="optimisation")
+
+
+# Networks and acting:
+
+embedding = partial(field, least=1, help="embedding width of a categorical column", group="network")
+convolutions = partial(field, choices=LAYERS, help="convolution layers for pictures", group="network")
+picture_width = partial(field, least=1, help="features of a picture", group="network")
+layer_norm = partial(field, help="layer normalisation in hidden layers", group="network")
+dropout = partial(
+    field, least=0.0, most=0.99, help="dropout rate in the actor's trunk during training", group="network"
+)
+actor_head = partial(field, choices=HEADS, help="distribution for continuous actions", group="network")
+recurrent_size = partial(field, least=1, help="width of the recurrent unit in every network", group="recurrent")
+window = partial(field, least=1, help="consecutive steps that a loss uses", group="recurrent")
+burn_in = partial(field, least=0, help="steps before them that only update the recurrent state", group="recurrent")
+epsilon = partial(field, least=0.0, most=1.0)
+
+
+def widths(default: tuple[int, ...], of: str, least: int = 1, group: str = MAIN) -> Any:
+    """The widths of hidden layers; `least` 0 allows no hidden layer."""
+    return field(default, least=least, help=f"widths of {of}", group=group, role="widths")
+
+
+# Phasic policy gradients:
+
+auxiliary_minibatch = partial(field, least=1, help="segments per auxiliary update")
+reward_normalisation = partial(field, help="divide rewards by the deviation of returns", group="value")
+reward_discount = partial(field, least=0.0, most=1.0, help="discount of those returns", group="value")
+reward_clip = partial(field, least=0.0, open_ends=True, help="largest normalised reward", group="value")
+value_normalisation = partial(field, help="learn values in units of the deviation of their targets", group="value")
+
+
+def architecture(default: str) -> Any:
+    """Which networks policy and value share."""
+    return field(ARCHITECTURES[default], choices=ARCHITECTURES, help="networks of policy and value", group="network")

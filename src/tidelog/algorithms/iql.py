@@ -35,7 +35,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, cosine
 from tidelog.algorithms.sampling import Batch
@@ -120,7 +120,7 @@ class IQL:
     reward_weights: tuple[float, ...] | None = field(None, help="weights of several rewards; default: ones")
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
-    epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
+    epsilon: float | None = fields.epsilon(None, help="sampling: probability of a sample, else the mode")
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")

@@ -32,8 +32,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, ppg_common
-from tidelog.algorithms.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
+from tidelog.algorithms import hyperparameters as fields
+from tidelog.algorithms import ppg_common
+from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import (
     Schedule,
@@ -405,13 +406,6 @@ class OffPolicyPPG:
     def init(self, spec: Spec, key: jax.Array, updates: int) -> OffPolicyState:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
-
-    def distilled(
-        self, state: OffPolicyState, target: DistillationTarget, key: jax.Array, updates: int
-    ) -> tuple[OffPolicyState, jax.Array]:
-        """Return a new state whose policy and average imitate the target, and the mean divergence from it."""
-        state, divergence = ppg_common.distilled(self, state, target, key, updates)
-        return state._replace(proximal=restarted(copied(state.network))), divergence
 
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params

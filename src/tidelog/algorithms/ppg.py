@@ -45,7 +45,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, ppg_common
+from tidelog.algorithms import hyperparameters as fields
+from tidelog.algorithms import ppg_common
 from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
 from tidelog.algorithms.optimisation import Schedule, Transformation, constant, init_opt_state
@@ -428,7 +429,6 @@ class PPG:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    distilled = ppg_common.distilled
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params
     start = ppg_common.start

@@ -1,18 +1,15 @@
-"""What PPG and off-policy PPG share: running statistics, the initial network, the auxiliary phase, distillation,
-acting.
-"""
+"""What PPG and off-policy PPG share: running statistics, the initial network, the auxiliary phase, acting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.contract import DistillationTarget, Feedback, one_reward
-from tidelog.algorithms.optimisation import copied, gradient_step, init_opt_state, linear
+from tidelog.algorithms.contract import Feedback, one_reward
+from tidelog.algorithms.optimisation import copied, gradient_step
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.segments import Columns
 from tidelog.errors import ConfigError
@@ -63,18 +60,15 @@ def deviation(running: Running) -> jax.Array:
     return jnp.where(std > 1e-6 * jnp.abs(running.mean), std, 1.0)
 
 
-# What PPG and off-policy PPG share: the initial network, reward scaling, the auxiliary phase, distillation, acting.
+# What PPG and off-policy PPG share: the initial network, reward scaling, the auxiliary phase, acting.
 #
 # `config` are the hyper-parameters of either. Their states have `network`, `opt_states`, `rewards`, `values`, `step`
 # and `updates`; their stores have the columns `observation`, `mask`, `valid`, `target`, for recurrent networks `first`,
 # `carry` and `value_carry` (a recurrent value network), and in the auxiliary phase `old`.
 #
-# Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `N` decisions to imitate.
+# Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies.
 
 PASS_STEPS = 16_384  # steps per network call in a pass over a whole store
-MINIBATCH = 256  # decisions of an update of distillation
-RATE = 3e-3  # initial learning rate of distillation; it decreases linearly to 0
-BLOCK = 4_096  # decisions per network call after distillation
 
 
 class Rewards(NamedTuple):
@@ -228,65 +222,11 @@ def auxiliary_loss(
     return loss, {"aux_value_loss": extra, "value_loss": error, "clone_kl": clone}
 
 
-# Distillation: the policy starts as a copy of another policy, by gradient steps on `KL(old, new)` over the full
-# distribution. Values are not trained.
-
-
-def distilled(
-    config: Any, state: Any, target: DistillationTarget, key: jax.Array, updates: int
-) -> tuple[Any, jax.Array]:
-    """Return a new state whose policy imitates the target, and its mean divergence; value networks start untrained."""
-    network, divergence = distil(config, state.network, target, key, updates)
-    return state._replace(network=network), divergence
-
-
 def with_new_episodes(config: Any, state: Any) -> Any:
     """Return the state for new episodes in all copies: with returns of 0."""
     if state.rewards is None:
         return state
     return state._replace(rewards=state.rewards._replace(sums=jnp.zeros_like(state.rewards.sums)))
-
-
-def clone_loss(network: Any, config: Any, target: DistillationTarget) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the mean divergence from the target to the network's policy."""
-    divergence = jnp.mean(target.old.divergence(network.policy(target.observation, target.mask)))
-    return divergence, {}
-
-
-def distil(
-    config: Any, network: Any, target: DistillationTarget, key: jax.Array, updates: int
-) -> tuple[Any, jax.Array]:
-    """Return the network after `updates` updates on minibatches of the target, and the mean divergence over all."""
-    numbers = jax.tree.map(jnp.float32, config)
-    result: tuple[Any, jax.Array] = _cloned(
-        numbers, network, init_opt_state(config.optimiser, network), target, key, jnp.int32(updates)
-    )
-    return result
-
-
-@eqx.filter_jit
-def _cloned(
-    config: Any, network: Any, opt_state: Any, target: DistillationTarget, key: jax.Array, updates: jax.Array
-) -> Any:
-    arrays, rest = eqx.partition((network, opt_state), eqx.is_array)
-    count = len(jax.tree.leaves(target.observation)[0])
-
-    def one(update: jax.Array, arrays: Any) -> Any:
-        network, opt_state = eqx.combine(arrays, rest)
-        rows = jax.random.randint(jax.random.fold_in(key, update), (MINIBATCH,), 0, count)
-        rate = RATE * linear(update / updates)
-        step = gradient_step(
-            clone_loss, network, opt_state, rate, config, jax.tree.map(lambda leaf: leaf[rows], target)
-        )
-        return eqx.filter((step.network, step.opt_state), eqx.is_array)
-
-    network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, arrays), rest)
-
-    def divergence_of(part: DistillationTarget) -> jax.Array:
-        divergence: jax.Array = part.old.divergence(network.policy(part.observation, part.mask))
-        return divergence
-
-    return network, jnp.mean(in_blocks(divergence_of, target, BLOCK))
 
 
 # The contract.

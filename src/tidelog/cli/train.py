@@ -30,7 +30,6 @@ from tidelog.cli.flags import (
     Repeated,
     RunFlags,
     RunFolder,
-    RunOrPolicy,
     Sources,
     check_targets,
     declared_value,
@@ -49,7 +48,7 @@ from tidelog.cli.flags import (
     verb_flags,
     with_declared,
 )
-from tidelog.cli.policies import open_policy, refuse_lists
+from tidelog.cli.policies import refuse_lists
 from tidelog.cli.run_result import train_and_show
 from tidelog.data.export import toml_text
 from tidelog.data.log import Log
@@ -190,11 +189,9 @@ class LearnFlags(EnvironmentFlags):
     """Learn a policy in an environment. Every hyper-parameter is a flag."""
 
     common: ClassVar[tuple[str, ...]] = (
-        "env", "start", "out", "overwrite", "preset", "steps", "seeds", "config", "quiet", "json", SETTINGS_SHOWN,
+        "env", "out", "overwrite", "preset", "steps", "seeds", "config", "quiet", "json", SETTINGS_SHOWN,
     )  # fmt: skip
 
-    start: RunOrPolicy | None = None
-    """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
     preset: Annotated[str, "auto|none|PRESET"] = AUTO
     """settings for a family of problems as defaults: "auto" chooses them by the environment's observations and actions,
     "none" leaves the paper's"""
@@ -314,8 +311,8 @@ def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> No
         raise ConfigError(
             f"{name} learns in an environment (--env NAME), not from a log (--data)",
             fix=(
-                "learn from the log with another algorithm, such as `tidelog train iql --data LOG`; then, in "
-                f"an environment, start from it, as in `tidelog train {name} --env NAME --start runs/iql`"
+                "learn from the log with another algorithm, such as `tidelog train iql --data LOG`; then, in an "
+                "environment, go on with it, as in `tidelog finetune runs/iql --env NAME`"
             ),
         )
     if not online and "--env" in flags and "--data" not in flags:
@@ -349,13 +346,12 @@ def _help() -> str:
 
 def _play(cls: type[Any], options: Any, folder: Path) -> int:
     """Learn in an environment."""
-    start = None if options.start is None else open_policy(options.start)
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     more |= {"overwrite": options.overwrite}
     algorithm = algorithm_of(cls, options)
-    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
+    training = learn(algorithm, options.env, out=folder, sinks=sinks, train=False, **more)
     write_settings(cls, options, folder)
     return train_and_show(training, options.quiet, options.json)
 

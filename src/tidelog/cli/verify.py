@@ -1,39 +1,31 @@
-"""`tidelog verify POLICY --key PUB --chain`: whether a saved policy is complete, signed, and where it is from."""
+"""`tidelog verify POLICY --key PUB`: whether a saved policy is complete and signed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from tidelog.cli.flags import File, Folder, OutputFlags, RunOrPolicy, parse, present, print_details, print_line
-from tidelog.errors import CheckpointError, ConfigError
+from tidelog.cli.flags import File, OutputFlags, RunOrPolicy, parse, present, print_details, print_line
 from tidelog.hub import local
 from tidelog.runtime.artefact import SIGNATURE, Saved, read_signature
 
 
 @dataclass
 class Verify(OutputFlags):
-    """Check a saved policy: its files, its signature, and where it is from."""
+    """Check a saved policy: its files and its signature."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy: a folder, a zip, or hf://USER/NAME on the Hugging Face Hub"""
     key: File | None = None
     """the signer's public key, an Ed25519 key in PEM; without it nobody's word is checked"""
-    chain: bool = False
-    """also compare log, run, checkpoint, verdict and weights with what the policy says about them"""
-    run: Folder | None = None
-    """with --chain: the run folder, if it is not where it was at the export"""
 
 
 def run(words: list[str]) -> int:
     """Check a policy, and print what was checked."""
     options = parse(Verify, words, "verify")
-    if options.run is not None and not options.chain:
-        raise ConfigError("--run is set without --chain", fix="add --chain, or drop --run")
     return present(options, lambda: _check(options))
 
 
@@ -57,34 +49,7 @@ def _check(options: Verify) -> dict[str, Any]:
         key = read_signature(content, f"{path}/{SIGNATURE}").key
         signature = {"key": key, "valid": None}
         print_details(f"signature: by the key {key[:16]}, not checked. fix: name the signer's public key with --key")
-    chain = _check_chain(options, saved) if options.chain else None
     if options.quiet:
-        print_line(f"{path}: {_checked(signature, chain)}")
-    return {"policy": str(path), "files": len(saved.manifest["files"]), "signature": signature, "chain": chain}
-
-
-def _checked(signature: Mapping[str, Any], chain: Mapping[str, str] | None) -> str:
-    """What was checked and holds, in one line."""
-    signed = {True: "valid signature", None: "signature not checked"}[signature["valid"]]
-    signed = signed if signature["key"] else "not signed"
-    return ", ".join(["complete", signed, *([] if chain is None else ["complete chain"])])
-
-
-def _check_chain(options: Verify, saved: Saved) -> dict[str, str]:
-    """Print and return each link; CheckpointError if one is broken."""
-    from tidelog.policies.policy import load_learnt_policy  # JAX: only the chain reads weights
-    from tidelog.training.record import broken_links
-
-    provenance = saved.manifest.get("provenance")
-    if provenance is None:
-        raise CheckpointError(f"{saved.path} carries no provenance", fix="export it from its run again")
-    folder = None if options.run is None else Path(options.run)
-    links = broken_links(provenance, load_learnt_policy(saved.path), folder)
-    print_details(*(f"{name}: {sentence}" for name, sentence, _ in links))
-    broken = [name for name, _, holds in links if not holds]
-    if broken:
-        raise CheckpointError(
-            f"{saved.path}: the chain is broken at {', '.join(broken)}",
-            fix="export the policy again from a run that you trust",
-        )
-    return {name: sentence for name, sentence, _ in links}
+        signed = {True: "valid signature", None: "signature not checked"}[signature["valid"]]
+        print_line(f"{path}: complete, {signed if signature['key'] else 'not signed'}")
+    return {"policy": str(path), "files": len(saved.manifest["files"]), "signature": signature}

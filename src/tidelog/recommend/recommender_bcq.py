@@ -39,7 +39,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.hyperparameters import MAIN, field, own
 from tidelog.algorithms.optimisation import (

@@ -42,7 +42,6 @@ class Checkpoint(NamedTuple):
     position: Position
     memory: SelectionMemory  # the state of the selection: best values so far
     environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
-    pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
     metrics: Mapping[str, int] = {}  # bytes of the files of metrics, by name
 
 
@@ -70,7 +69,6 @@ class Checkpoints:
         }
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
-        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.pending_params)}
         manifest = {
             "position": list(checkpoint.position),
             "memory": msgspec.to_builtins(checkpoint.memory, str_keys=True),
@@ -88,11 +86,8 @@ class Checkpoints:
             except OSError as problem:
                 raise _files.not_written(folder, problem, CheckpointError) from problem
 
-    def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
-        """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it.
-
-        `params` are templates of the policy params of a rollout that is collected ahead, if there can be one.
-        """
+    def load(self, templates: list[LearnerState], update: int | None = None) -> Checkpoint:
+        """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it."""
         last, updates = self._last(), self.updates()
         selected = last if update is None else update
         if selected not in updates:
@@ -101,7 +96,7 @@ class Checkpoints:
                 fix=f"use one of {', '.join(map(str, updates))}",
             )
         try:
-            return self._read(self._folder / f"{selected:010d}", templates, params)
+            return self._read(self._folder / f"{selected:010d}", templates)
         except CheckpointError as error:
             before = [u for u in updates if u < selected]
             if not before:
@@ -128,7 +123,7 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder} has no complete checkpoint", fix="start the run again")
         return updates[-1]
 
-    def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
+    def _read(self, folder: Path, templates: list[LearnerState]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         fields = typed(manifest, CheckpointFields, str(folder / MANIFEST))
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
@@ -141,17 +136,8 @@ class Checkpoints:
             return fill(template, read_arrays(file), str(file))
 
         learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
-        names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
-        pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        return Checkpoint(
-            learners,
-            fields.position,
-            fields.memory,
-            environments,
-            pending_params,
-            fields.metrics,
-        )
+        return Checkpoint(learners, fields.position, fields.memory, environments, fields.metrics)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

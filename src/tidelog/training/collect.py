@@ -1,9 +1,8 @@
 """Collection before each round: one compiled scan in functional environments, NumPy buffers in host environments.
 
-The compiled loop calls `rollout`; the engine asks `HostRollouts`, now or in a thread one round ahead.
-
-Both return the same columns, segments first. Actions are sampled in the units of the policy, and clipped to the bounds
-of the environment. Letters: `W` copies, `T` decisions of each.
+The compiled loop calls `rollout`, the engine `Host.rollout`. Both return the same columns, segments first. Actions are
+sampled in the units of the policy, and clipped to the bounds of the environment. Letters: `W` copies, `T` decisions of
+each.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Collection, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -30,10 +28,8 @@ from tidelog.data.storage import LOG
 from tidelog.envs.functional import Functional, Hosted, advance, begin, look
 from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
 from tidelog.envs.registry import is_one_object, make
-from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.losses.td import discounted
-from tidelog.networks.layers import duplicate
-from tidelog.threads import on_threads
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec
 
 # The decisions collected in training, as a log: pieces on disk during the run, one log at its end.
@@ -44,8 +40,7 @@ from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf,
 # rows.
 
 Named = dict[str, np.ndarray[Any, Any]]
-LearnerState: TypeAlias = Any  # `LearnerState` and `Member` of `loop`, which imports this module
-Member: TypeAlias = Any
+LearnerState: TypeAlias = Any  # that of `loop`, which imports this module
 
 
 class CollectedLog:
@@ -371,13 +366,8 @@ class Host:
         self.environment, self._recorded, self._seed = environment, recorded, seed
         self._observed: BatchObservation | None = None
         self._act: Any = None
-        self._before: Named | None = None
+        self.before: Named | None = None  # the state before the last rollout, which may fail here or in another member
         self.was_reset = False  # whether the last rollout reset every copy first
-
-    @property
-    def resumable(self) -> bool:
-        """Whether a resumed run continues in the middle of its episodes."""
-        return isinstance(self.environment, Resumable)
 
     def rollout(
         self,
@@ -423,14 +413,6 @@ class Host:
         """Return the environment's state as arrays, or None if it cannot be saved."""
         started = self._observed is not None
         return self.environment.save_state() if started and isinstance(self.environment, Resumable) else None
-
-    def remember(self) -> None:
-        """Store the current state, because a rollout may fail, here or in another member's environment."""
-        self._before = self.save()
-
-    def before(self) -> Named | None:
-        """Return the stored state."""
-        return self._before
 
     def restore(self, saved: Named | None) -> None:
         """Restore a saved state; without one, all copies are reset at the next rollout."""
@@ -539,138 +521,3 @@ def with_new_episodes(algorithm: Any, learner: LearnerState) -> LearnerState:
     state = algorithm.with_new_episodes(state) if isinstance(algorithm, Counting) else state
     sums = jnp.zeros_like(collection_state.sums)
     return learner._replace(state=state, collection_state=collection_state._replace(sums=sums))
-
-
-# Rollouts in host environments: collected at the start of each round, or one round ahead.
-#
-# With `ahead`, a thread collects the next rollout while the members learn from the current one. It uses the policy of
-# exactly one round before; the first rollout uses the current policy. The thread reads only constant values, therefore
-# the bits do not depend on its speed. A checkpoint holds that policy, and the environments before the rollout; a
-# resumed run collects the rollout again.
-
-
-class PendingRollout:
-    """A rollout of every member that is collected ahead."""
-
-    def __init__(self, round: int, params: list[Any], carried: list[Any]) -> None:
-        """Copy `params` and `carried` of each member, because the learners' buffers are donated."""
-        self.round, self.params, self.carried = round, _copy(params), _copy(carried)
-        self.future: Future[list[Rollout]] | None = None
-
-
-class Rollout(NamedTuple):
-    """The rollout of one member."""
-
-    columns: Columns
-    carried: RecurrentState | None  # the recurrent state after it
-    was_reset: bool  # whether every copy was reset first
-
-
-class HostRollouts:
-    """The host environments of all members, and the rollouts that the members' policies collect in them."""
-
-    def __init__(
-        self,
-        assignment: EnvAssignment,
-        members: Sequence[Member],
-        algorithms: Sequence[Any],
-        learners: Sequence[LearnerState],
-        ahead: bool,
-        coming: PendingRollout | None,
-    ) -> None:
-        """`algorithms` have their numbers as arrays; `coming` is the pending rollout of a checkpoint."""
-        self._hosts, self._members, self._algorithms = assignment.hosts, members, algorithms
-        self._collection = algorithms[0].collection()
-        self._keys = [duplicate(learner.key) for learner in learners]  # copies: learners' buffers are donated
-        self._ahead, self._coming = ahead, coming
-        self._failed = False  # whether a rollout failed, and its environments must be restored first
-        self.was_reset = [False] * len(members)  # whether the last rollout reset every copy first
-
-    def begin(self) -> None:
-        """Start the thread that collects the pending rollout, unless it runs or has finished."""
-        coming = self._coming
-        if coming is not None and coming.future is None:
-            self._remember()
-            thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-play")
-            coming.future = thread.submit(self._collect, coming.round, coming.params, coming.carried)
-            thread.shutdown(wait=False)
-
-    def rollouts(
-        self, round: int, learners: Sequence[LearnerState], last: bool
-    ) -> list[tuple[Columns, RecurrentState | None]]:
-        """Return a rollout of every member for the current round; with `ahead`, start the next one, if there is one.
-
-        Raises EnvironmentFailure if an environment fails; another call collects the rollout again.
-        """
-        params = [
-            algorithm.policy_params(learner.state)
-            for algorithm, learner in zip(self._algorithms, learners, strict=True)
-        ]
-        carried = [learner.collection_state.carried for learner in learners]
-        rollouts = self._await_thread() if self._coming is not None else self._collect_now(round, params, carried)
-        self.was_reset = [one.was_reset for one in rollouts]
-        if self._ahead and not last:
-            self._coming = PendingRollout(round + 1, params, [one.carried for one in rollouts])
-            self.begin()
-        return [(one.columns, one.carried) for one in rollouts]
-
-    def _collect_now(self, round: int, params: list[Any], carried: list[Any]) -> list[Rollout]:
-        self._remember()
-        return self._collect(round, params, carried)
-
-    def _await_thread(self) -> list[Rollout]:
-        self.begin()
-        coming: Any = self._coming
-        future, coming.future = coming.future, None
-        rollouts: list[Rollout] = future.result()
-        self._coming = None
-        return rollouts
-
-    def _collect(self, round: int, params: list[Any], carried: list[Any]) -> list[Rollout]:
-        """Collect a rollout of every member; EnvironmentFailure names the member's seed."""
-        collection = self._collection
-
-        def one(index: int) -> Rollout:
-            host = self._hosts[index]
-            key = collection_key(self._keys[index], round)
-            algorithm, arguments = self._algorithms[index], (params[index], key, round, collection.steps)
-            try:
-                columns, now = host.rollout(algorithm, *arguments, carried[index], collection.num_chunks)
-            except EnvironmentFailure as error:
-                self._failed = True
-                raise EnvironmentFailure(
-                    f"{error.problem} (seed {self._members[index].seed})", fix=error.fix
-                ) from error
-            return Rollout(columns, now, host.was_reset)
-
-        return on_threads(one, len(self._hosts), round > 0)
-
-    def _remember(self) -> None:
-        for host in self._hosts:
-            if self._failed:
-                host.restore(host.before())
-            host.remember()
-        self._failed = False
-
-    def wait(self) -> None:
-        """Wait until the thread has finished; its rollout stays available."""
-        if self._coming is not None and self._coming.future is not None:
-            wait([self._coming.future])
-
-    def pending_params(self) -> list[Any]:
-        """Return the policy params of the rollout that is collected ahead, of each member; empty if there is none."""
-        return [] if self._coming is None else self._coming.params
-
-    def environments(self) -> list[Named]:
-        """Return the states of the environments for a checkpoint; {} for one that cannot be saved."""
-        if self._coming is not None and self._coming.future is not None:
-            return self.environments_before()
-        return [host.save() or {} for host in self._hosts]
-
-    def environments_before(self) -> list[Named]:
-        """Return the states of the environments before the rollout that failed or is being collected."""
-        return [host.before() or {} for host in self._hosts]
-
-
-def _copy(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: duplicate(leaf) if eqx.is_array(leaf) else leaf, tree)

@@ -1,10 +1,9 @@
 """The training engine: members side by side, rounds of collection and phases, chunks of any length; no clocks or files.
 
 Over a log, rounds have no collection, and each phase is one program. In an environment, whole rounds are one program:
-a functional environment runs several rounds in one call; in a host environment each rollout is collected first, or by a
-thread one round ahead (`collect.py`). Members differ in their seed or in their numbers and share one compilation.
-On accelerators they run stacked under `vmap`; on CPU, where `vmap` gains nothing, each member runs its own program on a
-pool of threads. Letters: `S` members.
+a functional environment runs several rounds in one call; in a host environment each rollout is collected first. Members
+differ in their seed or in their numbers and share one compilation. On accelerators they run stacked under `vmap`; on
+CPU, where `vmap` gains nothing, each member runs its own program on a pool of threads. Letters: `S` members.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
@@ -28,22 +27,22 @@ from tidelog.algorithms.contract import Collecting, Phase
 from tidelog.algorithms.sampling import Sampler
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
-from tidelog.errors import ConfigError
+from tidelog.envs.protocol import Resumable
+from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.networks.layers import new_key, scalar
 from tidelog.threads import on_threads
 from tidelog.training.collect import (
     CollectedLog,
     EnvAssignment,
-    HostRollouts,
     Named,
-    PendingRollout,
+    RecurrentState,
+    collection_key,
     flat_columns,
     shapes,
     with_new_episodes,
 )
 from tidelog.training.loop import (
     BATCH_AXIS,
-    COLLECT,
     MAX_ROUND_STEPS,
     RECORDED_STORE,
     ChunkInputs,
@@ -303,57 +302,6 @@ def initial_learners(
     ]
 
 
-# Throughput of rounds, and the share of time of each stage.
-
-
-class Throughput:
-    """Decisions per second, and the time of each stage: one visit of each stage per report is timed alone."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}  # per update or rollout, at the last timed visit
-        self._amounts: dict[str, int] = {}  # updates or rollouts since the last report
-        self._fresh: set[str] = set()  # stages timed since the last report
-        self._active, self._decisions = 0.0, 0  # seconds in chunks, and completed decisions, since the last report
-        self._rate = 0.0
-
-    def add_chunk(self, seconds: float, decisions: int) -> None:
-        """Add a chunk's seconds and completed decisions."""
-        self._active += seconds
-        self._decisions += decisions
-        if self._decisions:
-            self._rate = self._decisions / max(self._active, 1e-9)
-
-    def rate(self) -> float:
-        """Return decisions per second, without the time of reports and checkpoints."""
-        return self._rate
-
-    def count(self, steps: list[RoundStep], names: tuple[str, ...]) -> None:
-        """Add the updates and rollouts of round steps that are about to run."""
-        for name, part in [stage for step in steps for stage in step.stages(names)]:
-            self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
-
-    def needs_timing(self, steps: list[RoundStep], names: tuple[str, ...]) -> bool:
-        """Return whether these round steps have a stage that was not timed since the last report."""
-        return any(name not in self._fresh for step in steps for name, _ in step.stages(names))
-
-    def time_stage(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
-        """Return the result of a function, and record its time per update or rollout; `amount` is their number."""
-        begin = time.monotonic()
-        result = function()
-        self._seconds[name] = (time.monotonic() - begin) / amount
-        self._fresh.add(name)
-        return result
-
-    def report(self, members: int) -> dict[str, float]:
-        """Return decisions per second of all members, and the share of time of each stage."""
-        times = {name: self._seconds[name] * self._amounts.get(name, 0) for name in self._seconds}
-        total = sum(times.values()) or 1.0
-        rate = {"time/decisions_per_second": members * self.rate()}
-        self._amounts, self._fresh = {}, set()
-        self._active, self._decisions = 0.0, 0
-        return rate | {f"time/{name}_share": seconds / total for name, seconds in times.items()}
-
-
 class Engine:
     """Train all members through their rounds, one chunk per `advance`.
 
@@ -372,17 +320,14 @@ class Engine:
         position: Position | None = None,
         together: bool | None = None,
         collected_log: CollectedLog | None = None,
-        ahead: bool = False,
-        pending_params: Sequence[Any] = (),
         devices: int | Mapping[str, int] | None = None,
     ) -> None:
         """`stores` do not change; with an environment `assignment`, rounds begin with collection.
 
-        `collectors` are the algorithms that collect and learn, if they are not the members' own. With `ahead` a thread
-        collects in host environments one round ahead; `pending_params` holds each member's policy params of that
-        rollout, from a checkpoint. With `devices` members are spread over that many, or, with {"members": M,
-        "batch": N}, over M groups of N devices that share each batch. ConfigError where there are fewer, or where a
-        batch cannot be shared equally, and for a host environment or a log on disk.
+        `collectors` are the algorithms that collect and learn, if they are not the members' own. With `devices` members
+        are spread over that many, or, with {"members": M, "batch": N}, over M groups of N devices that share each
+        batch. ConfigError where there are fewer, or where a batch cannot be shared equally, and for a host environment
+        or a log on disk.
         """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
@@ -414,16 +359,10 @@ class Engine:
         self._learners = self._placement.grouped(learners)
         self._stores = self._placement.copies(self.stores)
         self._compiled: set[int] = set()  # compiled phases over a log; -1 for whole rounds
-        self._throughput = Throughput()
-        self._ahead, self._hosts, self._blank = ahead, None, None
-        if assignment is not None and not assignment.source:
-            self._blank = self._blank_rollout(assignment)
-            begun = (self.position.phase, self.position.updates) != (0, 0)
-            carried = [learner.collection_state.carried for learner in learners]
-            coming = (
-                PendingRollout(self.position.round + begun, list(pending_params), carried) if pending_params else None
-            )
-            self._hosts = HostRollouts(assignment, members, self._algorithms, learners, ahead, coming)
+        self._seconds, self._decisions, self._rate = 0.0, 0, 0.0  # of chunks since the last report, and per second
+        self._hosts = [] if assignment is None else assignment.hosts
+        self._failed = False  # whether a rollout failed, and the environments must be restored first
+        self._blank = self._blank_rollout(assignment) if assignment is not None and self._hosts else None
 
     @classmethod
     def fresh(
@@ -497,23 +436,19 @@ class Engine:
     def _advance_rounds(self, most: int, until: int | None) -> int:
         """Run whole rounds, or a part of one."""
         start, before = time.monotonic(), self.done
-        if self._hosts is not None:
-            self._hosts.begin()
         steps, after, taken = self._next(most, self._steps if until is None else until)
         rollouts = [self._blank] * len(self._learners)
-        if steps[0].collect and self._hosts is not None:
-            rollouts = self._throughput.time_stage(COLLECT, 1, partial(self._collect, self._hosts))
-        names = tuple(phase.name for phase in self._phases)
-        self._throughput.count(steps, names)
-        if self._throughput.needs_timing(steps, names):
-            self._run_by_stages(steps, names, rollouts)
-        else:
-            self._run(steps, rollouts)
+        if steps[0].collect and self._hosts:
+            rollouts = self._collect()
+        self._run(steps, rollouts)
         if self._collected_log is not None and steps[0].collect:
             self._record(self._collected_log)
         self.update += taken
         self.position = after
-        self._throughput.add_chunk(time.monotonic() - start, self.done - before)
+        self._seconds += time.monotonic() - start
+        self._decisions += self.done - before
+        if self._decisions:
+            self._rate = self._decisions / max(self._seconds, 1e-9)
         return taken
 
     # Programs.
@@ -558,18 +493,9 @@ class Engine:
         streams = [(self.stores[draw.store], draw) for draw in samplers_of(self._phases[phase])]
         return min(store.block(draw) for store, draw in streams if isinstance(store, Stream))
 
-    def _run_by_stages(self, steps: list[RoundStep], names: tuple[str, ...], rollouts: list[Columns | None]) -> None:
-        """Run round steps stage by stage and time each stage; host rollouts have been timed before."""
-        for step in steps:
-            for name, part in step.stages(names):
-                if name == COLLECT and self._hosts is not None:
-                    self._run([part], rollouts)
-                else:
-                    self._throughput.time_stage(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
-
     def _next(self, most: int, until: int) -> tuple[list[RoundStep], Position, int]:
         """Return the next round steps, the position after them, and their number of updates."""
-        one_by_one = self._hosts is not None or self._collected_log is not None or bool(self._streams)
+        one_by_one = bool(self._hosts) or self._collected_log is not None or bool(self._streams)
         most = self._block - self.position.updates % self._block if self._streams else most
         return self._schedule.rows(self.position, most, until, 1 if one_by_one else MAX_ROUND_STEPS)
 
@@ -603,13 +529,35 @@ class Engine:
         rounds = -(-self._steps // self._size)
         return min([*blocks, max(1, *(self._schedule.asked(0, round) for round in range(rounds)))])
 
-    def _collect(self, hosts: HostRollouts) -> list[Columns | None]:
-        """Collect a rollout of every member for the current round; each learner gets its new recurrent state."""
-        last = (self.position.round + 1) * self._size >= self._steps
-        rollouts = hosts.rollouts(self.position.round, self._learners, last)
+    def _collect(self) -> list[Columns | None]:
+        """Collect a rollout of every member for the current round; each learner gets its new recurrent state.
+
+        EnvironmentFailure names the member's seed; another call collects the rollout again.
+        """
+        round, collection = self.position.round, self._algorithms[0].collection()
+        for host in self._hosts:
+            if self._failed:
+                host.restore(host.before)
+            host.before = host.save()
+        self._failed = False
+
+        def one(index: int) -> tuple[Columns, RecurrentState | None]:
+            algorithm, learner = self._algorithms[index], self._learners[index]
+            params, key = algorithm.policy_params(learner.state), collection_key(learner.key, round)
+            carried = learner.collection_state.carried
+            try:
+                return self._hosts[index].rollout(
+                    algorithm, params, key, round, collection.steps, carried, collection.num_chunks
+                )
+            except EnvironmentFailure as error:
+                self._failed = True
+                found = f"{error.problem} (seed {self.members[index].seed})"
+                raise EnvironmentFailure(found, fix=error.fix) from error
+
+        rollouts = on_threads(one, len(self._hosts), round > 0)
         for i, (_, carried) in enumerate(rollouts):
             learner = self._learners[i]
-            if hosts.was_reset[i] and self.position.round:
+            if self._hosts[i].was_reset and round:
                 learner = with_new_episodes(self._algorithms[i], learner)
             self._learners[i] = learner._replace(collection_state=learner.collection_state._replace(carried=carried))
         return [columns for columns, _ in rollouts]
@@ -624,25 +572,16 @@ class Engine:
     def _record(self, collected_log: CollectedLog) -> None:
         for i, learner in enumerate(self.learners):
             columns = flat_columns(jax.device_get(learner.segments[RECORDED_STORE].columns))
-            begins = self._hosts.was_reset[i] if self._hosts is not None else self.position.round == 0
+            begins = self._hosts[i].was_reset if self._hosts else self.position.round == 0
             collected_log.add(i, self.position.round, columns, begins)
 
     def environments(self) -> list[Named]:
         """Return the states of the host environments for a checkpoint; {} for one that cannot be saved."""
-        return [] if self._hosts is None else self._hosts.environments()
+        return [host.save() or {} for host in self._hosts]
 
     def environments_before(self) -> list[Named]:
         """Return the states of the host environments before the rollout that failed."""
-        return [] if self._hosts is None else self._hosts.environments_before()
-
-    def pending_params(self) -> list[Any]:
-        """Return the policy params of the rollout that is collected ahead, of each member; empty if there is none."""
-        return [] if self._hosts is None else self._hosts.pending_params()
-
-    def wait(self) -> None:
-        """Wait for the collecting thread, if there is one; the run can continue afterwards."""
-        if self._hosts is not None:
-            self._hosts.wait()
+        return [host.before or {} for host in self._hosts]
 
     def notes(self) -> list[str]:
         """Return notes about rounded steps, phases without updates, and an environment that cannot be saved."""
@@ -659,10 +598,8 @@ class Engine:
                 notes.append(
                     f"the {phase.name} phase has no updates in {rounds} rounds. fix: use more steps, or shorter rounds"
                 )
-        if self._ahead:
-            notes.append("rollouts are collected one round ahead, with the policy of one round before")
-        if not all(host.resumable for host in self._assignment.hosts):
-            name = self._assignment.hosts[0].environment.name
+        if not all(isinstance(host.environment, Resumable) for host in self._hosts):
+            name = self._hosts[0].environment.name
             notes.append(
                 f"{name} cannot be saved: a resumed run starts new episodes and differs from an uninterrupted run"
             )
@@ -687,7 +624,8 @@ class Engine:
         """Return the mean metrics of every member since the last call; in an environment also decisions and times."""
         metrics = [report(learner) for learner in self._placement.reporting(self._learners)]
         if self._assignment is not None:
-            times = self._throughput.report(len(self.members))
+            times = {"time/decisions_per_second": len(self.members) * self._rate}
+            self._seconds, self._decisions = 0.0, 0
             light = self._placement.reporting(self._learners)
             metrics = [
                 {"decisions": int(one.collection_state.decisions)} | row | times
@@ -702,4 +640,4 @@ class Engine:
 
     def rate(self, updates: float) -> float:
         """Return the growth of `done` per second: the given rate of updates, or the measured rate of decisions."""
-        return updates if self._assignment is None else self._throughput.rate()
+        return updates if self._assignment is None else self._rate

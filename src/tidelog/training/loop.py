@@ -487,18 +487,6 @@ class RoundStep(NamedTuple):
     updates: tuple[int, ...]  # P
     end: tuple[bool, ...]  # P
 
-    def stages(self, phases: tuple[str, ...]) -> list[tuple[str, RoundStep]]:
-        """Split the round step into stages: collection, then each phase that has updates."""
-        none = (False,) * len(phases)
-        parts = [(COLLECT, RoundStep(True, none, (0,) * len(phases), none))] if self.collect else []
-        for i, name in enumerate(phases):
-            if self.updates[i]:
-                begin, end = (tuple(j == i and flag for j, flag in enumerate(part)) for part in (self.begin, self.end))
-                parts.append(
-                    (name, RoundStep(False, begin, tuple((j == i) * n for j, n in enumerate(self.updates)), end))
-                )
-        return parts
-
 
 class RoundPlan(NamedTuple):
     """Round steps as arrays, padded to one length."""

@@ -42,7 +42,6 @@ _LIMITS: Mapping[str, tuple[Callable[[Any], bool], str, str]] = {
     "selection_share": (lambda value: 0.0 < value <= 1.0, "a share of the held-out episodes in (0, 1]", "use 0.25"),
     "data_share": (lambda value: 0.0 < value <= 1.0, "a share of the training episodes in (0, 1]", "use 0.5"),
     "scale": (lambda value: value in ("standard", "none"), "'standard' or 'none'", ""),
-    "ahead": (lambda value: isinstance(value, bool), "True or False", ""),
     "together": (lambda value: value is None or isinstance(value, bool), "True, False or None", ""),
     "save_seconds": (lambda value: value >= 0.0, "0 or more seconds between checkpoints", ""),
     "keep": (lambda value: value >= 1, "at least 1 checkpoint", ""),
@@ -113,18 +112,6 @@ class Options:
         "changes meanwhile: `tidelog collect` writes the log of one policy, as verdicts need it",
         verbs=("learn", "finetune"),
         flag=Annotated[str, "FOLDER"] | None,
-    )
-    start_decisions: int | None = option(
-        None,
-        help="with start: decisions that the start policy collects first, not counted; default: 16384",
-        verbs=("learn",),
-        flag=int | None,
-    )
-    start_updates: int | None = option(
-        None, help="with start: updates of the distillation; default: 3000", verbs=("learn",), flag=int | None
-    )
-    ahead: bool = option(
-        False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
     )
     offline: float | None = option(
         None, help="share of a minibatch that comes from the log; default: 0.5", verbs=("finetune",), flag=float | None
@@ -220,9 +207,6 @@ class LearnOptions(RunOptions, total=False):
 
     evaluate: Mapping[str, Evaluator] | None
     log_out: str | Path | None
-    start_decisions: int | None
-    start_updates: int | None
-    ahead: bool
     devices: int | Mapping[str, int] | None
 
 

@@ -40,10 +40,9 @@ from tidelog.policies.policy import Policy, fingerprint
 from tidelog.policies.rollout import MappedPolicy, rollout
 from tidelog.policies.statistics import iqm
 from tidelog.recommend.interactions import Interactions
-from tidelog.recommend.read import reopen_any
 from tidelog.runtime.way_of_acting import Acting
-from tidelog.schema import Count, Finite, decode_file, typed
-from tidelog.training.checkpoints import CHECKPOINT, check_unlocked
+from tidelog.schema import Count, decode_file, typed
+from tidelog.training.checkpoints import check_unlocked
 from tidelog.training.options import Options
 from tidelog.types import Catalogue, Spec
 
@@ -130,16 +129,6 @@ PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distillation:
-    """How a policy that was given as `start` was distilled into the members."""
-
-    algorithm: str  # of the start policy
-    decisions: Count  # of the start policy, which the members imitate
-    updates: Count
-    divergence: Annotated[list[Finite], msgspec.Meta(min_length=1)]  # of each member from the start policy, in nats
-
-
-@dataclass(frozen=True, kw_only=True)
 class RefitOf:
     """The policy whose settings a run takes over, to learn from a whole log (`refit`)."""
 
@@ -158,7 +147,6 @@ class TrainingData:
     episodes: Count = 0  # of the log
     environment: str | None = None
     named: bool = False  # whether the environment has a registered name
-    start: Distillation | None = None
     finetuned: bool = False
     finetuned_from: str | None = None  # the folder of the run over the log, if it had one
     refit_of: RefitOf | None = None
@@ -254,17 +242,6 @@ class Record:
     def acting(self) -> Acting | None:
         """The way of acting that a refit takes over; None for another run."""
         return None if self.data.refit_of is None else self.data.refit_of.acting
-
-    @property
-    def beginning(self) -> str | None:
-        """A sentence about the distillation from the start policy, or None without one."""
-        start = self.data.start
-        if start is None:
-            return None
-        return (
-            f"distilled from the {start.algorithm} start policy: mean divergence {max(start.divergence):.3g} "
-            f"nats after {start.updates:,} updates on {start.decisions:,} of its decisions"
-        )
 
     def text(self) -> bytes:
         """The content of `run.json`."""
@@ -490,41 +467,8 @@ def versions() -> Mapping[str, str]:
 
 
 # The provenance of an exported policy: log, run, checkpoint, verdict and weights, each with its fingerprint.
-#
-# `provenance_of` writes the record that an artefact carries; `broken_links` compares it with what is still there.
 
 VERDICTS = "verdicts"
-
-
-class FileLink(msgspec.Struct):
-    """A file of the run folder, and its SHA-256."""
-
-    file: str
-    sha256: str
-
-
-class RunLink(msgspec.Struct):
-    """The folder of the run, and the SHA-256 of its run.json."""
-
-    folder: str
-    sha256: str
-
-
-class LogLink(msgspec.Struct):
-    """The log of the run by its fingerprint, or its environment."""
-
-    fingerprint: str | None
-    environment: str | None
-
-
-class Provenance(msgspec.Struct):
-    """The chain from an exported policy back to its log."""
-
-    log: LogLink
-    run: RunLink
-    checkpoint: FileLink | None
-    verdict: FileLink | None
-    weights: str
 
 
 class VerdictFile(msgspec.Struct):
@@ -546,77 +490,6 @@ def provenance_of(folder: Path, record: Record, policy: Policy) -> dict[str, Any
         "verdict": _file(folder, verdict),
         "weights": fingerprint(policy.params),
     }
-
-
-def broken_links(provenance: Mapping[str, Any], policy: Policy, folder: Path | None) -> list[tuple[str, str, bool]]:
-    """Return each link of the chain as its name, a sentence, and whether it holds or cannot be checked any more.
-
-    `folder` is the run if it has moved.
-    """
-    chain = typed(provenance, Provenance, "the provenance is malformed", fix="export the policy again")
-    run = Path(chain.run.folder) if folder is None else folder
-    links = [_weights(chain, policy), _same_file("run", run / FILE, chain.run.sha256)]
-    for name, link in (("checkpoint", chain.checkpoint), ("verdict", chain.verdict)):
-        links.append(
-            (name, "none was recorded", True) if link is None else _same_file(name, run / link.file, link.sha256)
-        )
-    if chain.checkpoint is not None and links[2][2]:
-        links[2] = _files_of_checkpoint(links[2], (run / chain.checkpoint.file).parent)
-    return [*links, _log(run, chain.log)]
-
-
-def _files_of_checkpoint(link: tuple[str, str, bool], folder: Path) -> tuple[str, str, bool]:
-    """The link of an unchanged manifest, or a broken one if a file that it names is missing or changed."""
-    if not (folder / MANIFEST).is_file():
-        return link
-    try:
-        manifest = CHECKPOINT.manifest(folder)
-        for name in manifest["files"]:
-            CHECKPOINT.file(folder, name, manifest)
-    except CheckpointError as error:
-        return "checkpoint", error.problem, False
-    return link
-
-
-def _weights(chain: Provenance, policy: Policy) -> tuple[str, str, bool]:
-    same = chain.weights == fingerprint(policy.params)
-    return "weights", "are those that were exported" if same else "differ from those that were exported", same
-
-
-def _same_file(name: str, path: Path, expected: str) -> tuple[str, str, bool]:
-    if not path.is_file():
-        return name, f"{path} is not here any more", True
-    same = checksum(path) == expected
-    return name, f"{path} {'is unchanged' if same else 'was changed after the export'}", same
-
-
-def _log_exists(run: Path) -> bool:
-    """Whether a file or folder of the run's log exists."""
-    try:
-        source = (Record.read(run).data.origin or {}).get("source", ())
-    except (TidelogError, OSError):
-        return False  # the link of the run says what is wrong
-    return any(Path(one).exists() for one in ([source] if isinstance(source, str) else source))
-
-
-def _log(run: Path, link: LogLink) -> tuple[str, str, bool]:
-    """The log, read again from where the run read it."""
-    expected = link.fingerprint
-    if expected is None:
-        return "log", f"the run learnt in the environment {link.environment}", True
-    try:
-        origin = Record.read(run).data.origin
-        log = None if origin is None else reopen_any(origin)
-    except (TidelogError, OSError) as error:
-        return "log", f"cannot be read again: {str(error)[:200]}", not _log_exists(run)
-    if log is None:
-        return "log", "was created in memory", True
-    same = log.fingerprint() == expected
-    return (
-        "log",
-        "is the one that the run learnt from" if same else "differs from the one that the run learnt from",
-        same,
-    )
 
 
 def _file(folder: Path, path: Path | None) -> dict[str, str] | None:

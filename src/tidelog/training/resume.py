@@ -78,7 +78,7 @@ def load_run(
     if tuned:
         tuning = FinetuneConfig(**{name: getattr(options, name) for name in TUNING})
         collectors = collectors_of(collectors, record.scaler, tuning, options.steps)
-    collected_log, params, devices = None, list[Any](), None if tuned else options.devices
+    collected_log, devices = None, None if tuned else options.devices
     if assignment is None:
         devices = devices_of_all(devices)
         templates = fresh_learners(members, record.spec, stores or {}, options.steps)
@@ -90,9 +90,7 @@ def load_run(
         )
         if options.log_out is not None:
             collected_log = CollectedLog(options.log_out, spec, len(members))
-        if options.ahead:
-            params = [one.policy_params(learner.state) for one, learner in zip(collectors, templates, strict=True)]
-    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     learners = snapshot.learners
     if assignment is not None:
         learners = restore_environments(assignment, collectors, learners, snapshot.environments)
@@ -110,8 +108,6 @@ def load_run(
         together=together,
         devices=devices,
         collected_log=collected_log,
-        ahead=options.ahead,
-        pending_params=snapshot.pending_params,
     )
     if not tuned:
         check_processes(record, learners)

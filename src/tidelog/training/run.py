@@ -270,9 +270,9 @@ class Run:
 
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
-        distillation, algorithm = self.record.beginning, self.members[0].algorithm
+        algorithm = self.members[0].algorithm
         slow = products_note(getattr(algorithm, "matmul_precision", "float32"))
-        notes = [*self._engine.notes(), *(note for note in (distillation, slow) if note is not None)]
+        notes = [*self._engine.notes(), *([] if slow is None else [slow])]
         refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
         notes += [
@@ -407,7 +407,6 @@ class Run:
             raise ConfigError(f"until = {until}", "at least 1 step")
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts(several=self._processes.count > 1))
-            stack.callback(self._engine.wait)
             sinks = self._processes.on_first(partial(self._open, stack), alone=True) or []
             yield from self._train(interrupts, sinks, self.record.options.last if until is None else until)
             self._processes.decide(None, len)  # none ends before process 0 has saved
@@ -635,17 +634,9 @@ class Run:
         self._check_folder()
         if self._saved != (self.update, self._engine.position):  # a round may have no update
             states = self._engine.environments() if environments is None else environments
-            memory = self._selection.memory()
-            engine = self._engine
+            memory, engine = self._selection.memory(), self._engine
             self._metric_sizes = dict(file.sync() for file in self._files)  # rows are durable before their checkpoint
-            checkpoint = Checkpoint(
-                engine.learners,
-                engine.position,
-                memory,
-                states,
-                engine.pending_params(),
-                self._metric_sizes,
-            )
+            checkpoint = Checkpoint(engine.learners, engine.position, memory, states, self._metric_sizes)
             self._checkpoints().save(self.update, checkpoint)
             self._updates_on_disk = self._checkpoints().updates()
             self._saved = (self.update, engine.position)
