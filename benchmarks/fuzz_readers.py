@@ -580,7 +580,7 @@ def answer(lists: bool) -> Callable[[Path], bool]:
 
 
 def read_checkpoint(folder: Path) -> bool:
-    from tidelog.training.checkpoints import Checkpoints, read_member
+    from tidelog.training.record import Checkpoints, read_member
 
     read_member(folder, 0)
     Checkpoints(folder / "checkpoints", 1).memory()

@@ -41,8 +41,7 @@ from tidelog._files import checksum
 from tidelog.algorithms.names import configured, names, source_of
 from tidelog.ope.verdict import read_verdict
 from tidelog.sinks import rows_at
-from tidelog.training.checkpoints import CHECKPOINT, Checkpoints
-from tidelog.training.record import Record
+from tidelog.training.record import CHECKPOINT, Checkpoints, Record
 from tidelog.types import Discrete
 
 NAME = "kills"

@@ -33,7 +33,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.job import trial_folder
-from tidelog.training.checkpoints import LOCK
+from tidelog.training.record import LOCK
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
 MOST_ENDS = 10  # of drivers by themselves, with an error

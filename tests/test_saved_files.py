@@ -11,7 +11,7 @@ from tidelog._files import parse_saved
 from tidelog.errors import CheckpointError
 from tidelog.schema import decode
 from tidelog.sinks import read_rows
-from tidelog.training.checkpoints import CheckpointFields
+from tidelog.training.record import CheckpointFields
 
 SAMPLE = {"checkpoint": 41, "log": 97, "ledger": 29, "acting.json": 31}  # one change of so many
 # one of so many in the full tier, which then takes three minutes of a processor; of the other files every change

@@ -45,7 +45,7 @@ from tidelog.training.fit import fit as fit
 from tidelog.training.fit import refit as refit
 from tidelog.training.learn import finetune as finetune
 from tidelog.training.learn import learn as learn
-from tidelog.training.resume import load_run as load_run
+from tidelog.training.learn import load_run as load_run
 from tidelog.training.run import Run as Run
 
 __version__: str

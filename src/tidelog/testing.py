@@ -25,7 +25,7 @@ from tidelog.errors import ConfigError, TidelogError
 from tidelog.ope.policy_evidence import estimate
 from tidelog.policies.policy import load_policy, named_arrays
 from tidelog.training.fit import fit
-from tidelog.training.resume import load_run
+from tidelog.training.learn import load_run
 from tidelog.training.run import Run
 from tidelog.types import Continuous, Discrete
 

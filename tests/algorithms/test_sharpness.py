@@ -131,23 +131,6 @@ def test_the_unit_of_rewards_has_no_part_in_what_is_suggested(factor, constant):
     assert scaled.temperature * factor == pytest.approx(raw.temperature, rel=0.02)  # in 1 / reward
 
 
-def test_the_command_line_learns_the_same_policy_in_every_unit(tmp_path, capsys):
-    log, _ = bandit("strong", 600)
-    learnt = []
-    for name, reward in (("one", np.asarray(log.reward, float)), ("two", 485.0 + 64.0 * np.asarray(log.reward, float))):
-        tl.Log.from_arrays(
-            observation=log.transitions.observation["observation"], action=log.action, terminated=True,
-            propensity=log.propensity, reward=reward,
-        ).save(tmp_path / name)  # fmt: skip
-        assert main(["train", "iql", "--data", str(tmp_path / name), "--out", str(tmp_path / f"run {name}"),
-                     "--steps", "60", "--quiet"]) == 0  # fmt: skip
-        learnt.append(tl.load_run(tmp_path / f"run {name}").policy())
-    capsys.readouterr()
-    assert learnt[0].algorithm == learnt[1].algorithm
-    one, two = (policy.probabilities(log.transitions.observation) for policy in learnt)
-    close(one, two, atol=1e-3)
-
-
 # The ladder and the choice, by hand.
 
 FIT = CrossFit(
@@ -226,17 +209,6 @@ def test_a_policy_that_is_sampled_gains_most_of_what_its_likeliest_actions_gain(
         return (weights * reward).sum() / weights.sum() - reward.mean()
 
     assert gain(policy) > 0.6 * gain(np.eye(3)[policy.argmax(1)]) > 0.02
-
-
-def test_points_and_standardised_points_make_the_same_policy():
-    policies = []
-    for mapping in ("reward_offset.toml", "reward_offset_z.toml"):
-        log = tl.read_log(shared("cases/learn/reward_offset.csv"), shared(f"cases/learn/{mapping}"))
-        _, run = trained(log)
-        policies.append(run.policy().probabilities(log.transitions.observation))
-        names = list(log.spec.action.names)
-    close(*policies, atol=0.05)  # the file has z to four digits
-    assert policies[0][:, names.index("compact")].mean() > 0.7
 
 
 def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch):

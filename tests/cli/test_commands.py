@@ -28,9 +28,9 @@ from tidelog.cli.run_result import last_metrics
 from tidelog.data.read import read_log
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import fingerprint, remember
+from tidelog.training.fit import EpisodeSplit
 from tidelog.training.record import Record
 from tidelog.training.run import agreement
-from tidelog.training.splits import EpisodeSplit
 from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]

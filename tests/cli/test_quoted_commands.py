@@ -13,8 +13,8 @@ from tests.training.runs import bc
 from tidelog.cli import demo, policies
 from tidelog.data.read import read_log
 from tidelog.runtime.artefact import Saved
+from tidelog.training.learn import load_run
 from tidelog.training.record import Record
-from tidelog.training.resume import load_run
 
 NAME = 'it\'s a "log" $(x)'
 

@@ -9,7 +9,7 @@ import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.sweeps.pools import InProcess
 from tidelog.cli import resume, sweep
-from tidelog.training.checkpoints import locked
+from tidelog.training.record import locked
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 SHORT = ["--steps", 4, "--every", 2, *SMALL]

@@ -27,8 +27,7 @@ from tidelog.ope.verdict import store_verdict
 from tidelog.policies.policy import fingerprint, remember
 from tidelog.recommend.read import read_interactions
 from tidelog.sinks import rows_at
-from tidelog.training.checkpoints import CHECKPOINT, Checkpoints
-from tidelog.training.record import Record
+from tidelog.training.record import CHECKPOINT, Checkpoints, Record
 
 Step = Callable[[Path], Any]
 

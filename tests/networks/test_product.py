@@ -8,8 +8,6 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog.networks.layers import MLP, PRODUCTS, WIDE, product, rounded
-from tidelog.training import record
-from tidelog.training.record import products_note
 
 
 def numbers(*shape, seed=0):
@@ -68,7 +66,7 @@ def test_a_program_knows_its_products_and_float32_is_as_before():
         np.testing.assert_array_equal(call(x), before)
 
 
-def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
+def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path):
     world("continuous").save(tmp_path / "log")
     log, settings = tl.Log.load(tmp_path / "log"), {"hidden": (16, 16), "batch_size": 8}
     plain, whole = (
@@ -79,18 +77,7 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
     assert all(leaf.dtype == np.float32 for leaf in two if jnp.issubdtype(leaf.dtype, jnp.floating))
     apart = max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(one, two, strict=True))
     assert 0.0 < apart < 0.05
-    monkeypatch.setattr(record, "processor_flags", lambda: frozenset())
-    assert any("no flag of this processor" in note for note in whole.notes())
-    assert not any("bfloat16" in note for note in plain.notes())
     resumed = tl.resume(tmp_path / "bfloat16", checkpoint=3)
     assert resumed.metrics == whole.metrics
     for a, b in zip(two, jax.tree.leaves(resumed.learners()[0].state.actor), strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-def test_a_processor_without_such_products_is_told(monkeypatch):
-    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512f"}))
-    assert products_note("float32") is None
-    assert "fix: compare both, or drop matmul_precision (--matmul-precision)" in products_note("bfloat16")
-    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512_bf16"}))
-    assert products_note("bfloat16") is None

@@ -21,9 +21,9 @@ from tidelog.sweeps import sweep as sweep_module
 from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import Plan, decide
 from tidelog.sweeps.sweep import MOST_LOSSES, Driver, judgement_of, train_trial, write_page
-from tidelog.training.checkpoints import locked
 from tidelog.training.fit import CLOSEST
 from tidelog.training.options import reports_every
+from tidelog.training.record import locked
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
 OPTIONS = {"seeds": [3, 1], "every": EVERY, "best": LOSS, "progress": False}

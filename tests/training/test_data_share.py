@@ -6,7 +6,7 @@ from tests.training.runs import bc, begin
 from tidelog import ConfigError, fit
 from tidelog.data.read import read_log
 from tidelog.recommend.held_out import check_list_options
-from tidelog.training.splits import EpisodeSplit
+from tidelog.training.fit import EpisodeSplit
 
 
 @pytest.mark.parametrize("held_out", [0.0, 0.2])

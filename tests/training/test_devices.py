@@ -21,7 +21,7 @@ import json, sys
 import jax
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.training.resume import load_run
+from tidelog.training.learn import load_run
 
 assert len(jax.devices()) == 4
 log = tl.Log.load(sys.argv[1])

@@ -470,13 +470,6 @@ def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
         assert row == pytest.approx(same, rel=1e-3)
 
 
-def test_multi_discrete_actions_are_taken_by_nobody(tmp_path):
-    log = nameless(action=np.zeros((6, 2), int), actions=[2, 3])
-    with pytest.raises(SpecError, match="BC requires Continuous or Discrete actions, but this log has MultiDiscrete"):
-        begin(bc(), log, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.sample("False")
 @pytest.mark.parametrize("mapped", [False, True])
 def test_no_cluster_is_trained_on_and_held_out(origin, mapped, tmp_path):

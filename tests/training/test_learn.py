@@ -10,15 +10,14 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms.names import check_fit
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.tabular import PointMass
 from tidelog.errors import CheckpointError, DivergenceError, EnvironmentFailure
 from tidelog.policies.policy import fingerprint
-from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.learn import learn
 from tidelog.training.loop import Position
+from tidelog.training.record import Checkpoints
 
 STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
 FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
@@ -96,17 +95,6 @@ def fresh_state(run):
     import jax
 
     return member.algorithm.init(run.record.spec, jax.random.key(member.seed), 1)
-
-
-@pytest.mark.sample("jax:CartPole-v1")
-def test_iql_learns_from_the_log(whole, tmp_path, capsys):
-    _, _, run, folder = whole
-    check_fit(tl.IQL(), run.record.spec, "log")
-    if run.record.environment == FUNCTION:
-        return  # one is enough to train on
-    small = ["--steps", "2", "--hidden", "4", "--batch-size", "8"]
-    assert main(["train", "iql", "--data", str(folder / "log"), "--out", str(tmp_path / "iql"), *small]) == 0
-    assert "last metrics, update 2" in capsys.readouterr().out
 
 
 @pytest.mark.sample("jax:CartPole-v1")

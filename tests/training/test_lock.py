@@ -12,7 +12,7 @@ import pytest
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
 from tidelog import load_run, resume
 from tidelog.errors import CheckpointError
-from tidelog.training import checkpoints
+from tidelog.training import record
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def halted(origin, tmp_path, monkeypatch):
 HOLDER = """
 import sys
 from pathlib import Path
-from tidelog.training.checkpoints import locked
+from tidelog.training.record import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
@@ -49,7 +49,7 @@ def test_a_second_process_is_refused_until_the_first_is_killed(halted):
         holder.kill()
     assert {path: path.read_bytes() for path in (halted / "checkpoints").rglob("*") if path.is_file()} == before
     assert finish(load_run(halted)).update == 42
-    assert (halted / checkpoints.LOCK).read_text() == ""
+    assert (halted / record.LOCK).read_text() == ""
 
 
 def test_a_run_that_went_on_since_it_was_loaded_is_refused(halted):
@@ -61,9 +61,9 @@ def test_a_run_that_went_on_since_it_was_loaded_is_refused(halted):
 
 
 def test_an_unknown_owner_and_a_missing_lock_are_said(halted, monkeypatch):
-    with checkpoints.locked(halted):
-        (halted / checkpoints.LOCK).write_text("")
-        with pytest.raises(CheckpointError, match="is being trained by another process"), checkpoints.locked(halted):
+    with record.locked(halted):
+        (halted / record.LOCK).write_text("")
+        with pytest.raises(CheckpointError, match="is being trained by another process"), record.locked(halted):
             pass
 
     def unsupported(handle, how):
@@ -112,10 +112,10 @@ def test_a_link_in_transport_of_the_lock_is_not_followed(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("kept")
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / checkpoints.LOCK).symlink_to(mine)
+    (tmp_path / "run" / record.LOCK).symlink_to(mine)
     with (
         pytest.raises(CheckpointError, match=r"training\.lock cannot be written"),
-        checkpoints.locked(tmp_path / "run"),
+        record.locked(tmp_path / "run"),
     ):
         pass
     assert mine.read_text() == "kept"

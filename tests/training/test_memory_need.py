@@ -1,6 +1,5 @@
 """Training and judging state what they need, and are refused before anything is taken or written."""
 
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -178,40 +177,3 @@ def test_a_process_under_a_limit_is_refused_and_not_killed(tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "training needs at least" in ended.stdout
     assert not (tmp_path / "run").exists()
-
-
-@pytest.fixture
-def group():
-    """A real control group of 700 MB, of version 1 or 2; skipped where this process may create none."""
-    root = next((one for one in (GROUPS / "memory", GROUPS) if (one / "cgroup.procs").exists()), None)
-    if root is None:
-        pytest.skip("there are no control groups")
-    made = root / f"tidelog-test-{os.getpid()}"
-    try:
-        made.mkdir()
-        limit = "memory.max" if root == GROUPS else "memory.limit_in_bytes"
-        (made / limit).write_text("700000000")
-    except OSError as error:
-        if made.exists():
-            made.rmdir()
-        pytest.skip(f"this process may not limit a control group ({error})")
-    yield made
-    made.rmdir()
-
-
-@pytest.mark.full
-@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
-@pytest.mark.parametrize(("width", "fits"), [(20_000, False), (3_000, False), (64, True)])
-def test_in_a_real_control_group_a_run_is_refused_or_ends_and_is_never_killed(width, fits, group, tmp_path):
-    collect("treatment", episodes=50, seed=0).save(tmp_path / "log")
-    words = ["train", "bc", "--data", str(tmp_path / "log"), "--hidden", str(width), str(width), "--steps", "4",
-             "--out", str(tmp_path / "run"), "--quiet"]  # fmt: skip
-    code = (
-        "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
-        "from tidelog.cli import main; sys.exit(main(sys.argv[2:]))"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(group / "cgroup.procs"), *words],
-                          capture_output=True, text=True, env={**os.environ, "MALLOC_ARENA_MAX": "2"})  # fmt: skip
-    assert done.returncode == (0 if fits else 2), done.stderr[-800:]
-    assert fits or "training needs at least" in done.stderr
-    assert (tmp_path / "run").exists() == fits

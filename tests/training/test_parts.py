@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import call, table_of
-from tests.training.runs import LOSS, bc, begin, finish, iql, stop_at
-from tidelog import Columns, ConfigError, Log, collect, load_run, read_log, resume
-from tidelog.errors import CheckpointError
+from tests.training.runs import LOSS, bc, begin, finish, stop_at
+from tidelog import Columns, ConfigError, Log, load_run, read_log, resume
 from tidelog.recommend.read import reopen_any
 
 COLUMNS = Columns(
@@ -53,16 +52,6 @@ def test_a_run_over_a_split_is_resumed_and_judged_from_the_shell(read, tmp_path,
     assert "the run held out of its own log" in capsys.readouterr().out
 
 
-@pytest.mark.full
-def test_a_run_over_a_split_is_finetuned_from_the_shell(tmp_path, capsys):
-    collect("treatment", episodes=60, seed=0).save(tmp_path / "log")
-    train, _ = Log.load(tmp_path / "log").split(0.8, seed=0)
-    finish(begin(iql(hidden=(8, 8)), train, tmp_path / "run", steps=4, every=4))
-    words = ["--env", "treatment", "--steps", 60, "--every", 30, "--out", tmp_path / "online"]
-    assert call("finetune", tmp_path / "run", *words) == 0, capsys.readouterr().err
-    assert load_run(tmp_path / "online").finished
-
-
 def test_a_file_that_changed_is_not_taken_for_the_part(read, tmp_path):
     train, _ = read.split(0.8, seed=0)
     stop_at(begin(bc(), train, tmp_path / "run", best=LOSS), 14)
@@ -81,9 +70,3 @@ def test_the_same_cell_again_is_answered_with_what_to_do_in_python(read, tmp_pat
     assert f"tl.resume({str(tmp_path / 'run')!r})" in fix
     assert fix.endswith("or replace it with overwrite=True (--overwrite)")
     assert begin(bc(), read, tmp_path / "run", overwrite=True).update == 0
-
-
-def test_a_run_over_a_log_in_memory_still_asks_for_it(log, tmp_path):
-    stop_at(begin(bc(), log, tmp_path / "run", best=LOSS), 14)
-    with pytest.raises(CheckpointError, match="was created in memory"):
-        resume(tmp_path / "run", progress=False)

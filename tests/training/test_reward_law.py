@@ -15,7 +15,7 @@ from tidelog.algorithms.names import learns_online, ranks
 from tidelog.algorithms.short_form import ALGORITHMS
 from tidelog.data.statistics import LoggedRewards, Scaler, by_return_deviation
 from tidelog.policies.policy import named_arrays
-from tidelog.training.splits import EpisodeSplit
+from tidelog.training.fit import EpisodeSplit
 
 equal, close = np.testing.assert_array_equal, np.testing.assert_allclose
 UPDATES = 24

@@ -35,7 +35,7 @@ import json
 import jax
 from benchmarks.bits import log_of
 from tests.training.shared_batches import run_of
-from tidelog.training.resume import load_run
+from tidelog.training.learn import load_run
 
 def ended(run):
     for _ in run.stream():

@@ -117,17 +117,6 @@ def test_the_time_that_is_left_includes_validation(origin):
     assert "and 2 validations whose time is not known yet" in late.expected()
 
 
-def test_a_first_validation_that_compiles_is_no_measure_of_the_others(capfd, monkeypatch, origin):
-    """It takes 0.1 seconds, all 39 others nearly none: 4 seconds would be wrong."""
-    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
-    monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
-    pauses = iter([0.1])
-    begin(
-        bc(), origin, steps=40, every=1, evaluate={"quick": lambda policy: time.sleep(next(pauses, 0)) or 0.0}
-    ).train()
-    assert "note: about" not in capfd.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"), [(44, "40 seconds"), (89, "90 seconds"), (240, "4 minutes"), (9000, "2.5 hours")]
 )
@@ -135,15 +124,6 @@ def test_the_expected_duration_in_words(seconds, words):
     assert Progress("training", 0, 9000, 12.0, seconds).expected() == (
         f"about {words} for 9,000 updates at 12/s on this machine"
     )
-
-
-def test_silence_can_be_asked_for(capfd, monkeypatch):
-    monkeypatch.setattr(metrics, "QUIET_SECONDS", 0.01)
-    with Screen("bc", show=False) as screen:
-        screen.note("the log was converted")
-        screen.tell("propensities", 0.4)
-        time.sleep(0.05)
-    assert capfd.readouterr() == ("", "")
 
 
 def test_a_notebook_shows_one_bar_without_widgets(monkeypatch, capsys):
@@ -182,12 +162,6 @@ def test_the_screen_says_that_it_compiles_and_then_how_far_it_is(monkeypatch):
         screen.show(Progress("training", 500, 1000, 250.0, 3661.0, {"loss": 0.123456, "entropy": 2.0}))
         time.sleep(0.2)
     assert "bc  500 / 1,000 updates  250/s  1:01:01 left  loss 0.1235  entropy 2" in terminal.getvalue()
-
-
-def test_a_stream_says_when_it_compiles_trains_and_is_done(origin):
-    told = list(begin(bc(), origin, steps=28).stream())
-    assert [told[0].doing, told[-1].doing] == ["compiling", "done"]
-    assert {now.doing for now in told[1:-1]} == {"training"}
 
 
 def test_a_validation_is_said_before_it_takes_its_time(origin, monkeypatch):

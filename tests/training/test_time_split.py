@@ -12,8 +12,8 @@ from tests.data.clicks import ROLES, clicks
 from tidelog.data.statistics import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.recommend.held_out import QWeightSelection, TimeSplit
+from tidelog.training.fit import user_selection_share
 from tidelog.training.run import CollapseWarning, Run, collapsed_metrics
-from tidelog.training.splits import user_selection_share
 
 
 def row(coverage, member=0):

@@ -17,9 +17,9 @@ from tidelog.parallel import pool_of
 from tidelog.sinks import open_sink
 from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.plan import Plan
+from tidelog.training.learn import load_run
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Record
-from tidelog.training.resume import load_run
 
 
 @dataclass

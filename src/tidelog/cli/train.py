@@ -59,11 +59,10 @@ from tidelog.recommend.read import reopen_any
 from tidelog.sinks import open_sink
 from tidelog.training.engine import cores_as_devices
 from tidelog.training.fit import fit, refit
-from tidelog.training.learn import finetune, learn
+from tidelog.training.learn import finetune, learn, load_run
 from tidelog.training.metrics import Screen
 from tidelog.training.processes import Processes, connect_processes, connected
 from tidelog.training.record import Record
-from tidelog.training.resume import load_run
 
 AUTO, NONE = "auto", "none"
 SETTINGS = "run.toml"  # in the run folder

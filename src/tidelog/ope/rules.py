@@ -53,8 +53,8 @@ from tidelog.policies.policy import as_declared
 from tidelog.policies.rule_search import best_trees
 from tidelog.recommend.read import reopen_any
 from tidelog.runtime.rule import RULE, Rule, allowed_actions, load_rule
+from tidelog.training.fit import EpisodeSplit
 from tidelog.training.record import Record
-from tidelog.training.splits import EpisodeSplit
 from tidelog.types import Codes, Discrete, Spec, Vector
 
 MOST_ACTIONS = 20

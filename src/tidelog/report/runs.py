@@ -26,9 +26,8 @@ from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, folded, heading, paragraph, section, table, tiles
 from tidelog.schema import Finite, decode_file
 from tidelog.sinks import JSON_LINES, read_rows
-from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.metrics import Selection
-from tidelog.training.record import Record
+from tidelog.training.record import Checkpoints, Record
 from tidelog.training.stores import is_mapped
 from tidelog.types import Catalogue
 

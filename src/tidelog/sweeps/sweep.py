@@ -61,15 +61,13 @@ from tidelog.sweeps.plan import (
     values_at,
     write_status,
 )
-from tidelog.training.checkpoints import Checkpoints, check_unlocked, locked
-from tidelog.training.fit import CLOSEST, fit
+from tidelog.training.fit import CLOSEST, SELECTION, fit
+from tidelog.training.learn import load_run
 from tidelog.training.metrics import Screen, direction
 from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
 from tidelog.training.record import FILE as RUN
-from tidelog.training.record import Record, check_free, versions
-from tidelog.training.resume import load_run
+from tidelog.training.record import Checkpoints, Record, check_free, check_unlocked, locked, versions
 from tidelog.training.run import Run, policy_of_run
-from tidelog.training.splits import SELECTION
 from tidelog.types import Catalogue, Discrete
 
 

@@ -41,7 +41,6 @@ from tidelog.sinks import (
     rewind,
     rows_at,
 )
-from tidelog.training.checkpoints import Checkpoint, Checkpoints, locked, read_member
 from tidelog.training.engine import Engine
 from tidelog.training.loop import BLOCK, Member, Validation
 from tidelog.training.metrics import (
@@ -56,7 +55,7 @@ from tidelog.training.metrics import (
     run_figure,
 )
 from tidelog.training.processes import connected
-from tidelog.training.record import Record, evaluate, products_note
+from tidelog.training.record import Checkpoint, Checkpoints, Record, evaluate, locked, read_member
 from tidelog.types import ActionSpace, Continuous, Discrete
 
 if TYPE_CHECKING:
@@ -271,8 +270,7 @@ class Run:
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         algorithm = self.members[0].algorithm
-        slow = products_note(getattr(algorithm, "matmul_precision", "float32"))
-        notes = [*self._engine.notes(), *([] if slow is None else [slow])]
+        notes = self._engine.notes()
         refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
         notes += [
