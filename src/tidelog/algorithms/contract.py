@@ -101,9 +101,6 @@ class Phase:
     runs once before the updates, over the whole store, and adds columns to it. `conclude(algorithm, state, columns) ->
     metrics [C, T]` runs once after the updates; the mean over the valid steps is reported. Then the segments go into
     the store `into`, or are deleted (`empties`). That store is the one the phase reads, unless `over` names another.
-
-    Where the store is not on the device, both functions are called for groups of its segments in turn, and `prepare`
-    returns the state unchanged.
     """
 
     name: str

@@ -92,7 +92,7 @@ class SweepFlags(DeclaredFlags, OutputFlags):
     """share of the episodes held out of training; default: for one algorithm as in `tidelog train`, else 0.2"""
     preset: Annotated[str, "auto|none"] = AUTO
     """"auto" lets the settings of one algorithm that are in no grid follow the log, "none" leaves them as they are"""
-    cpus: Annotated[int, _help("cpus")] = 1
+    cpus: Annotated[int, _help("cpus")] = OF_SWEEPS["cpus"][1]
     workers: Annotated[int | None, _help("workers")] = None
     on: OnEngine = "here"
     """"here" for processes of this machine, "ray" for a Ray cluster: the one of the environment variable RAY_ADDRESS,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import tyro
 
 from tidelog._files import write_file
+from tidelog.algorithms.finetune import FinetuneConfig
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
@@ -421,9 +422,7 @@ class FinetuneFlags(EnvironmentFlags):
     """the new run folder; default: runs/<algorithm>-online, with a number if it exists"""
 
 
-Finetune = verb_flags(
-    "finetune", FinetuneFlags, steps=20_000, offline=0.5, updates=1.0, collect_every=10, restart_schedules=False
-)
+Finetune = verb_flags("finetune", FinetuneFlags, steps=20_000, **asdict(FinetuneConfig()))
 
 
 def run_finetune(words: list[str]) -> int:

@@ -64,7 +64,7 @@ from tidelog.sweeps.plan import (
 from tidelog.training.fit import CLOSEST, SELECTION, fit
 from tidelog.training.learn import load_run
 from tidelog.training.metrics import Screen, direction
-from tidelog.training.options import Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
+from tidelog.training.options import OF_SWEEPS, Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Checkpoints, Record, check_free, check_unlocked, locked, versions
 from tidelog.training.run import Run, policy_of_run
@@ -271,7 +271,7 @@ def sweep(
         ['complete', 'complete']
     """
     values, functions = option_values("sweep", SweepOptions, options, steps, CLOSEST)
-    cpus = options.get("cpus", 1)
+    cpus = options.get("cpus", OF_SWEEPS["cpus"][1])
     folder, listed, shares = _checked(algorithms, log, out, options.get("data_share", 1.0))
     foreign = [*functions, *(name for name in values["evaluate"] if module_of(name) is not None)]
     if foreign:

@@ -147,7 +147,14 @@ class Placement(NamedTuple):
 
     def reporting(self, groups: Sequence[LearnerState]) -> list[LearnerState]:
         """Return one learner per member with the fields that reports read; stacked learners then copy little."""
-        return self.apart([_light(group) for group in groups] if self.stacks else groups)
+        if self.stacks:
+            light = [one.collection_state for one in groups]
+            light = [None if one is None else one._replace(env_states=None, carried=None) for one in light]
+            groups = [
+                group._replace(state=None, orders={}, segments={}, collection_state=one)
+                for group, one in zip(groups, light, strict=True)
+            ]
+        return self.apart(groups)
 
 
 def cores_as_devices(devices: int | Mapping[str, int] | None) -> None:
@@ -231,12 +238,6 @@ def _places(devices: int | Mapping[str, int]) -> list[Any]:
         Mesh(np.array([one for ranked in by_process for one in ranked[place]]), (BATCH_AXIS,)) for place in places
     )
     return [NamedSharding(mesh, PartitionSpec()) for mesh in meshes]  # type: ignore[no-untyped-call]
-
-
-def _light(learner: LearnerState) -> LearnerState:
-    collection = learner.collection_state
-    collection = None if collection is None else collection._replace(env_states=None, carried=None)
-    return learner._replace(state=None, orders={}, segments={}, collection_state=collection)
 
 
 # Learners before their first decision in an environment, with all their stores.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -36,6 +36,7 @@ from tidelog.training.options import (
     FinetuneOptions,
     LearnOptions,
     Options,
+    RunOptions,
     as_path,
     as_seeds,
     evaluators,
@@ -101,7 +102,9 @@ def finetune(
             "a run that learned from a log",
             "resume this run, or pass a run of tl.fit",
         )
-    of_run: dict[str, Any] = {"best": None, "patience": None, "together": None, "save_seconds": 30.0, "keep": 3}
+    of_run: dict[str, Any] = {
+        one.name: one.default for one in fields(Options) if one.name in RunOptions.__annotations__
+    }
     values, own = option_values("finetune", FinetuneOptions, options, steps, log_out=absolute(log_out))
     tuning = FinetuneConfig(**{name: values[name] for name in TUNING if name in values})
     settings = replace(record.options, **of_run | values | asdict(tuning))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -100,15 +100,17 @@ def create_learner(
     collection_state: Any = None,
 ) -> LearnerState:
     """Create a learner at update 0; its samples depend only on the seed."""
-    tallies = {phase: empty_tally(names) for phase, names in metrics.items()}
-    key = fold_in(new_key(seed), 1)
-    orders = _orders(algorithm, {**stores, **(segments or {})}, fold_in(key, FIRST_ORDERS))
+    tallies = {phase: Tally({name: zeros() for name in names}, scalar(0)) for phase, names in metrics.items()}
+    key, every = fold_in(new_key(seed), 1), {**stores, **(segments or {})}
+    first = fold_in(key, FIRST_ORDERS)
+
+    def begin(draw: Sampler, key: jax.Array) -> Any:
+        return draw.order.init(count(draw, every[draw.store]), key)
+
+    orders = {
+        phase.name: _each(phase, begin, _keys(phase, fold_in(first, i))) for i, phase in enumerate(algorithm.phases())
+    }
     return LearnerState(state, orders, tallies, key, scalar(0), scalar(-1), segments or {}, collection_state)
-
-
-def empty_tally(names: Iterable[str]) -> Tally:
-    """Return the empty tally of these metrics."""
-    return Tally({name: zeros() for name in names}, scalar(0))
 
 
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
@@ -143,13 +145,6 @@ def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
 def count(draw: Sampler, store: Any) -> int:
     """Return the number of samples that a sampler draws from."""
     return store.count(draw.unit) if isinstance(store, Stream) else draw.unit.rows(store)[0]
-
-
-def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, Any]:
-    def of(phase: Phase, key: jax.Array) -> Any:
-        return _each(phase, lambda draw, k: draw.order.init(count(draw, stores[draw.store]), k), _keys(phase, key))
-
-    return {phase.name: of(phase, fold_in(key, i)) for i, phase in enumerate(algorithm.phases())}
 
 
 def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
@@ -284,27 +279,6 @@ def _fetched(draw: Sampler, store: Any, samples: Samples) -> Ready:
     return Ready(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance, offset)
 
 
-def _learn_priorities(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
-    if not isinstance(phase.samplers, Sampler):
-        priority = {name: (priority or {}).get(name) for name in phase.samplers}
-    return _each(phase, lambda draw, order, rows, p: draw.order.learn(order, rows, p), orders, indices, priority)
-
-
-def _count_uses(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str, Segments]:
-    """Return the segment stores after an update; if a sampler's order counts uses, its draws are counted."""
-    stores = dict(segments)
-    samplers = phase.samplers
-    pairs = (
-        [(samplers, indices)]
-        if isinstance(samplers, Sampler)
-        else [(draw, indices[name]) for name, draw in samplers.items()]
-    )
-    for draw, rows in pairs:
-        if getattr(draw.order, "uses_up", False):
-            stores[draw.store] = drawn(stores[draw.store], rows)
-    return stores
-
-
 def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
     """Draw a batch, take a step, return the priorities to the samplers, and add the metrics to the tally."""
     batch, indices = _draw(inputs, phase, learner)
@@ -312,8 +286,24 @@ def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> Lear
     mesh = inputs.mesh  # networks see the devices that share the batch
     with nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         state, feedback = _step(number, inputs.algorithm, learner.state, batch)
-    indices, priority = _constrained((indices, feedback.priority), inputs.mesh)  # each device learns all priorities
-    orders = _learn_priorities(phase, learner.orders[phase.name], indices, priority)
+    learnt: tuple[Any, Any] = (indices, feedback.priority)
+    indices, priority = _constrained(learnt, inputs.mesh)  # each device learns all priorities
+    segments = dict(learner.segments)
+    if isinstance(phase.samplers, Sampler):
+        pairs = [(phase.samplers, indices)]
+    else:
+        priority = {name: (priority or {}).get(name) for name in phase.samplers}
+        pairs = [(draw, indices[name]) for name, draw in phase.samplers.items()]
+    for draw, rows in pairs:
+        if getattr(draw.order, "uses_up", False):  # its draws are uses of segments
+            segments[draw.store] = drawn(segments[draw.store], rows)
+    orders = _each(
+        phase,
+        lambda draw, order, rows, p: draw.order.learn(order, rows, p),
+        learner.orders[phase.name],
+        indices,
+        priority,
+    )
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
     moved = learner._replace(
@@ -321,14 +311,9 @@ def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> Lear
         orders={**learner.orders, phase.name: orders},
         tallies={**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
         update=learner.update + 1,
-        segments=_count_uses(phase, learner.segments, indices),
+        segments=segments,
     )
     return _constrained(moved, inputs.mesh)
-
-
-def checked_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
-    """Take one update, and check that the sums of metrics are finite."""
-    return _mark_failure(phase, one_update(inputs, phase, learner), learner.update)
 
 
 def _advance(phase_index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
@@ -648,21 +633,14 @@ def conclude(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> Learne
     if phase.conclude is not None:
         columns = looked_at(store)
         metrics = phase.conclude(inputs.chunk.algorithm, learner.state, columns)
-        learner = add_concluded_metrics(phase, learner, metrics, columns["valid"])
+        means = {name: jnp.mean(values, where=columns["valid"]) for name, values in metrics.items()}
+        learner = _add_to_tally(learner, after_name(phase), means, jnp.int32(1))
     segments = dict(learner.segments)
     if phase.into in segments:
         segments[phase.into] = added(segments[phase.into], store.columns)
     if phase.empties:
         segments[name] = segments[name]._replace(filled=jnp.int32(0))
     return learner._replace(segments=segments)
-
-
-def add_concluded_metrics(
-    phase: Phase, learner: LearnerState, metrics: dict[str, jax.Array], valid: jax.Array
-) -> LearnerState:
-    """Add the metrics [C, T] of `conclude` to the learner's tally, as means over the valid steps [C, T]."""
-    means = {name: jnp.mean(values, where=valid) for name, values in metrics.items()}
-    return _add_to_tally(learner, after_name(phase), means, jnp.int32(1))
 
 
 def _add_to_tally(learner: LearnerState, name: str, sums: dict[str, jax.Array], count: jax.Array) -> LearnerState:
@@ -676,39 +654,27 @@ def _rounds(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def repeat(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any) -> Any:
-        return repeat_in_place(count, function, moving, fixed)
+        """Apply a function `count` times, in place; without the barrier XLA hoists its work, even for 0 times."""
+
+        def body(time: jax.Array, moving: Any) -> Any:
+            moving, _ = jax.lax.optimization_barrier((moving, time))  # type: ignore[no-untyped-call]
+            return eqx.filter(function(eqx.combine(moving, fixed)), eqx.is_array)
+
+        return jax.lax.fori_loop(0, count, body, moving)
+
+    def update(phase: Phase, learner: LearnerState) -> LearnerState:
+        return _mark_failure(phase, one_update(chunk, phase, learner), learner.update)
 
     def one(step: jax.Array, moving: Any) -> Any:
         moving = repeat(plan.collect[step], partial(collect, inputs), moving)
         for i, phase in enumerate(chunk.algorithm.phases()):
-            if chunk.ahead is None and not is_here(phase, {**chunk.stores, **learner.segments}):
-                continue
             moving = repeat(plan.begin[step, i], partial(prepare, phase, inputs), moving)
-            moving = repeat(plan.updates[step, i], partial(checked_update, chunk, phase), moving)
+            moving = repeat(plan.updates[step, i], partial(update, phase), moving)
             moving = repeat(plan.end[step, i], partial(conclude, phase, inputs), moving)
         return moving
 
     moved: LearnerState = eqx.combine(jax.lax.fori_loop(0, plan.rows, one, moving), fixed)
     return moved
-
-
-def is_here(phase: Phase, stores: Mapping[str, Any]) -> bool:
-    """Return whether these stores include all stores that a phase draws from."""
-    return all(draw.store in stores for draw in samplers_of(phase))
-
-
-def repeat_in_place(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any, fixed: Any) -> Any:
-    """Apply `function` `count` times, in place; without the barrier XLA hoists its work, even for 0 times."""
-
-    def body(time: jax.Array, moving: Any) -> Any:
-        moving, _ = jax.lax.optimization_barrier((moving, time))  # type: ignore[no-untyped-call]
-        return eqx.filter(function(eqx.combine(moving, fixed)), eqx.is_array)
-
-    return jax.lax.fori_loop(0, count, body, moving)
-
-
-def _alone(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
-    return _rounds(inputs, learner)
 
 
 def _side_by_side(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
@@ -718,7 +684,7 @@ def _side_by_side(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     return moved
 
 
-run_rounds = eqx.filter_jit(_alone, donate="all-except-first")
+run_rounds = eqx.filter_jit(_rounds, donate="all-except-first")
 run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 
 

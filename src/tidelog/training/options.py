@@ -232,7 +232,7 @@ class SweepOptions(LogOptions, total=False):
 
 
 # keywords of `sweep` about its processes: help, as flags show it too, and default
-OF_SWEEPS = {
+OF_SWEEPS: Mapping[str, tuple[str, Any]] = {
     "cpus": ("processor cores of each trial", 1),
     "workers": ("trials at the same time; default: as many as there are cores for", None),
     "insecure": ('with on="ray": also use a cluster that requires no token', False),
@@ -250,7 +250,7 @@ IN_PYTHON = {  # what a keyword takes where its flag is written otherwise
 
 def _describe(keywords: Any) -> None:
     """Add the help of each keyword, and a default that the help does not name, to its dictionary's docstring."""
-    described = {one.name: (one.metadata["help"], one.default) for one in fields(Options)} | OF_SWEEPS
+    described = {one.name: (one.metadata["help"], one.default) for one in fields(Options)} | dict(OF_SWEEPS)
     described |= {name: (text, None) for name, text in IN_PYTHON.items()}
     lines = []
     for name in keywords.__annotations__:

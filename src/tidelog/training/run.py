@@ -445,13 +445,10 @@ class Run:
         for one in self._sinks:
             if isinstance(one, Tracker):
                 one.begin(tracker_facts(self.record, self.folder, self.metrics))
-                stack.callback(self._close_tracker, one)
+                stack.callback(lambda tracker: tracker.close(self.finished), one)
             else:
                 stack.callback(one.close)
         return [*self._files, *self._sinks]
-
-    def _close_tracker(self, tracker: Tracker) -> None:
-        tracker.close(self.finished)
 
     def _train(self, interrupts: Interrupts, sinks: list[Sink], until: int) -> Iterator[Progress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.last)
@@ -527,17 +524,16 @@ class Run:
         failures = self._engine.failures()
         if failures:
             member, update = failures[0]
+            block = str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
+            last = "The run has no folder, therefore there is no checkpoint"
+            if self.folder is not None:
+                last = f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
             raise DivergenceError(
                 f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite "
-                f"at update {_block_text(update)}",
+                f"at update {block}",
                 "finite numbers",
-                f"{getattr(member.algorithm, 'divergence_fix', DIVERGED)}. {self._checkpoint_text()}",
+                f"{getattr(member.algorithm, 'divergence_fix', DIVERGED)}. {last}",
             )
-
-    def _checkpoint_text(self) -> str:
-        if self.folder is None:
-            return "The run has no folder, therefore there is no checkpoint"
-        return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
 
     def _choose(self) -> list[dict[str, float]]:
         """Let held-out data choose a part of each member's state; return the metrics of the choice and the policy."""
@@ -563,7 +559,9 @@ class Run:
             row = self._processes.on_first(partial(self._measured, member, before))
             rows.append(row)
             if self._selection.take(member.index, row):
-                self._keep_best(member.index, self._policy_of(member, best=True))
+                best = self._best[member.index] = self._policy_of(member, best=True)
+                if self.folder is not None:
+                    self._processes.on_first(partial(best.save, self._best_folder(member.index)), alone=True)
         if self._processes.rank == 0:
             self._warn_of_collapse(rows)
         for row in rows:
@@ -605,11 +603,6 @@ class Run:
                     stacklevel=2,
                 )
 
-    def _keep_best(self, index: int, policy: Policy) -> None:
-        self._best[index] = policy
-        if self.folder is not None:
-            self._processes.on_first(lambda: str(policy.save(self._best_folder(index))))
-
     def _best_folder(self, index: int) -> Path:
         if self.folder is None:
             raise CheckpointError("this run has no folder", fix="set one, as in fit(..., out='runs/name')")
@@ -644,11 +637,6 @@ def _decision(values: Sequence[tuple[int, bool, int | None]]) -> tuple[int, bool
     """Return the next chunk and whether to save, as process 0 has them, and the first signal of all processes."""
     chunk, due, _ = values[0]
     return chunk, due, next((received for *_, received in values if received is not None), None)
-
-
-def _block_text(update: int) -> str:
-    """Return the update, or the range of updates of its block, as text."""
-    return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
 
 
 class CollapseWarning(UserWarning):
