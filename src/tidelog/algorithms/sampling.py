@@ -10,19 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from tidelog.types import Decision, Observation, Transition
-
-# How a phase reads a store: the unit of a sample, the order of the samples, and the batch size.
-#
-# A unit gathers samples from a store; an order chooses their rows. Both are values with pure methods: a new unit or
-# order is one class, and the loop does not change.
-#
-# Letters: `B` batch, `N` steps, `M` stored observations, `T` steps of a window.
 
 OFFSETS = 1  # folded into the key of a draw: offsets of windows have their own key
 
@@ -119,22 +112,10 @@ class Order(Protocol):
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Return indices [size] of samples and their importance weights or None, at a share of the run in [0, 1]."""
+        """Return indices [size] of samples and their importance weights or None, at a share of the run in [0, 1].
 
-    def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
-        """Return the state after a step gave priorities [B] or None for its samples."""
-
-
-class ExpiringOrder(Protocol):
-    """An order over a store whose samples expire; it also gets `live`, [count] bool: the samples it may draw."""
-
-    def init(self, count: int, key: jax.Array | None = None) -> Any:
-        """Return the order's state."""
-
-    def draw(
-        self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
-    ) -> tuple[jax.Array, jax.Array | None]:
-        """Return indices [size] of live samples and their importance weights or None."""
+        Over a store whose samples expire it also gets `live`, [count] bool: the samples that it may draw.
+        """
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
         """Return the state after a step gave priorities [B] or None for its samples."""
@@ -271,7 +252,7 @@ class Sampler:
     store: str
     size: int
     unit: Unit
-    order: Order | ExpiringOrder = Uniform()
+    order: Any = Uniform()  # an `Order`
 
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """Return a batch, and the indices for its feedback."""
@@ -283,7 +264,7 @@ class Sampler:
         self, state: Any, key: jax.Array, count: int, progress: jax.Array, live: jax.Array | None = None
     ) -> Samples:
         """Return the samples of one batch among `count`; where samples expire, only among the `live` ones."""
-        choices = cast(Any, self.order).draw
+        choices = self.order.draw
         choices = choices if live is None else partial(choices, live=live)
         indices, importance = choices(state, key, self.size, count, progress)
         if not isinstance(self.unit, Window):

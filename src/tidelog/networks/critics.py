@@ -19,10 +19,6 @@ from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig, Se
 from tidelog.networks.layers import MLP, Linear, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
-# State values and action values. Letters: `B` batch (or `B, T`), `A` actions, `E` ensemble, `K` rewards.
-#
-# Outputs have a last axis `K` where the log has several rewards, and none where it has one.
-
 
 class Value(eqx.Module):
     """V(s): observation -> [B]."""
