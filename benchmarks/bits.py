@@ -175,7 +175,7 @@ def learnt(run: tl.Run, log: tl.Log) -> list[Any]:
 def offline(folder: Path, algorithm: Callable[[], Any], kind: str, extra: str = "", **options: Any) -> Any:
     """A run of two seeds on a random log with a held-out part."""
     log = log_of(kind, extra)
-    given = {"seeds": 2, "every": UPDATES // 2, "held_out": 0.25, "progress": False, **options}
+    given = {"seeds": 2, "eval_every": UPDATES // 2, "held_out": 0.25, "progress": False, **options}
     return learnt(tl.fit(algorithm(), log, UPDATES, **given), log)
 
 
@@ -227,9 +227,11 @@ case("iql: weights", algorithm=small(tl.IQL), kind="continuous", extra="weights"
 case("bc: pictures", algorithm=small(tl.BC, convolutions="small"), kind="discrete", extra="pictures")(offline)
 case("iql: pictures", algorithm=small(tl.IQL, convolutions="small"), kind="continuous", extra="pictures")(offline)
 case("discrete bcq: pictures", algorithm=small(tl.DiscreteBCQ), kind="discrete", extra="pictures")(offline)
-case("options: together", algorithm=small(tl.IQL), kind="discrete", together=True)(offline)
+case("options: together", algorithm=small(tl.IQL), kind="discrete", vmap=True)(offline)
 case("options: scale", algorithm=small(tl.IQL), kind="continuous", scale="standard", split_seed=3)(offline)
-case("options: best", algorithm=small(tl.BC), kind="discrete", best="held_out/imitation_loss", patience=2)(offline)
+case("options: best", algorithm=small(tl.BC), kind="discrete", best_metric="held_out/imitation_loss", patience=2)(
+    offline
+)
 
 
 @case("options: population")
@@ -237,7 +239,7 @@ def population(folder: Path) -> Any:
     """Algorithms that differ in numbers, side by side."""
     log = log_of("discrete")
     several = [small(tl.IQL, temperature=t, expectile=e)() for t, e in ((1.0, 0.6), (3.0, 0.8))]
-    run = tl.fit(several, log, UPDATES, seeds=[0, 3], every=UPDATES, progress=False)
+    run = tl.fit(several, log, UPDATES, seeds=[0, 3], eval_every=UPDATES, progress=False)
     return learnt(run, log), [floats(run.policy(member=member).params) for member in (0, 2)]
 
 
@@ -246,7 +248,14 @@ def resumed(folder: Path) -> Any:
     """A run that ends halfway, is loaded from its folder and goes on."""
     log = log_of("discrete")
     run = tl.fit(
-        small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25, train=False
+        small(tl.IQL, **PRIORITISED)(),
+        log,
+        UPDATES,
+        2,
+        folder / "run",
+        eval_every=UPDATES // 2,
+        held_out=0.25,
+        train=False,
     )
     stream: Any = run.stream()
     next(now for now in stream if now.rows)
@@ -259,9 +268,9 @@ def resumed(folder: Path) -> Any:
 def warm_start(folder: Path) -> Any:
     """Parts of another run, targets with them."""
     log = log_of("continuous")
-    tl.fit(small(tl.IQL)(), log, UPDATES, out=folder / "first", every=UPDATES, progress=False)
+    tl.fit(small(tl.IQL)(), log, UPDATES, out=folder / "first", eval_every=UPDATES, progress=False)
     run = tl.fit(
-        small(tl.IQL)(), log, UPDATES, every=UPDATES, progress=False,
+        small(tl.IQL)(), log, UPDATES, eval_every=UPDATES, progress=False,
         warm_start={"critic": folder / "first", "actor": folder / "first"},
     )  # fmt: skip
     return learnt(run, log)
@@ -271,7 +280,7 @@ def streamed(folder: Path, algorithm: Callable[[], Any], kind: str) -> Any:
     """From a log that stays on disk."""
     log_of(kind).save(folder / "log")
     log = tl.Log.load(folder / "log", memory_map=True)
-    run = tl.fit(algorithm(), log, UPDATES, 2, folder / "run", every=UPDATES, held_out=0.25, progress=False)
+    run = tl.fit(algorithm(), log, UPDATES, 2, folder / "run", eval_every=UPDATES, held_out=0.25, progress=False)
     return learnt(run, tl.Log.load(folder / "log"))
 
 
@@ -318,7 +327,7 @@ class Pictures:
 
 def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool = False, **options: Any) -> Any:
     """A run of two seeds in an environment."""
-    given = {"seeds": 2, "every": BETWEEN, "progress": False, **options}
+    given = {"seeds": 2, "eval_every": BETWEEN, "progress": False, **options}
     if recorded:
         given["log_out"] = folder / "log"
     run = tl.learn(algorithm(), env, DECISIONS, **given)
@@ -375,7 +384,7 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: continuous": (tl.PPG, CONTINUOUS, {"value_normalisation": True}, {}),
     "ppg: host": (tl.PPG, "treatment", {}, {"recorded": True}),
     "ppg: host continuous": (tl.PPG, POINT, {"policy_epochs": 2, "value_epochs": 2}, {}),
-    "ppg: together": (tl.PPG, JAX, {}, {"together": True}),
+    "ppg: together": (tl.PPG, JAX, {}, {"vmap": True}),
     "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "num_chunks": 2}, {}),
     "ppg: divergence": (tl.PPG, JAX, {"clip": None, "divergence_weight": 1.0, "value_clip": 0.2}, {}),
     "ppg: separate": (tl.PPG, JAX, {"architecture": "single", "reward_normalisation": False}, {}),
@@ -398,8 +407,8 @@ for _name, (_class, _env, _changes, _options) in ONLINE.items():
 def tuned(folder: Path, algorithm: Callable[[], Any], env: str, **options: Any) -> Any:
     """A run that learnt from a log and goes on in an environment."""
     log = tl.collect(env.removeprefix("jax:"), episodes=12, seed=0)
-    run = tl.fit(algorithm(), log, UPDATES, 2, held_out=0.2, scale="standard", every=UPDATES, progress=False)
-    run = tl.finetune(run, env, 60, every=30, log_out=folder / "log", progress=False, **options)
+    run = tl.fit(algorithm(), log, UPDATES, 2, held_out=0.2, scale="standard", eval_every=UPDATES, progress=False)
+    run = tl.finetune(run, env, 60, eval_every=30, log_out=folder / "log", progress=False, **options)
     logs = [columns_of(tl.Log.load(path)) for path in saved_logs(folder / "log")]
     return [[floats(learner.state) for learner in run.learners()], reports(run), logs]
 
@@ -449,7 +458,7 @@ def recommended(folder: Path, slates: bool = False, **changes: Any) -> Any:
     """A recommender's states, reports, scores and lists."""
     log = clicks(slates)
     algorithm = tl.RecommenderBCQ(**{**RECOMMENDER, **changes})
-    run = tl.fit(algorithm, log, UPDATES, 2, every=UPDATES // 2, held_out=0.25, progress=False)
+    run = tl.fit(algorithm, log, UPDATES, 2, eval_every=UPDATES // 2, held_out=0.25, progress=False)
     policy = run.policy(seed=0)
     lists = policy.recommend([["i1", "i3"], ["i2"], []], 4, exclude_seen=False)
     return [[floats(learner.state) for learner in run.learners()], reports(run), *(np.asarray(part) for part in lists)]

@@ -20,7 +20,7 @@ def tuned(seed: int) -> tuple[float, float, list[tuple[int, float]]]:
     log = mixed_log(seed, EPISODES)
     run = tl.fit(tl.IQL.preset("locomotion"), log, OFFLINE, seeds=[seed], scale="none")
     offline = float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=0).mean())
-    gone_on = tl.finetune(run, PLAYED_IN, ONLINE, evaluate={ENVIRONMENT: PLAYED}, every=EVERY)
+    gone_on = tl.finetune(run, PLAYED_IN, ONLINE, evaluate={ENVIRONMENT: PLAYED}, eval_every=EVERY)
     curve = [(row["decisions"], row[f"play/{ENVIRONMENT}"]) for row in gone_on.metrics]
     return log.statistics().returns["mean"], offline, curve
 

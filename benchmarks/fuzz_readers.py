@@ -288,8 +288,8 @@ def seed_sweep(folder: Path) -> None:
     from tidelog.sweeps.plan import RungDecision, Status, append_decision, trial_folder, write_status
 
     algorithms = [tl.BC(hidden=(width,)) for width in (4, 8)]
-    tl.sweep(algorithms, tl.Log.load(trained_run().parent / "log"), 4, out=folder, every=2, halving=(2, 2),
-             best="held_out/imitation_loss", train=False)  # fmt: skip
+    tl.sweep(algorithms, tl.Log.load(trained_run().parent / "log"), 4, out=folder, eval_every=2, halving=(2, 2),
+             best_metric="held_out/imitation_loss", train=False)  # fmt: skip
     shutil.rmtree(folder / "log", ignore_errors=True)
     for trial in range(2):
         at = trial_folder(folder, trial)

@@ -56,7 +56,7 @@ def updates(algorithm: Any, sizes: Sizes) -> dict[str, Any]:
     log = synthetic_log(isinstance(algorithm, tl.DiscreteBCQ))
     found: dict[str, Any] = {"operations_per_update": operations(products_of(small, log))}  # type: ignore[arg-type]
     for seeds in (1, sizes.seeds):
-        trainer = trainer_of(small, log, seeds, together=seeds > 1)
+        trainer = trainer_of(small, log, seeds, vmap=seeds > 1)
         found[f"seeds_{seeds}"] = {
             "updates_per_second": sorted(rate_of(trainer) for _ in range(sizes.repeats)),
             "peak_bytes": peak_bytes(),

@@ -56,7 +56,7 @@ def study() -> dict:
     }
     found = {"expert": problem.value_of(expert), "optimal": problem.optimal()[0], "episodes": EPISODES, "steps": STEPS}
     for name, algorithm in algorithms.items():
-        run = tl.fit(algorithm, log, STEPS, seeds=SEEDS, evaluate=evaluate, every=STEPS // 20)
+        run = tl.fit(algorithm, log, STEPS, seeds=SEEDS, evaluate=evaluate, eval_every=STEPS // 20)
         final = [row["exact value"] for row in run.metrics if row["update"] == STEPS]
         sampled = [problem.value_of(run.policy(s).probabilities(states)) for s in range(SEEDS)]
         found[name] = {

@@ -93,7 +93,7 @@ def learnt(episodes: int, policy: str, threshold: float | None, discount: float)
     """Train all seeds of one algorithm on one log: exact values, and what the last report said."""
     problem, _ = world()
     algorithm = {"discrete bcq": lambda: bcq(threshold, discount), "iql": lambda: iql(discount), "bc": tl.BC}[policy]()
-    run = tl.fit(algorithm, played(episodes), STEPS, seeds=SEEDS, every=STEPS // 10, progress=False)
+    run = tl.fit(algorithm, played(episodes), STEPS, seeds=SEEDS, eval_every=STEPS // 10, progress=False)
     actions = [run.policy(seed)(problem.observations()) for seed in range(SEEDS)]
     row = {"episodes": episodes, "policy": policy, "threshold": threshold, "log_steps": played(episodes).steps}
     row |= {key: [said[key] for said in run.metrics[-SEEDS:]] for key in REPORTED if key in run.metrics[-1]}

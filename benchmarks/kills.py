@@ -82,11 +82,11 @@ def training(name: str) -> Training:
     def words(at: Path) -> list[str]:
         common = ["train", name, "--out", str(at / "run"), "--save-seconds", "0.02", "--quiet", *own]
         if source == "an environment":
-            return [*common, "--env", "jax:CartPole-v1", "--steps", str(DECISIONS), "--every", "512"]
+            return [*common, "--env", "jax:CartPole-v1", "--steps", str(DECISIONS), "--eval-every", "512"]
         if source == "interactions":
-            return [*common, "--data", str(at.parent / "shop"), "--steps", "300", "--every", "50"]
+            return [*common, "--data", str(at.parent / "shop"), "--steps", "300", "--eval-every", "50"]
         log = "codes" if Discrete in cls.takes else "numbers"
-        return [*common, "--data", str(at.parent / log), "--steps", str(UPDATES), "--every", "100", "--no-judge"]
+        return [*common, "--data", str(at.parent / log), "--steps", str(UPDATES), "--eval-every", "100", "--no-judge"]
 
     return Training(words)
 
@@ -234,7 +234,7 @@ def check_interrupted_run(at: Path) -> bool:
     if not (folder / "run.json").exists():
         return False
     record = Record.read(folder)
-    checkpoints = Checkpoints(folder / "checkpoints", record.options.keep)
+    checkpoints = Checkpoints(folder / "checkpoints", record.options.keep_checkpoints)
     updates = checkpoints.updates()
     for update in updates:
         one = folder / "checkpoints" / f"{update:010d}"

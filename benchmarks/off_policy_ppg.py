@@ -44,7 +44,7 @@ COMMAND = "python -m benchmarks off_policy_ppg"
 
 def played(algorithm: tl.PPG | tl.OffPolicyPPG, steps: int = STEPS) -> dict:
     """Deterministic returns at every report, and the decisions at which each seed had solved the task."""
-    run = tl.learn(algorithm, ENV, steps, SEEDS, every=EVERY, evaluate={ENV: EPISODES})
+    run = tl.learn(algorithm, ENV, steps, SEEDS, eval_every=EVERY, evaluate={ENV: EPISODES})
     curves = {s: [(r["decisions"], r[f"play/{ENV}"]) for r in run.metrics if r["seed"] == s] for s in SEEDS}
     solved = [next((at for at, value_of in curve if value_of >= SOLVED), None) for curve in curves.values()]
     value_of = [float(np.mean([value_of for _, value_of in curve])) for curve in curves.values()]

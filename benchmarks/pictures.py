@@ -37,7 +37,7 @@ def worth(policy: tl.Policy) -> float:
 def played(algorithm: tl.PPG) -> dict:
     """Each seed's worth at every report, and the mean over all of them."""
     begin, curves = time.time(), {seed: [] for seed in SEEDS}
-    run = learn(algorithm, ENV, STEPS, SEEDS, every=EVERY, train=False)
+    run = learn(algorithm, ENV, STEPS, SEEDS, eval_every=EVERY, train=False)
     for _ in run.stream():
         if run.done // EVERY > len(curves[SEEDS[0]]):
             for seed in SEEDS:

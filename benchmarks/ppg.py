@@ -26,7 +26,7 @@ def as_ppo(algorithm: tl.PPG) -> tl.PPG:
 def played(algorithm: tl.PPG, env: str, steps: int, every: int) -> dict:
     """Curves of the sampled policy while learning, and the final policies' deterministic returns."""
     begin = time.time()
-    run = tl.learn(algorithm, env, steps, SEEDS, every=every)
+    run = tl.learn(algorithm, env, steps, SEEDS, eval_every=every)
     seconds = time.time() - begin
     final = [float(tl.rollout(run.policy(seed=s), env, EPISODES, seed=1_000 + s).mean()) for s in SEEDS]
     curves = {s: [(r["decisions"], r.get("collect/return")) for r in run.metrics if r["seed"] == s] for s in SEEDS}

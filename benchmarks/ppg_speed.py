@@ -37,7 +37,7 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
     """Decisions a second while learning, of one seed, in chunks of whole rounds, or of all between auxiliary phases."""
     size = algorithm.num_envs * algorithm.rollout_steps
     updates = algorithm.policy_epochs * algorithm.minibatches
-    trainer = learn(algorithm, env, 10**9, every=10**9, train=False)._engine
+    trainer = learn(algorithm, env, 10**9, eval_every=10**9, train=False)._engine
     trainer.compile()
     for _ in range(2 * algorithm.policy_iterations):
         trainer.advance(updates, size)
@@ -81,7 +81,7 @@ def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
     """Seconds until the episodes of one report reach a return on average, without compilation."""
     size = algorithm.num_envs * algorithm.rollout_steps
     enough = SOLVED[env.removeprefix("jax:")]
-    run = learn(algorithm, env, 3_000_000, seeds=[seed], every=size, train=False)
+    run = learn(algorithm, env, 3_000_000, seeds=[seed], eval_every=size, train=False)
     begin = time.monotonic()
     for now in run.stream():
         if any(row.get("collect/return", -np.inf) >= enough for row in now.rows):

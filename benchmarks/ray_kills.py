@@ -71,8 +71,8 @@ def undisturbed_and_disturbed(options: SimpleNamespace, work: Path) -> dict[str,
 
     def written(name: str) -> Path:
         return tl.sweep(
-            trials, log, options.steps, out=work / name, every=options.steps // 6, best="held_out/imitation_loss",
-            save_seconds=0.5, train=False, progress=False,
+            trials, log, options.steps, out=work / name, eval_every=options.steps // 6, save_seconds=0.5, train=False,
+            best_metric="held_out/imitation_loss", progress=False,
         ).folder  # fmt: skip
 
     begun = time.monotonic()

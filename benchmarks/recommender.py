@@ -89,10 +89,10 @@ def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
     """What a study learns from a whole log; before, a run without its last tenth of time chooses how much Q counts."""
     steps = STEPS[study]
     if algorithm.q_weight is None:
-        chosen = tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, every=steps).policy()
+        chosen = tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, eval_every=steps).policy()
         print(f"{study}, seed {seed}: weight of Q {float(chosen.params.weight):g}", flush=True)
         algorithm = replace(algorithm, q_weight=float(chosen.params.weight))
-    return tl.fit(algorithm, log, steps=steps, seeds=[seed], every=steps).policy()
+    return tl.fit(algorithm, log, steps=steps, seeds=[seed], eval_every=steps).policy()
 
 
 LEARNT: tuple[Callable[..., Rankers], ...] = (recommender_bcq, mistaken)

@@ -115,7 +115,9 @@ def clicks(delay: int, ranker: Any, log: Any, seed: int) -> float:
 def one(delay: int, seed: int) -> dict[str, Any]:
     """Return the clicks of what is learnt from one log, and the weight of Q that the held-out period chooses."""
     log = logged(delay, seed)
-    policy = tl.fit(tl.RecommenderBCQ(**SETTINGS), log, steps=STEPS, seeds=[seed], held_out=0.1, every=STEPS).policy()
+    policy = tl.fit(
+        tl.RecommenderBCQ(**SETTINGS), log, steps=STEPS, seeds=[seed], held_out=0.1, eval_every=STEPS
+    ).policy()
     weight = float(policy.params.weight)
     alone = ranker_of(policy.algorithm, policy.params._replace(weight=jnp.float32(ALONE)))
     reader = clicks(delay, policy.ranker(supervised=True), log, seed)

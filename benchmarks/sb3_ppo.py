@@ -36,7 +36,7 @@ def work(setting: str, way: str) -> None:
     algorithm, environment = OURS[setting]
     environment = f"jax:{environment}" if way == "in JAX" else environment
     size = algorithm.num_envs * algorithm.rollout_steps
-    trainer = learn(algorithm, environment, 10**9, every=10**9, train=False)._engine
+    trainer = learn(algorithm, environment, 10**9, eval_every=10**9, train=False)._engine
     trainer.compile()
     rounds = 8 if way == "in JAX" else 1
 

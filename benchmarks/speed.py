@@ -125,10 +125,10 @@ def synthetic_log(discrete: bool = False, seed: int = 0) -> Log:
     )
 
 
-def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Engine:
+def trainer_of(algorithm: Any, log: Log, seeds: int, vmap: bool | None = None) -> Engine:
     """Return a compiled trainer of an algorithm."""
     stores = stores_of(algorithm, log, Scaler())
-    trainer = Engine.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
+    trainer = Engine.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, vmap)
     trainer.compile()
     trainer.advance(20)
     return trainer

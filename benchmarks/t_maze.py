@@ -33,7 +33,7 @@ def settings() -> dict[str, tl.PPG]:
 def learnt(algorithm: tl.PPG) -> dict:
     """Final returns, and when the sampled policy was first within a twentieth of the best."""
     size = algorithm.num_envs * algorithm.rollout_steps
-    run = tl.learn(algorithm, ENV, STEPS, SEEDS, every=2 * size)
+    run = tl.learn(algorithm, ENV, STEPS, SEEDS, eval_every=2 * size)
     final = [float(tl.rollout(run.policy(seed=seed), ENV, EPISODES, seed=1_000 + seed).mean()) for seed in SEEDS]
     curves = {
         seed: [(r["decisions"], r.get("collect/return")) for r in run.metrics if r["seed"] == seed] for seed in SEEDS

@@ -134,10 +134,10 @@ def write_samples(root: Path) -> None:
         bc(),
         log,
         4,
-        every=2,
+        eval_every=2,
         out=root / "run",
         held_out=0.2,
-        best="held_out/imitation_loss",
+        best_metric="held_out/imitation_loss",
         progress=False,
         patience=9,
     )
@@ -155,7 +155,7 @@ def write_samples(root: Path) -> None:
     (root / "run" / "evaluations" / "one.json").write_text(
         json.dumps({"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]})
     )
-    tl.learn(tiny(), "point-mass", 128, every=64, out=root / "played", log_out=root / "played-log",
+    tl.learn(tiny(), "point-mass", 128, eval_every=64, out=root / "played", log_out=root / "played-log",
              progress=False)  # fmt: skip
     import polars as pl
 

@@ -47,7 +47,7 @@ __all__ = ["log", "origin", "saved"]
 @pytest.fixture(scope="module")
 def run(log):
     """Two seeds of a population of two, with its best policy."""
-    return finish(begin([bc(), bc(learning_rate=1e-3)], log, seeds=2, best=LOSS))
+    return finish(begin([bc(), bc(learning_rate=1e-3)], log, seeds=2, best_metric=LOSS))
 
 
 def drawn_file(figure, path):

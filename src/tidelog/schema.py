@@ -7,6 +7,7 @@ names the file, the field, what was expected, and the fix.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -78,10 +79,19 @@ def typed(
         raise error(f"{where}: {found[:300]}", fix=fix) from problem
 
 
-RENAMED = {  # hyper-parameters in files of earlier versions
+RENAMED = {  # hyper-parameters and options of runs in files of earlier versions
     "target_rate": "tau",
     "critics": "num_critics",
     "environments": "num_envs",
     "pieces": "num_chunks",
     "products": "matmul_precision",
+    "every": "eval_every",
+    "keep": "keep_checkpoints",
+    "best": "best_metric",
+    "together": "vmap",
 }
+
+
+def renamed(values: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+    """Return values by the names of today: an old name that is none of the `known` ones is replaced."""
+    return {name if name in known else RENAMED.get(name, name): value for name, value in values.items()}

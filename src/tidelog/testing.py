@@ -108,7 +108,9 @@ def _checks(
 
     def run() -> Run:
         if "run" not in trained:
-            trained["run"] = fit(algorithm, log, UPDATES, out=folder / "run", held_out=0.25, every=4, progress=False)
+            trained["run"] = fit(
+                algorithm, log, UPDATES, out=folder / "run", held_out=0.25, eval_every=4, progress=False
+            )
         return trained["run"]
 
     def plain() -> Run:
@@ -190,17 +192,17 @@ def _equal(one: Run, two: Run, seed: int = 0) -> str | None:
 
 
 def _cut(run: Run, algorithm: Any, log: Log) -> str | None:
-    return _equal(run, fit(algorithm, log, UPDATES, held_out=0.25, every=5, progress=False))
+    return _equal(run, fit(algorithm, log, UPDATES, held_out=0.25, eval_every=5, progress=False))
 
 
 def _resumed(run: Run, algorithm: Any, log: Log, folder: Path) -> str | None:
-    stopped = fit(algorithm, log, UPDATES, out=folder, held_out=0.25, every=4, save_seconds=0.0, train=False)
+    stopped = fit(algorithm, log, UPDATES, out=folder, held_out=0.25, eval_every=4, save_seconds=0.0, train=False)
     next(stopped.stream())
     return _equal(run, load_run(folder, log=log, algorithm=algorithm).train(progress=False))
 
 
 def _side_by_side(algorithm: Any, log: Log) -> str | None:
-    stacked = fit(algorithm, log, 3, seeds=[0, 1], together=True, progress=False)
+    stacked = fit(algorithm, log, 3, seeds=[0, 1], vmap=True, progress=False)
     for index in (0, 1):
         alone = named_arrays(fit(algorithm, log, 3, seeds=[index], progress=False).learners()[0].state)
         found = named_arrays(stacked.learners()[index].state)

@@ -39,14 +39,14 @@ def replaying(**changes: Any) -> OffPolicyPPG:
     return OffPolicyPPG(**(REPLAYING | changes))
 
 
-def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Engine:
+def players(*members: tuple[Any, int], env: Any = ENV, vmap: bool = False, steps: int = 10_000) -> Engine:
     """Return a trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
     places = assign_environments(
         env, numbered[0].algorithm.collection().num_envs, [one.seed for one in numbered], False
     )
     learners = fresh_collectors(numbered, places.spec, places.source, steps, False)
-    return Engine(numbered, learners, steps, assignment=places, together=together)
+    return Engine(numbered, learners, steps, assignment=places, vmap=vmap)
 
 
 def moved(training: Engine, updates: int, most: int = 1_000) -> Engine:

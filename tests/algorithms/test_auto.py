@@ -123,7 +123,7 @@ def test_the_updates_of_a_recommender_follow_its_events():
     assert train < log.steps
     assert found.options == {}  # nothing is held out that could stop it
     stopped = tl.suggest(tl.RecommenderBCQ, log, held_out=0.5)
-    assert stopped.options == {"best": "held_out/ndcg@10", "patience": 3}
+    assert stopped.options == {"best_metric": "held_out/ndcg@10", "patience": 3}
     assert "patience 3: reports without a better held_out/ndcg@10 stop the training" in stopped.lines()
     with pytest.raises(SpecError, match=r"IQL does not learn from interactions\. fix: use tl.RecommenderBCQ"):
         tl.suggest(tl.IQL, log)

@@ -235,7 +235,7 @@ def test_a_watched_metric_that_collapses_is_a_warning_without_advice_too(table):
 
     cls = tl.algorithm("mean-action")(mean_action(loss=loss, watched_metrics=("variety",)))
     with pytest.warns(UserWarning, match="variety of MeanAction .* below a quarter of its best value: look at its"):
-        tl.fit(cls(), world("continuous"), 8, every=4, progress=False)
+        tl.fit(cls(), world("continuous"), 8, eval_every=4, progress=False)
 
 
 def test_what_is_delayed_moves_in_every_so_manyth_update(table):

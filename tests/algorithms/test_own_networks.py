@@ -28,7 +28,7 @@ def arrays(tree):
 
 @pytest.mark.full
 def test_own_networks_train_in_iql_and_act():
-    run = fit(small("iql", **OWN), LOG, 20, scale="none", every=10, progress=False)
+    run = fit(small("iql", **OWN), LOG, 20, scale="none", eval_every=10, progress=False)
     state, fresh = run.learners()[0].state, small("iql", **OWN).init(LOG.spec, jax.random.key(0), 20)
     assert isinstance(state.actor, OwnActor)
     assert isinstance(state.value, OwnValue)
@@ -42,7 +42,7 @@ def test_own_networks_train_in_iql_and_act():
 
 def test_an_own_actor_trains_in_bc_on_continuous_actions():
     log = world("continuous")
-    run = fit(small("bc", actor_network=own_actor), log, 200, scale="none", every=100, progress=False)
+    run = fit(small("bc", actor_network=own_actor), log, 200, scale="none", eval_every=100, progress=False)
     assert run.metrics[1]["imitation_loss"] < run.metrics[0]["imitation_loss"]  # 0 of 40 other seeds fail
 
 
@@ -56,7 +56,7 @@ def test_a_module_made_beforehand_stays_the_users():
     module = own_actor(LOG.spec, jax.random.key(1))
     before = np.array(module.net.layers[0].weight)
     run = fit(
-        small("bc", actor_network=lambda spec, key: module), LOG, 2, seeds=2, scale="none", every=1, progress=False
+        small("bc", actor_network=lambda spec, key: module), LOG, 2, seeds=2, scale="none", eval_every=1, progress=False
     )
     np.testing.assert_array_equal(module.net.layers[0].weight, before)
     assert len(run.learners()) == 2

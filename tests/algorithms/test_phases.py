@@ -17,9 +17,9 @@ LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncat
 STEPS = 17
 
 
-def trainer(*seeds, together=False, **changes):
+def trainer(*seeds, vmap=False, **changes):
     members = [Member(i, Diary(**changes), seed) for i, seed in enumerate(seeds or (0,))]
-    return Engine.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, together=together)
+    return Engine.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, vmap=vmap)
 
 
 def run(training, updates=STEPS, most=100):
@@ -80,9 +80,9 @@ def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
 
 
 @pytest.mark.sample("False")
-@pytest.mark.parametrize("together", [False, True])
-def test_members_draw_what_they_draw_alone(together):
-    training = trainer(4, 5, together=together)
+@pytest.mark.parametrize("vmap", [False, True])
+def test_members_draw_what_they_draw_alone(vmap):
+    training = trainer(4, 5, vmap=vmap)
     run(training)
     for member, seed in enumerate((4, 5)):
         alone = trainer(seed)

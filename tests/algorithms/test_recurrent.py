@@ -195,7 +195,7 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
 
 def begin(env, out, **options):
     algorithm = tiny(recurrent_size=WIDTH, num_chunks=2)
-    return learn(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options}, train=False)
+    return learn(algorithm, env, 192, **{"eval_every": 64, "out": out, "seeds": 1, **options}, train=False)
 
 
 def all_of(run):

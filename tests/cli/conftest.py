@@ -100,7 +100,7 @@ def clinic(table, tmp_path_factory):
 def run(clinic):
     """The folder of a finished run with seeds 0 and 1, and its simple rules, which every verdict on a copy reads."""
     words = ["train", "bc", "--data", clinic / "visits.csv", "--columns", clinic / "columns.toml", "--seeds", 2]
-    assert call(*words, "--steps", 42, "--every", 14, "--out", clinic / "run", *SMALL) == 0
+    assert call(*words, "--steps", 42, "--eval-every", 14, "--out", clinic / "run", *SMALL) == 0
     rules.rules_of_run(clinic / "run", rules.Record.read(clinic / "run"))
     return clinic / "run"
 
@@ -118,7 +118,7 @@ def shop(tmp_path_factory):
 def ranker(shop):
     """A run of a recommender that has learnt from the table a little."""
     words = ["train", "recommender-bcq", "--data", shop / "clicks.csv", *ROLES, *TINY, "--held-out", "0.3"]
-    assert call(*words, "--steps", 4, "--every", 4, "--out", shop / "run") == 0
+    assert call(*words, "--steps", 4, "--eval-every", 4, "--out", shop / "run") == 0
     return shop / "run"
 
 

@@ -86,8 +86,8 @@ def test_files_without_a_flag_are_named_with_it(here, refused, tidelog):
     (["export", "policy", "--no-onnx"], "fix: name the output with --out", ["--out", "other"]),
     (["data", "validate", "--data", "visits.csv", "--quarantine", "bad.csv"], "fix: add --columns", DATA[2:]),
     (["act", "run", "--data", "visits.csv", "--out", "there.csv"], "add --overwrite", ["--overwrite"]),
-    (["train", "bc", *DATA, "--steps", 2, "--patience", 3, "--out", "new", *SMALL], "patience needs best=",
-     ["--best", "held_out/imitation_loss"]),
+    (["train", "bc", *DATA, "--steps", 2, "--patience", 3, "--out", "new", *SMALL], "patience needs best_metric=",
+     ["--best-metric", "held_out/imitation_loss"]),
 ])  # fmt: skip
 def test_what_is_missing_helps_when_it_is_added(words, message, more, here, run, refused, tidelog):
     shutil.copytree(run, "run")

@@ -10,7 +10,8 @@ from tests.data.sources.test_arrays import hdf5
 from tests.data.sources.test_minari import collect
 
 SMALL = ["--hidden", "8", "--generator-hidden", "8", "--perturbation-hidden", "8", "--samples", "4",
-         "--target-samples", "2", "--batch-size", "8", "--steps", "6", "--every", "3", "--held-out", "0"]  # fmt: skip
+         "--target-samples", "2", "--batch-size", "8", "--steps", "6", "--eval-every", "3",
+         "--held-out", "0"]  # fmt: skip
 
 
 def act_on_rows(tidelog, size):

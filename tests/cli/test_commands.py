@@ -75,7 +75,7 @@ def test_metrics_of_many_members_are_a_range():
 
 
 def test_train_learns_and_says_what_to_do_next(here, tidelog):
-    name, words = "bc", ["train", "bc", *DATA, "--steps", 28, "--every", 14, "--evaluate", "treatment=2"]
+    name, words = "bc", ["train", "bc", *DATA, "--steps", 28, "--eval-every", 14, "--evaluate", "treatment=2"]
     done = tidelog(*words, *SMALL)
     assert done.code == 0, done.err
     assert done.err == ""
@@ -94,7 +94,19 @@ def test_train_learns_and_says_what_to_do_next(here, tidelog):
 
 
 def test_train_starts_parts_warm_and_keeps_the_best(here, run, tidelog):
-    words = ["train", "bc", *DATA, "--steps", 28, "--every", 14, "--best", "held_out/imitation_loss", "--patience", 9]
+    words = [
+        "train",
+        "bc",
+        *DATA,
+        "--steps",
+        28,
+        "--eval-every",
+        14,
+        "--best-metric",
+        "held_out/imitation_loss",
+        "--patience",
+        9,
+    ]
     assert tidelog(*words, "--warm-start", f"actor={run}", "--out", "warm", *SMALL).code == 0
     assert tl.load_run("warm").best_policy().spec.action.n == 6
 
@@ -326,7 +338,7 @@ def test_the_demo_finds_a_free_folder(here):
 
 
 def test_settings_come_from_a_file_and_flags_win(here, tidelog):
-    config = ["steps = 6", "every = 3", "seeds = 2", "hidden = [4, 4]", "learning-rate = 0.5", "batch_size = 8"]
+    config = ["steps = 6", "eval_every = 3", "seeds = 2", "hidden = [4, 4]", "learning-rate = 0.5", "batch_size = 8"]
     (here / "run.toml").write_text("\n".join([*config, 'data = "visits.csv"', 'columns = "columns.toml"']))
     words = ["train", "bc", "--config", "run.toml", "--out", "run"]
     done = tidelog(*words, "--seeds", 1, "--hidden", 8, 8)
@@ -453,7 +465,7 @@ def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, t
 
 
 def test_episodes_are_grouped_by_what_every_run_knows_of_them(log):
-    run = tl.fit(bc(), log, 2, held_out=0.4, best=LOSS, selection_share=0.5, train=False)
+    run = tl.fit(bc(), log, 2, held_out=0.4, best_metric=LOSS, selection_share=0.5, train=False)
     left = np.isin(log.episode_ids, run.record.held_out)
     selected = np.isin(np.arange(len(log.episode_ids)), EpisodeSplit(log, 0.4, 0, 0.5)._validation)
     assert left.sum() == selected.sum() == 6

@@ -31,13 +31,13 @@ def test_the_file_repeats_a_run_of_a_table(run, here, tidelog):
 
 
 def test_flags_that_were_set_are_in_it(clinic, here, tidelog):
-    words = ["--held-out", 0.4, "--best", "max:entropy", "--patience", 9, "--dropout", 0.1, "--scale", "none"]
+    words = ["--held-out", 0.4, "--best-metric", "max:entropy", "--patience", 9, "--dropout", 0.1, "--scale", "none"]
     words += ["--learning-rate", 0.01, "--data-share", 0.9, "--split-seed", 3, "--evaluate", "treatment=2"]
     columns = ["--data", here / "visits.csv", "--columns", "columns.toml"]
     trained = tidelog("train", "bc", *columns, "--steps", 10, "--out", "one", "--quiet", *words, *SMALL)
     assert trained.code == 0, trained.said
     text = (here / "one" / "run.toml").read_text()
-    for line in ("held_out = 0.4", 'best = "max:entropy"', "patience = 9", "dropout = 0.1", 'scale = "none"',
+    for line in ("held_out = 0.4", 'best_metric = "max:entropy"', "patience = 9", "dropout = 0.1", 'scale = "none"',
                  "learning_rate = 0.01", "data_share = 0.9", "split_seed = 3", "hidden = [8, 8]", "judge = false",
                  'evaluate = ["treatment=2"]', f'data = ["{here / "visits.csv"}"]', 'preset = "none"'):  # fmt: skip
         assert f"{line}\n" in text, line

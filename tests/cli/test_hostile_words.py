@@ -68,7 +68,7 @@ def test_a_log_with_hostile_words_goes_through_the_commands(tmp_path, tidelog, m
     ))  # fmt: skip
     log.save("log")
     evaluate = {"[/oops]\x1b[2J": lambda policy: 1.0}
-    tl.fit(bc(), log, 4, every=2, out="run", evaluate=evaluate, held_out=0.3, progress=False)
+    tl.fit(bc(), log, 4, eval_every=2, out="run", evaluate=evaluate, held_out=0.3, progress=False)
     done = [inspected, tidelog("data", "inspect", "--data", "log")]
     done += [tidelog("judge", "run", "--sample", "--replicates", 1000), tidelog("report", "run")]
     for one in done[1:]:
@@ -124,7 +124,7 @@ def test_a_run_record_imports_no_module(tmp_path, tidelog, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     log = tl.collect("treatment", episodes=40, seed=0)
     log.save("log.tidelog")
-    tl.fit(bc(), tl.Log.load("log.tidelog"), 2, out="run", evaluate={"treatment": 5}, every=2, progress=False)
+    tl.fit(bc(), tl.Log.load("log.tidelog"), 2, out="run", evaluate={"treatment": 5}, eval_every=2, progress=False)
     path = tmp_path / "run" / "run.json"
     text = path.read_text()
     assert '"treatment"' in text

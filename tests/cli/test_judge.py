@@ -37,7 +37,7 @@ def trained(kept_log):
     folder = kept_log.parent / "run"
     log = tl.Log.load(kept_log)
     algorithm = tl.BC(hidden=(8, 8), embedding=2, batch_size=32)
-    tl.fit(algorithm, log, 20, 2, folder, held_out=0.5, every=10, progress=False)
+    tl.fit(algorithm, log, 20, 2, folder, held_out=0.5, eval_every=10, progress=False)
     return folder
 
 
@@ -364,7 +364,18 @@ def test_runs_that_held_nothing_out_or_lost_their_log_say_so(run, kept_log, tmp_
 
 
 def test_the_best_policy_is_judged_where_one_was_kept(kept_log, tmp_path, tidelog):
-    words = ["train", "bc", "--data", kept_log, "--steps", 20, "--every", 10, "--best", "held_out/imitation_loss"]
+    words = [
+        "train",
+        "bc",
+        "--data",
+        kept_log,
+        "--steps",
+        20,
+        "--eval-every",
+        10,
+        "--best-metric",
+        "held_out/imitation_loss",
+    ]
     assert tidelog(*words, "--held-out", 0.5, "--out", tmp_path / "run", *SMALL).code == 0
     done = tidelog("judge", tmp_path / "run", "--sample", *QUICK)
     assert done.out.split("\n")[1].startswith("best: ")

@@ -108,7 +108,7 @@ def test_a_table_of_users_goes_into_training_and_lists(capsys):
     people().write_csv("users.csv")
     words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--pretrain-share", "0.5"]
     words += ["--user-features", "users.csv", "--learning-rate", "0.1"]
-    assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", "run"]) == 0
+    assert main([*words, "--steps", "4", "--eval-every", "2", "--held-out", "0.3", "--out", "run"]) == 0
     ask = ["recommend", "run", "--data", "clicks.csv", *ROLES[:8], "--k", "2"]
     told = [*ask, "--user-features", "users.csv"]
     assert main([*told, "--out", "told.csv"]) == 0
@@ -237,7 +237,7 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, caps
     assert main(proposed(inspected, "data validate")) == 0
     train = proposed(inspected, "train recommender-bcq")
     assert "--steps" not in train  # training has a number of its own, for its share of the log
-    assert main([*train, *TINY, "--steps", "4", "--every", "4"]) == 0
+    assert main([*train, *TINY, "--steps", "4", "--eval-every", "4"]) == 0
     trained = capsys.readouterr().out
     decision = r"(Do not use these lists|Do not use these lists yet|Use these lists): .*\nIn [\d.]+% of \d+ held-out"
     assert re.search(decision, trained)
@@ -356,7 +356,7 @@ def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, exp
     first = [(1, f"i{place}", float(place)) for place in range(6)] + [(1, "i0", 6.0)]
     rest = [(2 + place, f"i{place + shift}", 10.0 * shift + place) for place in range(items - 1) for shift in (0, 1)]
     pl.DataFrame(first + rest, schema=["u", "i", "t"], orient="row").write_csv("clicks.csv")
-    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES[:6], *TINY, "--steps", "1", "--every", "1"]
+    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES[:6], *TINY, "--steps", "1", "--eval-every", "1"]
     assert main([*words, "--held-out", held_out]) == 0
     recommend = proposed(capsys.readouterr().out, "recommend")
     assert recommend[10:-2] == expected
@@ -371,7 +371,7 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, capsys):
     clicks(users=16).write_csv("clicks.csv")
     people().write_csv("people.csv")
     words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--user-features", "people.csv"]
-    assert main([*words, "--steps", "1", "--every", "1", *([] if profile else ["--no-profile"])]) == 0
+    assert main([*words, "--steps", "1", "--eval-every", "1", *([] if profile else ["--no-profile"])]) == 0
     recommend = proposed(capsys.readouterr().out, "recommend")
     assert ("--user-features" in recommend) == profile
     assert main(recommend) == 0
@@ -386,7 +386,7 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, capsys):
 @pytest.mark.full
 def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, capsys):
     read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind").save("log")
-    words = ["train", "recommender-bcq", "--data", "log", *TINY, "--steps", "1", "--every", "1"]
+    words = ["train", "recommender-bcq", "--data", "log", *TINY, "--steps", "1", "--eval-every", "1"]
     assert main(words) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
     command, explanation = line.removeprefix("next: ").split("   (")
@@ -402,7 +402,7 @@ def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, capsys):
     assert main([*words, "--pretrain-share", "1", "--q-weight", "0.5"]) == 2
     assert "fix: lower pretrain_share, or drop q_weight" in said(capsys)
     assert not Path("runs").exists()
-    assert main([*words, "--pretrain-share", "1", "--every", "2"]) == 0
+    assert main([*words, "--pretrain-share", "1", "--eval-every", "2"]) == 0
     shown, notes = capsys.readouterr()
     assert notes.startswith("note: pretrain_share = 1 leaves no update for Q")
     assert re.search(r"q_updates +│ +0 ", shown)

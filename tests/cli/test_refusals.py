@@ -26,7 +26,7 @@ FLAGS = {
     "DATA": "--data visits.csv",
     "MAPPED": "--data visits.csv --columns columns.toml",
     "TRAIN": "train iql --data visits.csv --columns columns.toml --steps 2 --hidden 8 8 --embedding 2 --out out",
-    "SWEEP": "sweep bc --data visits.csv --columns columns.toml --steps 4 --every 2 --hidden 8 8 --out out",
+    "SWEEP": "sweep bc --data visits.csv --columns columns.toml --steps 4 --eval-every 2 --hidden 8 8 --out out",
     "CLICKS": "--data clicks.csv --user u --item i --time t",
 }
 FILES = {"REWARDLESS": MAPPING.replace('reward = "recovered"\n', "")}

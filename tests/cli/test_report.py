@@ -20,7 +20,7 @@ def test_a_report_is_written_and_named(here, run, tidelog):
 @pytest.mark.full
 def test_runs_side_by_side(here, run, tidelog):
     words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--out", "wide", "--hidden", 16]
-    assert tidelog(*words, "--steps", 4, "--every", 2).code == 0
+    assert tidelog(*words, "--steps", 4, "--eval-every", 2).code == 0
     put(here / "wide", "now", verdict("worse"))
     assert tidelog("report", run, "wide", "--out", "both.html").code == 0
     text = (here / "both.html").read_text(encoding="utf-8")

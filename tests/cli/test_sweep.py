@@ -12,7 +12,7 @@ from tidelog.cli import resume, sweep
 from tidelog.training.record import locked
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
-SHORT = ["--steps", 4, "--every", 2, *SMALL]
+SHORT = ["--steps", 4, "--eval-every", 2, *SMALL]
 LOSS = "held_out/imitation_loss"
 
 
@@ -26,7 +26,7 @@ def in_process(monkeypatch):
 @pytest.mark.full
 def test_a_grid_and_draws_become_a_table_and_a_page(here, tidelog, in_process):
     words = ["--grid", "learning_rate=1e-2,1e30", "--draw", "dropout=0..0.5", "--trials", 2, "--data-share", "0.5,1"]
-    done = tidelog("sweep", "bc", *DATA, *SHORT, *words, "--best", LOSS, "--out", "a", "--json")
+    done = tidelog("sweep", "bc", *DATA, *SHORT, *words, "--best-metric", LOSS, "--out", "a", "--json")
     assert done.code == 4  # half of the trials diverge
     shown = json.loads(done.out)
     assert [(row["settings"]["learning_rate"], row["settings"]["data_share"]) for row in shown["trials"]] == [
@@ -45,7 +45,7 @@ def test_a_grid_and_draws_become_a_table_and_a_page(here, tidelog, in_process):
 
 
 def test_halving_is_shown(here, tidelog, in_process):
-    words = ["--grid", "learning_rate=1e-2,1e-3", "--halving", "2,2", "--best", LOSS]
+    words = ["--grid", "learning_rate=1e-2,1e-3", "--halving", "2,2", "--best-metric", LOSS]
     done = tidelog("sweep", "bc", *DATA, *SHORT, *words)
     assert done.code == 0
     assert f"step 2: 1 of 2 trials went on by {LOSS}:" in done.out

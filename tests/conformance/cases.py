@@ -77,10 +77,10 @@ class Case:
         """Return the sampled policy's distribution."""
         return _distribution(as_arrays(self.algorithm), self.algorithm.policy_params(state), observation, mask)
 
-    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Engine:
+    def trainer(self, *members: tuple[Any, int], vmap: bool = False, steps: int = 300) -> Engine:
         """Return a trainer of (algorithm, seed) pairs."""
         numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members)]
-        return Engine.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
+        return Engine.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, vmap=vmap)
 
 
 def clone(state: Any) -> Any:

@@ -300,7 +300,7 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
 @pytest.mark.full
 def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     threads = players((player.made(), 0), (player.made(), 1))
-    together = players((player.made(), 0), (player.made(), 1), together=True)
+    together = players((player.made(), 0), (player.made(), 1), vmap=True)
     for training in (threads, together):
         moved(training, POLICY_UPDATES)
     for one, two in zip(together.learners, threads.learners, strict=True):

@@ -235,7 +235,7 @@ def whole(tmp_path_factory):
     log = described()
     log.save(folder / "log")
     run = tl.fit(small(), tl.Interactions.load(folder / "log"), steps=6, seeds=2, out=folder / "run", held_out=0.4,
-                 every=3, save_seconds=0.0)  # fmt: skip
+                 eval_every=3, save_seconds=0.0)  # fmt: skip
     return folder, run
 
 
@@ -287,7 +287,7 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
 
 
 def test_a_seed_alone_is_the_same_as_among_others(whole):
-    alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, every=3)
+    alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, eval_every=3)
     same(alone.learners()[0].state.next_item, whole[1].learners()[1].state.next_item, atol=1e-6)
 
 

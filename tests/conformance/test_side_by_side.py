@@ -40,7 +40,7 @@ def test_bits_do_not_depend_on_chunks(case):
 @pytest.mark.sample("bc-discrete-10-1e-06")
 @pytest.mark.parametrize(("updates", "atol"), [(10, 1e-6), (100, 5e-2)])
 def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
-    together = case.trainer((case.algorithm, 0), (case.algorithm, 1), together=True)
+    together = case.trainer((case.algorithm, 0), (case.algorithm, 1), vmap=True)
     together.advance(updates)
     for seed, member in enumerate(together.learners):
         alone = case.trainer((case.algorithm, seed))
@@ -52,10 +52,10 @@ def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
 @pytest.mark.full
 def test_a_population_is_its_members_alone_from_one_compilation(case, number, caplog):
     members = [(case.algorithm, 3), (replace(case.algorithm, **number), 3)]
-    case.trainer((case.algorithm, 0), (case.algorithm, 1), together=True).compile()
+    case.trainer((case.algorithm, 0), (case.algorithm, 1), vmap=True).compile()
     case.trainer((case.algorithm, 0)).compile()
     with caplog.at_level(logging.WARNING), jax.log_compiles():
-        stacked, threads = case.trainer(*members, together=True), case.trainer(*members, together=False)
+        stacked, threads = case.trainer(*members, vmap=True), case.trainer(*members, vmap=False)
         stacked.advance(10)
         threads.advance(10)
     assert programs(caplog) == 0

@@ -124,7 +124,7 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
         return step
 
     def trained(at: Path) -> None:
-        tl.fit(runs["run"], logs["run"], 2, every=1, out=at / "run", progress=False)
+        tl.fit(runs["run"], logs["run"], 2, eval_every=1, out=at / "run", progress=False)
         (at / "run" / "training.lock").unlink()  # which is no operation of the disk
 
     def twice(command: list[Any], one: Sequence[Any], two: Sequence[Any]) -> list[Step]:
@@ -379,9 +379,9 @@ def smallest(name: str) -> Any:
 
 def start_algorithm(name: str, work: Path) -> Callable[[Path], Any]:
     """A run of any registered algorithm, with several reports and checkpoints, some of which are deleted."""
-    algorithm, options = smallest(name), {"save_seconds": 0.0, "keep": 2, "train": False}
+    algorithm, options = smallest(name), {"save_seconds": 0.0, "keep_checkpoints": 2, "train": False}
     if source_of(algorithm) == "an environment":
-        return lambda out: tl.learn(algorithm, "jax:CartPole-v1", 192, every=64, out=out, **options)
+        return lambda out: tl.learn(algorithm, "jax:CartPole-v1", 192, eval_every=64, out=out, **options)
     if source_of(algorithm) == "interactions":
         row = np.arange(60)
         table = pl.DataFrame({"u": row // 6, "i": row % 7, "t": row * 1.0})
@@ -397,7 +397,7 @@ def start_algorithm(name: str, work: Path) -> Callable[[Path], Any]:
         )  # fmt: skip
         made.save(work / "made.tidelog")
         log = tl.Log.load(work / "made.tidelog")
-    return lambda out: tl.fit(algorithm, log, 21, every=7, out=out, **options)
+    return lambda out: tl.fit(algorithm, log, 21, eval_every=7, out=out, **options)
 
 
 def end_of_run(run: Any) -> Any:
@@ -408,4 +408,4 @@ def end_of_run(run: Any) -> Any:
 
 def start_run(log: tl.Log) -> Callable[[Path], Any]:
     """A run with several reports and checkpoints, some of which are deleted."""
-    return lambda out: begin(bc(), log, out, save_seconds=0.0, keep=2)
+    return lambda out: begin(bc(), log, out, save_seconds=0.0, keep_checkpoints=2)

@@ -102,7 +102,9 @@ def test_a_run_that_goes_back_to_an_older_checkpoint_never_loses_all(origin, tmp
     chunks_of(7, monkeypatch)
     root = tmp_path / "disk"
     root.mkdir()
-    whole = all_of(finish(begin(bc(), origin, root / "run", best="imitation_loss", save_seconds=0.0, keep=9)))
+    whole = all_of(
+        finish(begin(bc(), origin, root / "run", best_metric="imitation_loss", save_seconds=0.0, keep_checkpoints=9))
+    )
     recorder, every = scenarios.record_run(root, lambda out: load_run(out, checkpoint=14), monkeypatch)
     checked, resumable = scenarios.sweep_run(recorder, every, SCHEDULES, 0, tmp_path, least=14)
     assert checked.different > 50
@@ -122,7 +124,7 @@ def test_a_run_in_an_environment_goes_on_and_writes_its_log(tmp_path, monkeypatc
             tiny(),
             "point-mass",
             320,
-            every=128,
+            eval_every=128,
             out=out,
             log_out=log,
             save_seconds=0.0,

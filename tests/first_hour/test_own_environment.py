@@ -38,7 +38,7 @@ class Steer(gymnasium.Env):
 gymnasium.register("Steer-v0", Steer)
 """
 ENV = "steering:Steer-v0"
-TINY = ["--num-envs", 2, "--rollout-steps", 8, "--steps", 96, "--every", 16, "--minibatches", 2, "--hidden", 4]
+TINY = ["--num-envs", 2, "--rollout-steps", 8, "--steps", 96, "--eval-every", 16, "--minibatches", 2, "--hidden", 4]
 TRAIN = ["train", "ppo", "--env", ENV, *TINY, "--out", "runs/the house"]
 
 
@@ -114,7 +114,7 @@ def test_the_log_of_a_training_and_the_commands_to_a_log_of_its_policy(house, tm
 def test_an_environment_of_evaluations_is_named_again_too(house):
     code, said = house("collect", "--env", ENV, "--episodes", "8", "--out", "log")
     assert code == 0, said
-    train = ["train", "bc", "--data", "log", "--hidden", "4", "--steps", "4", "--every", "2", "--out", "runs/bc"]
+    train = ["train", "bc", "--data", "log", "--hidden", "4", "--steps", "4", "--eval-every", "2", "--out", "runs/bc"]
     code, said = house(*train, "--evaluate", f"sampled:{ENV}=2")
     assert code == 0, said
     back = ["resume", "runs/bc", "--checkpoint", "0"]

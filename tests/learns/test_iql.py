@@ -14,7 +14,7 @@ DISCOUNT = 0.9
 
 
 def trained(algorithm, log, steps):
-    return fit(algorithm, log, steps, scale="none", every=steps, progress=False).policy()
+    return fit(algorithm, log, steps, scale="none", eval_every=steps, progress=False).policy()
 
 
 @pytest.fixture(scope="module")

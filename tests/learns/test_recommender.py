@@ -31,7 +31,7 @@ def policy() -> tl.Policy:
         size=16, history=6, targets=6, hidden=(32,), candidates=5, pretrain_share=0.3, batch_size=64,
         learning_rate=1e-2, critic_learning_rate=3e-3, tau=0.05, discount=0.9, q_weight=2.0, dropout=None,
     )  # fmt: skip
-    return tl.fit(algorithm, shop(), steps=500, every=500).policy()
+    return tl.fit(algorithm, shop(), steps=500, eval_every=500).policy()
 
 
 def club(users: int = 60) -> tl.Interactions:
@@ -50,7 +50,7 @@ def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None
         size=8, history=2, targets=2, hidden=(8,), candidates=3, pretrain_share=100 / 120, batch_size=16,
         learning_rate=3e-2, profile=told, q_weight=0.0,
     )  # fmt: skip
-    policy = tl.fit(algorithm, club(), steps=120, every=120).policy()
+    policy = tl.fit(algorithm, club(), steps=120, eval_every=120).policy()
     if not told:
         with pytest.raises(tl.SpecError, match="policy has no user features"):
             policy.recommend(tl.Histories([[]], users=[{"club": "odd"}]))
@@ -66,7 +66,7 @@ def test_a_user_without_a_history_is_known_by_id_and_a_stranger_gets_what_half_o
         size=8, history=2, targets=2, hidden=(8,), candidates=3, pretrain_share=1.0, batch_size=16,
         learning_rate=3e-2, profile=False, user_embedding=True, user_dropout=0.5,
     )  # fmt: skip
-    policy = tl.fit(algorithm, club(), steps=200, every=200).policy()
+    policy = tl.fit(algorithm, club(), steps=200, eval_every=200).policy()
     found = policy.recommend(tl.Histories([[], [], [], []], user_ids=[20, 31, None, "stranger"]), 2)
     assert found.items[:2, 0].tolist() == ["tea", "coffee"]
     assert set(found.items[2]) == {"tea", "coffee"}

@@ -70,7 +70,14 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path):
     world("continuous").save(tmp_path / "log")
     log, settings = tl.Log.load(tmp_path / "log"), {"hidden": (16, 16), "batch_size": 8}
     plain, whole = (
-        tl.fit(tl.BC(**settings, matmul_precision=products), log, 6, every=3, out=tmp_path / products, save_seconds=0.0)
+        tl.fit(
+            tl.BC(**settings, matmul_precision=products),
+            log,
+            6,
+            eval_every=3,
+            out=tmp_path / products,
+            save_seconds=0.0,
+        )
         for products in PRODUCTS
     )
     one, two = (jax.tree.leaves(run.learners()[0].state.actor) for run in (plain, whole))

@@ -191,7 +191,7 @@ def test_wrong_propensities_are_not_hidden_by_a_shorter_question():
 
 def test_episodes_that_the_policy_learnt_from_are_still_known(patients):
     log, _ = patients
-    run = finish(begin(bc(), log, held_out=0.0, steps=7, every=7))
+    run = finish(begin(bc(), log, held_out=0.0, steps=7, eval_every=7))
     found = judge(run.policy(), log, first_steps=2, ledger=False)
     assert found.decision == "unsupported"
     assert re.search(r"learnt from (about )?100\.0% of the episodes", found.paragraph)

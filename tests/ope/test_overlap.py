@@ -137,7 +137,7 @@ def test_logs_without_rewards_are_compared_without(many):
 
 
 def test_a_run_remembers_what_its_policies_learnt_from(log, saved, tmp_path):
-    run = finish(begin(bc(), log, tmp_path / "run", best=LOSS, seeds=[0, 3]))
+    run = finish(begin(bc(), log, tmp_path / "run", best_metric=LOSS, seeds=[0, 3]))
     held_out = log.split_ordinals(0.8, 0)[1]
     run.best_policy().save(tmp_path / "best")
     saved = load_policy(tmp_path / "best"), load_run(tmp_path / "run", log).policy()
@@ -157,14 +157,14 @@ def learnt_from_these(log, policy):
 
 
 def test_patience_chooses_the_last_policy_too(log):
-    run = stop_at(begin(bc(), log, best=f"min:{LOSS}", patience=9), 1)
+    run = stop_at(begin(bc(), log, best_metric=f"min:{LOSS}", patience=9), 1)
     assert run.policy().origin["chosen_by"] == LOSS
-    run = stop_at(begin(bc(), log, best="imitation_loss", patience=9), 1)
+    run = stop_at(begin(bc(), log, best_metric="imitation_loss", patience=9), 1)
     assert run.policy().origin["chosen_by"] is None
 
 
 def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp_path):
-    run = stop_at(begin(bc(), many, tmp_path / "run", best=LOSS, held_out=0.1, every=1), 1)
+    run = stop_at(begin(bc(), many, tmp_path / "run", best_metric=LOSS, held_out=0.1, eval_every=1), 1)
     _, held_out = many.split_ordinals(0.9, 0)
     assert run.record.options.selection_share == 0.25
     left = np.flatnonzero(np.isin(many.episode_ids, run.record.held_out))
@@ -182,10 +182,10 @@ def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp
     one, two = (each.learnt_from()[1].stores for each in (run, again))
     for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
         np.testing.assert_array_equal(left, right)
-    few = begin(bc(), many, best=LOSS, held_out=0.04)
+    few = begin(bc(), many, best_metric=LOSS, held_out=0.04)
     assert (few.record.options.selection_share, len(few.record.held_out)) == (1.0, 120)
-    assert begin(bc(), many, best="imitation_loss", held_out=0.1).record.options.selection_share == 1.0
-    assert len(begin(bc(), many, best=LOSS, held_out=0.04, selection_share=0.5).record.held_out) == 60
+    assert begin(bc(), many, best_metric="imitation_loss", held_out=0.1).record.options.selection_share == 1.0
+    assert len(begin(bc(), many, best_metric=LOSS, held_out=0.04, selection_share=0.5).record.held_out) == 60
     with pytest.raises(ConfigError, match="no held-out metric chooses the policy"):
         begin(bc(), many, held_out=0.1, selection_share=0.5)
 

@@ -663,7 +663,7 @@ def continuous(count=40, **changes):
 @pytest.fixture(scope="module")
 def gaussian():
     """A policy for continuous actions."""
-    return finish(begin(bc(), continuous(), steps=2, every=2, held_out=0.0)).policy()
+    return finish(begin(bc(), continuous(), steps=2, eval_every=2, held_out=0.0)).policy()
 
 
 @pytest.mark.parametrize(("count", "said"), [(1, "1 episode is too few"), (9, "9 episodes are too few")])
@@ -728,7 +728,7 @@ def test_several_choices_at_once_need_recorded_propensities(varied):
 
 
 def test_a_policy_is_not_judged_on_what_it_learnt_from(log, varied):
-    run = finish(begin(bc(), varied, held_out=0.5, steps=5, every=5, best=LOSS))
+    run = finish(begin(bc(), varied, held_out=0.5, steps=5, eval_every=5, best_metric=LOSS))
     train, held_out = varied.split(0.5, seed=0)
     on_train = judge(run.policy(), train, sample=True, limits=QUICK, model="tabular")
     assert on_train.decision == "unsupported"

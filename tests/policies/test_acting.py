@@ -181,7 +181,7 @@ def test_a_recurrent_policy_samples_in_the_order_of_each_episode(tmp_path):
 
 
 def test_a_run_folder_remembers_the_declaration_of_these_weights(log, tmp_path):
-    run = begin(bc(), log, tmp_path / "run", every=10)
+    run = begin(bc(), log, tmp_path / "run", eval_every=10)
     next(run.stream())
     judged = run.policy()
     judged.declare("sample", VERDICT)

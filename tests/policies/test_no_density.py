@@ -11,7 +11,7 @@ LOG = world("continuous")
 
 @pytest.mark.full
 def test_bcq_has_no_propensity_anywhere(tmp_path):
-    policy = fit(small("bcq"), LOG, 5, scale="none", every=5, progress=False).policy()
+    policy = fit(small("bcq"), LOG, 5, scale="none", eval_every=5, progress=False).policy()
     seen = LOG.transitions.observation
     action, propensity = policy.sample_with_propensity(seen, seed=1)
     assert propensity is None

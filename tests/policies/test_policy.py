@@ -42,7 +42,7 @@ def steering():
     seen = rng.uniform(-1, 1, (256, 2)).astype(np.float32)
     action = (2.0 + 3.0 * seen[:, :1] + 0.3 * rng.standard_normal((256, 1))).astype(np.float32)
     log = Log.from_arrays(observation=seen, action=action, reward=None, terminated=True, bounds=(LOW, HIGH))
-    return finish(begin(bc(learning_rate=0.03), log, steps=300, every=300, held_out=0.0)).policy()
+    return finish(begin(bc(learning_rate=0.03), log, steps=300, eval_every=300, held_out=0.0)).policy()
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ def test_a_resumed_run_with_gaps_or_vectors_of_users_equals_one_that_was_not_cut
     h = small(**settings)
     paced().save(tmp_path / "log")
     log = tl.Interactions.load(tmp_path / "log")
-    whole = tl.fit(h, log, 6, every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
+    whole = tl.fit(h, log, 6, eval_every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
     resumed = tl.resume(tmp_path / "run", checkpoint=3)
     for one, two in zip(whole.learners(), resumed.learners(), strict=True):
         for mine, other in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):

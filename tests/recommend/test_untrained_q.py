@@ -110,8 +110,8 @@ def halves(tmp_path_factory):
     log = described()
     log.save(folder.parent / "log")
     interactions = tl.Interactions.load(folder.parent / "log")
-    run = tl.fit(small(pretrain_share=0.5), interactions, 6, out=folder, held_out=0.4, every=1, save_seconds=0.0,
-                 keep=10, best="max:held_out/ndcg@10")  # fmt: skip
+    run = tl.fit(small(pretrain_share=0.5), interactions, 6, out=folder, held_out=0.4, eval_every=1, save_seconds=0.0,
+                 keep_checkpoints=10, best_metric="max:held_out/ndcg@10")  # fmt: skip
     return folder, run
 
 
@@ -137,7 +137,7 @@ def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves)
 def test_without_a_held_out_period_only_a_set_weight_is_used():
     found = {}
     for q_weight in (None, 0.25):
-        run = tl.fit(small(pretrain_share=0.67, q_weight=q_weight), described(), 3, every=1)
+        run = tl.fit(small(pretrain_share=0.67, q_weight=q_weight), described(), 3, eval_every=1)
         found[q_weight] = [(row["q_updates"], row["q_weight"]) for row in run.metrics], run.notes()
     assert found[None] == ([(0, 0.0), (0, 0.0), (1, 0.0)], [NOT_COMPARED])
     assert found[0.25] == ([(0, 0.0), (0, 0.0), (1, 0.25)], [])
@@ -177,7 +177,7 @@ def test_the_chance_of_using_a_weight_without_a_gain_is_its_level():
 def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_path):
     described().save(tmp_path / "log")
     run = tl.fit(small(pretrain_share=1), tl.Interactions.load(tmp_path / "log"), 2, out=tmp_path / "run",
-                 held_out=held_out, every=2, train=False)  # fmt: skip
+                 held_out=held_out, eval_every=2, train=False)  # fmt: skip
     assert "leaves no update for Q" in run.notes()[0]
     run.train()
     assert len(run.notes()) == 1
@@ -188,8 +188,8 @@ def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_
 
 @pytest.mark.full
 def test_a_run_that_patience_ends_in_pretraining_says_so():
-    run = tl.fit(small(pretrain_share=0.9, learning_rate=0.0), described(), 10, held_out=0.4, every=1, patience=1,
-                 best="held_out/pretrain/imitation_loss")  # fmt: skip
+    run = tl.fit(small(pretrain_share=0.9, learning_rate=0.0), described(), 10, held_out=0.4, eval_every=1, patience=1,
+                 best_metric="held_out/pretrain/imitation_loss")  # fmt: skip
     assert run.update < 9
     assert run.notes() == [EARLY.replace("ndcg@10", "pretrain/imitation_loss")]
     assert float(run.best_policy().params.weight) == 0.0

@@ -44,7 +44,7 @@ def shop(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shop")
     clicks(users=30).write_csv(folder / "clicks.csv")
     log = read_interactions(folder / "clicks.csv", **ROLES, session_gap=59.0)
-    finish(begin(small(q_weight=0.5), log, folder / "run", steps=6, every=3, held_out=0.3))
+    finish(begin(small(q_weight=0.5), log, folder / "run", steps=6, eval_every=3, held_out=0.3))
     return folder
 
 

@@ -88,7 +88,7 @@ def test_progress_names_whose_lists_are_made_with_a_rising_share(whole):
 @pytest.mark.full
 def test_a_q_without_a_gain_is_said_to_add_nothing(shop, tmp_path):
     log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
-    finish(begin(small(), log, tmp_path / "run", steps=6, every=6, held_out=0.3))
+    finish(begin(small(), log, tmp_path / "run", steps=6, eval_every=6, held_out=0.3))
     said = said_of(tmp_path / "run")
     assert (
         "run: Q adds nothing here; likelihood alone orders the lists: no gain over likelihood was shown on a held-out"
@@ -154,7 +154,7 @@ def test_baskets_are_measured_as_baskets_and_repeats_name_the_flag(tmp_path):
     for name, order in (("one", frame), ("two", frame.reverse().sort("u", "t", maintain_order=True))):
         order.write_csv(tmp_path / f"{name}.csv")
         log = read_interactions(tmp_path / f"{name}.csv", user="u", item="i", time="t")
-        finish(begin(small(), log, tmp_path / name, steps=2, every=2, held_out=0.3))
+        finish(begin(small(), log, tmp_path / name, steps=2, eval_every=2, held_out=0.3))
         said.append(said_of(tmp_path / name))
         assert "Lists of 10 items for the first held-out baskets of all 80 users from 6.3 on" in said[-1]
         assert "100.0% of the log's events have the same time as another event of their user" in said[-1]
@@ -211,7 +211,7 @@ def test_the_page_leads_with_the_policy_that_is_recommended(run):
     """A run that selected its best policy recommends by that one; the page shows it first."""
     file = run / "run.json"
     record = json.loads(file.read_text())
-    record["options"]["best"] = "held_out/main/critic_loss"
+    record["options"]["best_metric"] = "held_out/main/critic_loss"
     write_record(run, record)
     assert "the list of 8 items by run, best policy contains" in said_of(run)
 

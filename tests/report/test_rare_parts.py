@@ -32,8 +32,8 @@ class Run(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-def run_of(path, best=None, held_out=0.0, seeds=(0, 1), steps=40, **more):
-    options = SimpleNamespace(best=best, held_out=held_out, seeds=seeds, steps=steps, patience=None)
+def run_of(path, best_metric=None, held_out=0.0, seeds=(0, 1), steps=40, **more):
+    options = SimpleNamespace(best_metric=best_metric, held_out=held_out, seeds=seeds, steps=steps, patience=None)
     record = SimpleNamespace(options=options, resume_command=lambda path: f"tidelog resume {path}")
     return Run(name="shop", path=path, record=record, unit="updates", done=20, checkpoints=[20], **more)
 
@@ -49,7 +49,7 @@ def test_lists_of_policies_that_cannot_be_loaded_are_notes(tmp_path, monkeypatch
     monkeypatch.setattr(lists, "policy_of_run", failing)
     monkeypatch.setattr(lists, "member_policy", failing)
     notes = []
-    line = SimpleNamespace(run=run_of(tmp_path, best="held_out/ndcg"), name="shop", members=[0, 1])
+    line = SimpleNamespace(run=run_of(tmp_path, best_metric="held_out/ndcg"), name="shop", members=[0, 1])
     assert list(lists._learnt([line], notes)) == []
     assert notes == [
         "shop: its best policy cannot be loaded. its file is damaged. fix: restore it",
@@ -87,7 +87,7 @@ def test_what_is_left_of_a_run_is_said(best, exhausted, words, tmp_path, monkeyp
     selection = SimpleNamespace(best_member=lambda: best, best={1: 0.25}, exhausted=exhausted)
     monkeypatch.setattr(saved, "Selection", lambda options, memory: selection)
     monkeypatch.setattr(saved, "Checkpoints", lambda *args: SimpleNamespace(memory=dict))
-    text = saved._state(run_of(tmp_path, best="held_out/loss"))
+    text = saved._state(run_of(tmp_path, best_metric="held_out/loss"))
     assert "shop: last report at update 20 of 40" in text
     assert all(one in text for one in words)
 
@@ -119,7 +119,7 @@ def test_pictures_are_in_no_cell_of_the_first_rows():
 
 
 def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatch):
-    run = run_of(tmp_path, best="held_out/ndcg")
+    run = run_of(tmp_path, best_metric="held_out/ndcg")
     monkeypatch.setattr(lists, "ranks", lambda run: True)
     monkeypatch.setattr(lists, "lines_of", lambda runs: [SimpleNamespace(run=run, name="shop")])
     monkeypatch.setattr(lists, "fingerprint", lambda run: "own")

@@ -389,7 +389,7 @@ def test_runs_and_members_of_a_population_are_overlaid_and_their_differences_lis
     (table,) = re.findall(r"<caption>Common settings that differ</caption>(.*?)</table>", text)
     named = re.findall(r'<th scope="row">(.*?)</th>', table)
     assert {"algorithm", "seeds", "temperature", "own evaluators"} <= set(named)
-    assert not {"hidden", "steps", "batch_size", "every", "expectile"} & set(named)
+    assert not {"hidden", "steps", "batch_size", "eval_every", "expectile"} & set(named)
 
 
 def test_hyper_parameters_that_are_not_the_default_stand_out(runs):
@@ -501,7 +501,7 @@ def test_words_of_others_stay_text(evil, runs, log):
     (runs / "bc" / "metrics.jsonl").write_text(rows)
     record = json.loads((runs / "bc" / "run.json").read_text())
     record["spec"]["action"]["names"] = [evil, *record["spec"]["action"]["names"][1:]]
-    record["machine"][evil] = record["options"]["best"] = evil
+    record["machine"][evil] = record["options"]["best_metric"] = evil
     write_record(runs / "bc", record)
     named = runs / evil.replace("/", "-")
     (runs / "bc").rename(named)

@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def train(saved, *words):
-    return call("train", "bc", "--data", saved, "--steps", 20, "--every", 10, "--preset", "none", *SMALL, *words)
+    return call("train", "bc", "--data", saved, "--steps", 20, "--eval-every", 10, "--preset", "none", *SMALL, *words)
 
 
 @pytest.mark.sample("tensorboard")
@@ -67,7 +67,20 @@ def test_a_killed_run_is_continued_in_the_same_tracker_run(sink, word, saved, tm
     """
     for package in PACKAGES[sink]:
         pytest.importorskip(package, reason=f"needs the extra {sink}")
-    words = ["train", "bc", "--data", saved, "--steps", 40_000, "--every", 200, "--preset", "none", "--quiet", *SMALL]
+    words = [
+        "train",
+        "bc",
+        "--data",
+        saved,
+        "--steps",
+        40_000,
+        "--eval-every",
+        200,
+        "--preset",
+        "none",
+        "--quiet",
+        *SMALL,
+    ]
     words += ["--out", tmp_path / "run", "--save-seconds", 3600, "--sink", word]
     code = f"from tidelog.cli import main; main({[str(one) for one in words]!r})"
     own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}  # of this process

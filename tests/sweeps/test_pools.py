@@ -187,7 +187,7 @@ def attempts(monkeypatch):
 
 def test_a_sweep_on_ray_is_started_on_this_machine_alone(ray, attempts, origin, tmp_path):
     algorithms = tl.grid(bc(), learning_rate=(1e-2, 1e-3, 1e-4))
-    sweep = tl.sweep(algorithms, origin, 2, out=tmp_path / "sweep", on="ray", every=1, workers=2, progress=False)
+    sweep = tl.sweep(algorithms, origin, 2, out=tmp_path / "sweep", on="ray", eval_every=1, workers=2, progress=False)
     assert [row["state"] for row in sweep.table] == ["complete"] * 3
     assert ray.options["address"] == "local"
     assert not ray.options["include_dashboard"]
@@ -198,7 +198,7 @@ def test_a_sweep_on_ray_is_started_on_this_machine_alone(ray, attempts, origin, 
 
 def test_a_sweep_whose_own_files_are_refused_leaves_ray(ray, log, tmp_path):
     with pytest.raises(ConfigError, match="this run has no such metric"):
-        tl.sweep(bc(), log, 2, out=tmp_path / "sweep", on="ray", best="held_out/los", progress=False)
+        tl.sweep(bc(), log, 2, out=tmp_path / "sweep", on="ray", best_metric="held_out/los", progress=False)
     assert not ray.initialized
 
 
@@ -353,7 +353,7 @@ def test_tasks_are_asked_to_save_before_they_are_ended_by_force(ray, monkeypatch
 def test_a_folder_that_a_node_does_not_see_ends_the_sweep_and_it_can_go_on(
     ray, attempts, origin, tmp_path, capsys, monkeypatch
 ):
-    written = tl.sweep(bc(), origin, 2, out=tmp_path / "sweep", every=1, train=False, progress=False)
+    written = tl.sweep(bc(), origin, 2, out=tmp_path / "sweep", eval_every=1, train=False, progress=False)
     with monkeypatch.context() as patch:
         patch.setattr(job_module, "checksum", lambda path: "0")
         assert main(["resume", str(written.folder), "--on", "ray"]) == 2
@@ -365,7 +365,7 @@ def test_a_folder_that_a_node_does_not_see_ends_the_sweep_and_it_can_go_on(
 
 
 def test_a_job_of_another_folder_or_with_other_versions_is_refused(origin, attempts, tmp_path, monkeypatch):
-    folder = tl.sweep(bc(), origin, 2, out=tmp_path / "sweep", every=1, train=False, progress=False).folder
+    folder = tl.sweep(bc(), origin, 2, out=tmp_path / "sweep", eval_every=1, train=False, progress=False).folder
     job, jobs, versions = Job(str(folder), 0, 1), [], dict(installed())
     monkeypatch.setattr("tidelog.sweeps.sweep.train_trial", jobs.append)
     sha256 = job_module.checksum(folder / "sweep.json")

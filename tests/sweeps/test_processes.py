@@ -19,12 +19,12 @@ from tidelog.training.record import Record
 pytestmark = pytest.mark.full
 
 RATES, LONG = (1e-4, 1e-3, 1e-2), 30_000  # the first one overfits least
-OPTIONS = {"steps": LONG, "every": 10_000, "best": LOSS, "selection_share": 0.25}
+OPTIONS = {"steps": LONG, "eval_every": 10_000, "best_metric": LOSS, "selection_share": 0.25}
 SWEEP = """
 import sys
 import tidelog as tl
 trials = tl.grid(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), learning_rate={rates})
-tl.sweep(trials, tl.Log.load({log!r}), {steps}, out={out!r}, every=10_000, best={best!r},
+tl.sweep(trials, tl.Log.load({log!r}), {steps}, out={out!r}, eval_every=10_000, best_metric={best!r},
          save_seconds=0.1, halving=(3, 10_000), workers=2, progress=False)
 """
 
@@ -107,7 +107,7 @@ def test_a_worker_saves_and_ends_with_its_driver(ending, saved, tmp_path):
     script = f"""
 import tidelog as tl
 tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.Log.load({str(saved)!r}), 2_000_000_000,
-         out={str(tmp_path / "sweep")!r}, every=1_000, save_seconds=10_000.0, progress=False)
+         out={str(tmp_path / "sweep")!r}, eval_every=1_000, save_seconds=10_000.0, progress=False)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     reports = folder / "run" / "metrics.jsonl"

@@ -18,7 +18,7 @@ from tidelog.training.record import Record
 pytestmark = pytest.mark.full
 
 LONG = 150_000
-REPORTS = {"steps": LONG, "every": LONG // 3}
+REPORTS = {"steps": LONG, "eval_every": LONG // 3}
 ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback interface alone
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -151,7 +151,7 @@ def test_ctrl_c_saves_on_ray(environment, saved, tmp_path):
     script = f"""
 import tidelog as tl
 tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.Log.load({str(saved)!r}), 2_000_000_000, on="ray",
-         out={str(tmp_path / "sweep")!r}, every=1_000, save_seconds=10_000.0, progress=False)
+         out={str(tmp_path / "sweep")!r}, eval_every=1_000, save_seconds=10_000.0, progress=False)
 """
     own = {name: value for name, value in environment.items() if name != "RAY_ADDRESS"}
     process = subprocess.Popen([sys.executable, "-c", script], env=own, stderr=subprocess.PIPE, text=True)

@@ -26,7 +26,7 @@ from tidelog.training.options import reports_every
 from tidelog.training.record import locked
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
-OPTIONS = {"seeds": [3, 1], "every": EVERY, "best": LOSS, "progress": False}
+OPTIONS = {"seeds": [3, 1], "eval_every": EVERY, "best_metric": LOSS, "progress": False}
 
 
 def trials():
@@ -49,7 +49,7 @@ def state_of(sweep, trial):
 @pytest.mark.full
 def test_a_trial_that_was_stopped_at_rungs_equals_a_direct_fit(halved, log, tmp_path):
     assert [row["state"] for row in halved.table] == ["complete", "stopped", "diverged", "stopped"]
-    options = {"best": LOSS, "seeds": [3, 1], "selection_share": 0.25}
+    options = {"best_metric": LOSS, "seeds": [3, 1], "selection_share": 0.25}
     direct = finish(begin(bc(learning_rate=RATES[0]), log, tmp_path / "direct", **options))
     assert all_of(tl.load_run(halved.run_folder(0))) == all_of(direct)
     assert (
@@ -83,13 +83,13 @@ def test_equal_values_go_by_number_and_one_trial_always_goes_on(tmp_path):
     values(1, 1.0, 2.0)
     values(2, 2.0, 1.0)
     values(3, 1.0, float("nan"))
-    plan = SimpleNamespace(options=SimpleNamespace(best=LOSS), halving=SimpleNamespace(factor=4))
+    plan = SimpleNamespace(options=SimpleNamespace(best_metric=LOSS), halving=SimpleNamespace(factor=4))
     decision = decide(tmp_path, plan, 10, [0, 1, 2, 3], set())
     assert decision.promoted == [1]
     assert decision.values == [2.0, 1.5, 1.5, None]
     assert decide(tmp_path, plan, 10, [0, 3], set()).promoted == [0]
     assert decide(tmp_path, plan, 10, [1, 2], {1}).promoted == [2]
-    plan.options.best = f"max:{LOSS}"
+    plan.options.best_metric = f"max:{LOSS}"
     assert decide(tmp_path, plan, 10, [0, 1, 2, 3], set()).promoted == [0]
 
 
@@ -116,7 +116,7 @@ def test_lost_attempts_are_repeated_until_there_are_too_many(log, tmp_path):
         return job.number == 0 or not begun
 
     engine = InProcess(lost=lost)
-    sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms, steps=2, every=1, seeds=1)
+    sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms, steps=2, eval_every=1, seeds=1)
     assert [row["state"] for row in sweep.table] == ["failed", "complete"]
     assert f"lost {MOST_LOSSES} times" in sweep.table[0]["reason"]
     assert [job.number for job in engine.jobs].count(0) == MOST_LOSSES
@@ -126,8 +126,8 @@ def test_lost_attempts_are_repeated_until_there_are_too_many(log, tmp_path):
 
 
 def test_a_run_stops_where_it_is_told_and_goes_on_to_the_same_end(log, tmp_path):
-    straight = finish(begin(bc(), log, tmp_path / "straight", best=LOSS))
-    run = begin(bc(), log, tmp_path / "parts", best=LOSS)
+    straight = finish(begin(bc(), log, tmp_path / "straight", best_metric=LOSS))
+    run = begin(bc(), log, tmp_path / "parts", best_metric=LOSS)
     for until in (5, 14, 20):  # before, at and after a report
         for _ in run.stream(until):
             pass
@@ -141,7 +141,7 @@ def test_a_run_stops_where_it_is_told_and_goes_on_to_the_same_end(log, tmp_path)
 
 @pytest.mark.full
 def test_all_complete_trials_are_judged_at_once(log, tmp_path):
-    shares = run_sweep(log, tmp_path / "sweep", algorithms=bc(), data_share=(0.5, 1.0), steps=2, every=1, seeds=1)
+    shares = run_sweep(log, tmp_path / "sweep", algorithms=bc(), data_share=(0.5, 1.0), steps=2, eval_every=1, seeds=1)
     assert shares.settings == [{"data_share": 0.5}, {"data_share": 1.0}]
     policies, held_out = shares.policies(), shares.held_out()
     assert list(policies) == ["trial 0", "trial 1"]
@@ -219,16 +219,20 @@ def test_lists_refuse_what_no_algorithm_has(call, words):
 
 REFUSED = {
     "no folder": ({"out": None}, ConfigError, "out: expected a folder"),
-    "no held-out metric": ({"halving": (2, 14), "best": "imitation_loss"}, ConfigError, "needs a held-out metric"),
-    "no metric": ({"halving": (2, 14), "best": None}, ConfigError, "halving needs a held-out metric"),
+    "no held-out metric": (
+        {"halving": (2, 14), "best_metric": "imitation_loss"},
+        ConfigError,
+        "needs a held-out metric",
+    ),
+    "no metric": ({"halving": (2, 14), "best_metric": None}, ConfigError, "halving needs a held-out metric"),
     "nothing held out": ({"halving": (2, 14), "held_out": 0.0}, ConfigError, "halving needs held-out data"),
     "no episode left": ({"halving": (2, 14), "selection_share": 1.0}, ConfigError, "leaves no episode"),
     "a factor of one": ({"halving": (1, 14)}, ConfigError, "a factor of at least 2"),
     "a rung at the end": ({"halving": (2, 42)}, ConfigError, "below the 42 steps"),
     "no pair": ({"halving": 3}, ConfigError, "expected (factor, steps"),
-    "a rung without a report": ({"halving": (2, 15)}, ConfigError, "every = 14: the first rung of halving, 15"),
+    "a rung without a report": ({"halving": (2, 15)}, ConfigError, "eval_every = 14: the first rung of halving, 15"),
     "patience": ({"halving": (2, 14), "patience": 2}, ConfigError, "drop patience"),
-    "an unknown metric": ({"best": "held_out/los"}, ConfigError, "this run has no such metric"),
+    "an unknown metric": ({"best_metric": "held_out/los"}, ConfigError, "this run has no such metric"),
     "an unknown engine": ({"on": "there"}, ConfigError, "on = 'there': expected 'here'"),
     "too many cores": ({"on": "here", "cpus": 10_000}, ConfigError, "cpus = 10000: this process may use"),
     "too many workers": ({"on": "here", "workers": 10_000}, ConfigError, "workers = 10000"),
@@ -307,7 +311,7 @@ def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
 @pytest.mark.full
 def test_a_process_of_its_own_trains_the_same(log, tmp_path):
     sweep = run_sweep(log, tmp_path / "sweep", ProcessPool(workers=1), algorithms=bc(), seeds=1)
-    direct = finish(begin(bc(), log, best=LOSS, selection_share=0.25))
+    direct = finish(begin(bc(), log, best_metric=LOSS, selection_share=0.25))
     assert state_of(sweep, 0) == [fingerprint(one) for one in direct.learners()]
     assert sweep.run_record(0).machine["threads"] == 1
     assert (trial_folder(sweep.folder, 0) / "output.txt").read_text() == ""
@@ -334,13 +338,13 @@ def test_a_driver_waits_for_an_engine_that_is_not_ready(log, tmp_path):
             self.asked += 1
             return self.asked > 1 and super().free()
 
-    sweep = run_sweep(log, tmp_path / "sweep", Late(), algorithms=bc(), seeds=1, steps=1, every=1)
+    sweep = run_sweep(log, tmp_path / "sweep", Late(), algorithms=bc(), seeds=1, steps=1, eval_every=1)
     assert sweep.complete() == [0]
 
 
 def test_reports_fall_on_the_first_rung():
     for steps, first, every in ((100_000, 10_000, 2_000), (1_000, 70, 35), (100, 7, 7)):
-        halving = sweep_module._halving((3, first), {"steps": steps, "best": LOSS, "held_out": 0.2}, False)
+        halving = sweep_module._halving((3, first), {"steps": steps, "best_metric": LOSS, "held_out": 0.2}, False)
         assert (first % every, sweep_module._every(None, reports_every(None, steps, CLOSEST), halving)) == (0, every)
 
 
@@ -377,16 +381,25 @@ def test_a_sweep_without_a_complete_trial_has_nothing_to_judge(log, tmp_path):
 
 
 def test_without_held_out_episodes_no_command_judges(log, tmp_path):
-    whole = run_sweep(log, tmp_path / "whole", algorithms=bc(), seeds=1, steps=1, every=1, best=None, held_out=0.0)
+    whole = run_sweep(
+        log, tmp_path / "whole", algorithms=bc(), seeds=1, steps=1, eval_every=1, best_metric=None, held_out=0.0
+    )
     assert whole.complete() == [0]
     assert whole.judge_command is None
-    assert whole.caution == "No metric was named (best=...), so the trials have no order."
+    assert whole.caution == "No metric was named (best_metric=...), so the trials have no order."
 
 
 @pytest.mark.full
 def test_trials_that_rank_items_have_no_verdict(tmp_path):
     lists = run_sweep(
-        interactions(), tmp_path / "lists", algorithms=recommender(), seeds=1, steps=1, every=1, best=None, held_out=0.3
+        interactions(),
+        tmp_path / "lists",
+        algorithms=recommender(),
+        seeds=1,
+        steps=1,
+        eval_every=1,
+        best_metric=None,
+        held_out=0.3,
     )
     assert lists.complete() == [0]
     assert lists.judge_command is None

@@ -23,7 +23,9 @@ def iql(**changes):
 
 def begin(algorithm, log, out=None, **options):
     """A prepared run of a few updates, a sixth of the episodes held out."""
-    return fit(algorithm, log, **{"steps": STEPS, "every": EVERY, "held_out": 0.2, "out": out, **options}, train=False)
+    return fit(
+        algorithm, log, **{"steps": STEPS, "eval_every": EVERY, "held_out": 0.2, "out": out, **options}, train=False
+    )
 
 
 def finish(run):
@@ -56,7 +58,7 @@ def chunks_of(size, monkeypatch):
 
 def all_of(run):
     """Everything that a resumed run has to repeat: states to the last bit, reports, best policies, metric files."""
-    members = run.members if run.record.options.best else []
+    members = run.members if run.record.options.best_metric else []
     best = [fingerprint(run.best_policy(member=one.index).params) for one in members]
     files = [(run.folder / name).read_text() for name in ("metrics.jsonl", "metrics.csv")]
     return [fingerprint(learner) for learner in run.learners()], run.metrics, best, files

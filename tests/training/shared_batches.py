@@ -31,7 +31,7 @@ NAMES = (*OFFLINE, "recommender bcq", "recommender bcq vae", "ppg")
 
 def run_of(name: str, **options: Any) -> tl.Run:
     """A run of an algorithm before its first update."""
-    given = {"every": UPDATES, "progress": False, "train": False, **options}
+    given = {"eval_every": UPDATES, "progress": False, "train": False, **options}
     if name == "ppg":
         return tl.learn(tl.PPG(**PHASES), "jax:CartPole-v1", 128, **given)
     if name.startswith("recommender"):

@@ -22,7 +22,7 @@ def whole(origin, tmp_path_factory):
     with pytest.MonkeyPatch.context() as monkeypatch:
         chunks_of(7, monkeypatch)
         out = tmp_path_factory.mktemp("whole") / "run"
-        return finish(begin(bc(), origin, out, best="imitation_loss", save_seconds=0.0))
+        return finish(begin(bc(), origin, out, best_metric="imitation_loss", save_seconds=0.0))
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def full(*args, **options):
 @pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "write_bytes"), (Path, "mkdir")])
 def test_a_full_disk_leaves_the_checkpoint_before_intact(owner, name, origin, whole, tmp_path, monkeypatch):
     chunks_of(7, monkeypatch)
-    run = stop_at(begin(bc(), origin, tmp_path / "run", best="imitation_loss", save_seconds=0.0), 7)
+    run = stop_at(begin(bc(), origin, tmp_path / "run", best_metric="imitation_loss", save_seconds=0.0), 7)
     there = {path: path.read_bytes() for path in (run.folder / "checkpoints").rglob("*") if path.is_file()}
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, full)
@@ -185,7 +185,7 @@ def test_a_failed_rename_brings_back_what_stood_there(run, whole, monkeypatch):
 @pytest.mark.parametrize("keep", [1, 2])
 def test_the_last_few_are_kept(keep, origin, tmp_path, monkeypatch):
     chunks_of(7, monkeypatch)
-    run = finish(begin(bc(), origin, tmp_path / "run", save_seconds=0.0, keep=keep))
+    run = finish(begin(bc(), origin, tmp_path / "run", save_seconds=0.0, keep_checkpoints=keep))
     assert [path.name for path in sorted((run.folder / "checkpoints").iterdir())] == [
         f"{update:010d}" for update in (35, 42)[-keep:]
     ]
@@ -207,6 +207,6 @@ def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(run):
 
 
 def test_many_members_remember_their_best(origin, tmp_path):
-    run = finish(begin(bc(), origin, tmp_path / "run", seeds=11, best="imitation_loss", steps=1))
+    run = finish(begin(bc(), origin, tmp_path / "run", seeds=11, best_metric="imitation_loss", steps=1))
     again = load_run(run.folder)  # eleven: as words, 10 comes before 2
     assert fingerprint(again.best_policy().params) == fingerprint(run.best_policy().params)

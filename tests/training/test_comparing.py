@@ -23,14 +23,14 @@ def test_the_policy_of_a_folder_is_the_policy_of_the_run(log, tmp_path):
 def test_the_best_policy_of_a_folder_is_the_best_of_all_its_members(log, tmp_path):
     worth = {0.01: 1.0, 0.5: 2.0}
     evaluate = {"worth": lambda policy: worth[round(policy.algorithm.learning_rate, 4)]}
-    run = finish(begin([bc(), bc(learning_rate=0.5)], log, tmp_path / "run", best="worth", evaluate=evaluate))
+    run = finish(begin([bc(), bc(learning_rate=0.5)], log, tmp_path / "run", best_metric="worth", evaluate=evaluate))
     found = policy_of_run(tmp_path / "run")
     assert found.algorithm.learning_rate == 0.5
     assert fingerprint(found.params) == fingerprint(run.best_policy().params)
 
 
 def test_before_any_report_the_last_checkpoint_acts(log, tmp_path):
-    run = begin(bc(), log, tmp_path / "run", best=LOSS)
+    run = begin(bc(), log, tmp_path / "run", best_metric=LOSS)
     next(run.stream())
     assert policy_of_run(tmp_path / "run").origin["update"] == 0
 

@@ -37,21 +37,21 @@ def devices(run):
 
 
 def fit(**options):
-    return tl.fit(bc(), log, 20, seeds=5, every=5, progress=False, **options)
+    return tl.fit(bc(), log, 20, seeds=5, eval_every=5, progress=False, **options)
 
 
 one, told = fit(), {}
-for together in (True, False):
-    run = fit(devices=4, together=together, out=f"run-{together}", save_seconds=0, keep=9)
-    resumed = load_run(f"run-{together}", checkpoint=10)
+for vmap in (True, False):
+    run = fit(devices=4, vmap=vmap, out=f"run-{vmap}", save_seconds=0, keep_checkpoints=9)
+    resumed = load_run(f"run-{vmap}", checkpoint=10)
     for _ in resumed.stream():
         pass
-    told[str(together)] = {
+    told[str(vmap)] = {
         "devices": devices(run), "metrics": metrics(run), "groups": list(run._engine._placement.sizes),
         "resumed": metrics(resumed)[-5:] == metrics(run)[-5:],
     }
 played = [tl.learn(tl.PPG(num_envs=2, rollout_steps=8, minibatches=2, hidden=(8,), policy_iterations=1,
-          auxiliary_minibatch=2), "jax:CartPole-v1", 64, seeds=2, progress=False, together=True, **more)
+          auxiliary_minibatch=2), "jax:CartPole-v1", 64, seeds=2, progress=False, vmap=True, **more)
           for more in ({}, {"devices": 2})]
 told["played"] = [devices(run) for run in played], [metrics(run) for run in played]
 print(json.dumps({"one": metrics(one), "first": devices(one), **told}))
@@ -59,7 +59,7 @@ print(json.dumps({"one": metrics(one), "first": devices(one), **told}))
 
 
 @pytest.mark.parametrize(
-    ("members", "together", "devices", "begins"),
+    ("members", "vmap", "devices", "begins"),
     [
         (5, True, 4, (0, 1, 2, 3, 5)),
         (3, True, 4, (0, 1, 2, 3)),
@@ -68,9 +68,9 @@ print(json.dumps({"one": metrics(one), "first": devices(one), **told}))
         (1, True, None, (0, 1)),
     ],
 )
-def test_groups_are_as_equal_as_they_can_be(members, together, devices, begins, monkeypatch):
+def test_groups_are_as_equal_as_they_can_be(members, vmap, devices, begins, monkeypatch):
     monkeypatch.setattr("jax.local_devices", lambda: ["a", "b", "c", "d"])
-    placement = Placement.of(members, together, devices)
+    placement = Placement.of(members, vmap, devices)
     assert placement.begins == begins
     assert placement.places == tuple("abcd"[: len(begins) - 1] if devices else [None] * (len(begins) - 1))
 
@@ -87,11 +87,11 @@ def test_members_on_four_devices_learn_as_on_one_and_resume_exactly(saved, tmp_p
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["first"] == [0]
-    for together, groups in (("True", [1, 1, 1, 2]), ("False", [1] * 5)):
-        assert told[together]["devices"] == [0, 1, 2, 3]
-        assert told[together]["groups"] == groups
-        assert told[together]["resumed"], "a resumed run is equal to the last bit"
-        np.testing.assert_allclose(told[together]["metrics"], told["one"], rtol=1e-4)
+    for vmap, groups in (("True", [1, 1, 1, 2]), ("False", [1] * 5)):
+        assert told[vmap]["devices"] == [0, 1, 2, 3]
+        assert told[vmap]["groups"] == groups
+        assert told[vmap]["resumed"], "a resumed run is equal to the last bit"
+        np.testing.assert_allclose(told[vmap]["metrics"], told["one"], rtol=1e-4)
     devices, metrics = told["played"]
     assert devices == [[0], [0, 1]]
     np.testing.assert_allclose(*metrics, rtol=1e-3, atol=1e-5)

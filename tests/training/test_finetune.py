@@ -43,7 +43,7 @@ def offline(request, tmp_path_factory):
 
 
 def begin(run, env, out=None, **options):
-    return finetune(run, env, **{"steps": STEPS, "every": EVERY, "out": out, **options}, train=False)
+    return finetune(run, env, **{"steps": STEPS, "eval_every": EVERY, "out": out, **options}, train=False)
 
 
 def all_of(run):
@@ -218,7 +218,7 @@ def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
 def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monkeypatch, capsys):
     run, env = offline
     monkeypatch.chdir(tmp_path)
-    words = ["finetune", str(run.folder), "--env", env, "--steps", "20", "--every", "10", "--offline", "0.75"]
+    words = ["finetune", str(run.folder), "--env", env, "--steps", "20", "--eval-every", "10", "--offline", "0.75"]
     assert main([*words, "--evaluate", f"{env.removeprefix('jax:')}=1", "--out", "tuned"]) == 0
     said = capsys.readouterr().out
     assert "last metrics" in said
@@ -270,7 +270,7 @@ def test_what_cannot_go_on_is_refused(offline, tmp_path):
     with pytest.raises(tl.ConfigError, match="offline = 2"):
         begin(run, env, tmp_path / "run", offline=2)
     with pytest.raises(tl.ConfigError, match="this run has no such metric; did you mean 'collect/return'"):
-        begin(run, env, tmp_path / "run", best="collect/retrun")
+        begin(run, env, tmp_path / "run", best_metric="collect/retrun")
     with pytest.raises(tl.ConfigError, match="finetune takes a run, found PPG"):
         begin(tl.PPG(), FUNCTION, tmp_path / "run", offline=0.5, updates=2)
     assert not (tmp_path / "run").exists()

@@ -102,12 +102,12 @@ def test_a_step_is_traced_once(origin, monkeypatch):
 
 def test_the_last_report_comes_at_the_last_update(origin):
     assert [row["update"] for row in finish(begin(bc(), origin, steps=30)).metrics] == [14, 28, 30]
-    assert begin(bc(), origin, steps=10_000, every=None).record.options.every == 200
-    assert begin(bc(), origin, steps=100, every=None).record.options.every == 50
+    assert begin(bc(), origin, steps=10_000, eval_every=None).record.options.eval_every == 200
+    assert begin(bc(), origin, steps=100, eval_every=None).record.options.eval_every == 50
 
 
 def test_training_losses_are_means_since_the_last_report(origin):
-    one = [row["imitation_loss"] for row in finish(begin(bc(), origin, every=1)).metrics]
+    one = [row["imitation_loss"] for row in finish(begin(bc(), origin, eval_every=1)).metrics]
     together = [row["imitation_loss"] for row in finish(begin(bc(), origin)).metrics]
     np.testing.assert_allclose(together, np.reshape(one, (3, 14)).mean(1), rtol=1e-5)
 
@@ -159,7 +159,7 @@ def test_arrays_are_standardised_unless_asked_otherwise():
 SCRIPT = [float("nan"), 3.0, 1.0, 2.0, 2.5, 9.0]
 
 
-@pytest.mark.parametrize(("best", "patience", "at", "end"), [
+@pytest.mark.parametrize(("best_metric", "patience", "at", "end"), [
     ("told", 3, 28, 70), ("told", None, 84, 84), ("min:told", 2, 42, 70), ("max:told", 4, 84, 84),
 ])  # fmt: skip
 def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patience, at, end, origin, tmp_path):
@@ -170,7 +170,7 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
         seen[update] = fingerprint(policy.params)
         return SCRIPT[update // 14 - 1]
 
-    options = {"steps": 84, "best": best, "patience": patience, "evaluate": {"told": told}}
+    options = {"steps": 84, "best_metric": best, "patience": patience, "evaluate": {"told": told}}
     run = finish(begin(bc(), origin, tmp_path / "run", **options))
     assert run.finished
     assert run.update == end
@@ -182,7 +182,7 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
 def test_the_best_of_all_members_is_a_members_best(origin):
     worth = {1e-2: 1.0, 1e-3: 2.0}
     evaluate = {"worth": lambda policy: worth[round(policy.algorithm.learning_rate, 4)]}
-    run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best="worth", evaluate=evaluate))
+    run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best_metric="worth", evaluate=evaluate))
     assert run.best_policy().algorithm.learning_rate == 1e-3
     assert run.best_policy(member=1).algorithm.learning_rate == 1e-2
 
@@ -215,14 +215,14 @@ def test_what_held_out_data_choose_is_in_the_policy_and_in_the_report(origin):
             weights, rest = eqx.partition(state.actor, eqx.is_inexact_array)
             return state._replace(actor=eqx.combine(jax.tree.map(lambda leaf: choice * leaf, weights), rest))
 
-    run = begin(bc(), origin, steps=2, every=1)
+    run = begin(bc(), origin, steps=2, eval_every=1)
     run.chooser = Silence()
     assert finish(run).metrics[-1]["held_out/silence"] == 1.0
     assert not any(map(np.any, jax.tree.leaves(eqx.filter(run.policy().params, eqx.is_inexact_array))))
 
 
 def test_seeds_that_a_run_does_not_have_are_refused(origin):
-    run = finish(begin(bc(), origin, seeds=2, best="imitation_loss"))
+    run = finish(begin(bc(), origin, seeds=2, best_metric="imitation_loss"))
     assert run.policy(seed=1).origin["seed"] == 1
     assert run.best_policy(seed=1).origin["seed"] == 1
     with pytest.raises(ConfigError, match=r"seed = 7: no member has this seed\. fix: use one of \[0, 1\]"):
@@ -230,11 +230,11 @@ def test_seeds_that_a_run_does_not_have_are_refused(origin):
 
 
 def test_losses_are_better_when_smaller(origin):
-    run = finish(begin(bc(), origin, best="imitation_loss"))
+    run = finish(begin(bc(), origin, best_metric="imitation_loss"))
     losses = [row["imitation_loss"] for row in run.metrics]
     assert run._selection.best == {0: min(losses)}
     with pytest.raises(
-        ConfigError, match=r"this run has no best policy\. fix: name a metric for it, as in fit\(\.\.\., best="
+        ConfigError, match=r"this run has no best policy\. fix: name a metric for it, as in fit\(\.\.\., best_metric="
     ):
         finish(begin(bc(), origin)).best_policy()
 
@@ -246,19 +246,22 @@ WRONG = {
     "empty seeds": ({"seeds": []}, r"seeds = \[\]: expected at least one seed, each once"),
     "a seed twice": ({"seeds": [1, 2, 1]}, r"seeds = \[1, 2, 1\]: expected at least one seed, each once"),
     "seeds": ({"seeds": None}, "seeds = None: expected a whole number"),
-    "every": ({"every": 0}, "every = 0: expected at least 1"),
+    "eval_every": ({"eval_every": 0}, "eval_every = 0: expected at least 1"),
     "held_out": ({"held_out": 1.0}, r"held_out = 1.0: expected a share of the episodes in \[0, 1\)"),
     "held_out text": ({"held_out": "0.2"}, "held_out = '0.2': expected a number"),
-    "keep": ({"keep": 0}, "keep = 0: expected at least 1 checkpoint"),
+    "keep_checkpoints": ({"keep_checkpoints": 0}, "keep_checkpoints = 0: expected at least 1 checkpoint"),
     "scale": ({"scale": "minmax"}, "scale = 'minmax': expected 'standard' or 'none'"),
     "episodes": ({"evaluate": {"Pendulum-v1": 0}}, r"evaluate\['Pendulum-v1'\] = 0: expected at least 1 episode"),
     "evaluator": ({"evaluate": {"x": "10"}}, r"evaluate\['x'\] = '10': expected a whole number"),
     "environment": ({"evaluate": {"tretment": 1}}, "no environment 'tretment': did you mean 'treatment'"),
-    "best": ({"best": "held_out/imitation_los"}, f"this run has no such metric; did you mean '{LOSS}'"),
-    "best without validation": ({"best": LOSS, "held_out": 0.0}, "did you mean 'imitation_loss'"),
-    "best is no key": ({"best": "update"}, "best = 'update': this run has no such metric"),
-    "patience alone": ({"patience": 2}, "patience = 2: patience needs best= and must be at least 1"),
-    "no patience": ({"patience": 0, "best": LOSS}, "patience = 0: patience needs best= and must be at least 1"),
+    "best_metric": ({"best_metric": "held_out/imitation_los"}, f"this run has no such metric; did you mean '{LOSS}'"),
+    "best without validation": ({"best_metric": LOSS, "held_out": 0.0}, "did you mean 'imitation_loss'"),
+    "best is no key": ({"best_metric": "update"}, "best_metric = 'update': this run has no such metric"),
+    "patience alone": ({"patience": 2}, "patience = 2: patience needs best_metric= and must be at least 1"),
+    "no patience": (
+        {"patience": 0, "best_metric": LOSS},
+        "patience = 0: patience needs best_metric= and must be at least 1",
+    ),
     "no algorithm": ({"algorithm": []}, "algorithm: found an empty list: expected at least one algorithm"),
     "a class": ({"algorithm": tl.BC}, r"BC is a class: expected an instance\. fix: pass BC\(\)"),
     "a name": ({"algorithm": "bc"}, "algorithm = 'bc': expected an algorithm or a list of them"),
@@ -282,7 +285,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(wrong, origi
 def test_best_may_name_any_metric_that_will_be_reported(origin):
     evaluate = {"own": lambda policy: 1.0, "treatment": 1}
     for best in ("imitation_loss", "max:entropy", LOSS, "play/treatment/iqm", "min:own"):
-        begin(bc(), origin, best=best, evaluate=evaluate)
+        begin(bc(), origin, best_metric=best, evaluate=evaluate)
 
 
 def test_a_folder_that_is_taken_is_left_alone(run, origin, tmp_path):
@@ -330,7 +333,7 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
 def test_a_member_that_diverges_stops_the_population(origin, tmp_path):
     rates = [bc(learning_rate=1e-3), bc(learning_rate=1e30)]
     with pytest.raises(DivergenceError, match="a loss of BC with seed 5 became NaN or infinite at update 1: expected"):
-        finish(begin(rates, origin, tmp_path / "run", seeds=[5], held_out=0.3, best=LOSS))
+        finish(begin(rates, origin, tmp_path / "run", seeds=[5], held_out=0.3, best_metric=LOSS))
     assert tl.load_run(tmp_path / "run").update == 0
 
 
@@ -464,7 +467,7 @@ def test_weights_reach_the_loss():
 @pytest.mark.full
 def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
     population = [bc(), bc(learning_rate=1.0)]
-    one, other = (finish(begin(population, origin, together=t)).metrics for t in (True, False))
+    one, other = (finish(begin(population, origin, vmap=t)).metrics for t in (True, False))
     assert [row["member"] for row in one] == [0, 1] * 3
     for row, same in zip(one, other, strict=True):
         assert row == pytest.approx(same, rel=1e-3)
@@ -499,7 +502,7 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     ]
     (note,) = overfitting(rows)
     assert note.startswith("held_out/imitation_loss rose from 3.9 at update 100 to 5.69: ")
-    assert "train for 100 steps, or keep the best policy with --best held_out/imitation_loss" in note
+    assert "train for 100 steps, or keep the best policy with --best-metric held_out/imitation_loss" in note
     assert "of few held-out episodes all choose it, so judge it on other episodes" in note
     weighted = [{name.replace("imitation", "actor"): value for name, value in row.items()} for row in rows]
     assert overfitting(weighted)[0].startswith("held_out/actor_loss rose from 3.9 at update 100 to 5.69: ")

@@ -24,7 +24,7 @@ FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
 
 
 def begin(env, out=None, algorithm=None, **options):
-    return learn(algorithm or tiny(), env, **{"steps": STEPS, "every": EVERY, "out": out, **options}, train=False)
+    return learn(algorithm or tiny(), env, **{"steps": STEPS, "eval_every": EVERY, "out": out, **options}, train=False)
 
 
 def all_of(run):
@@ -109,7 +109,7 @@ def test_policies_of_the_run_act_and_are_saved(whole, tmp_path):
 
 
 def test_play_is_deterministic_or_sampled_and_named_so():
-    run = finish(begin(HOST, evaluate={HOST: 2, f"sampled:{HOST}": 2}, steps=64, every=64))
+    run = finish(begin(HOST, evaluate={HOST: 2, f"sampled:{HOST}": 2}, steps=64, eval_every=64))
     found = run.metrics[-1]
     assert {f"play/{HOST}", f"play/sampled:{HOST}"} < set(found)
     policy = run.policy()
@@ -237,12 +237,12 @@ def test_a_population_learns_side_by_side():
 REFUSALS = {
     "no such environment": ({"env": "CartPole-v9"}, "CartPole-v"),
     "steps": ({"steps": 0}, "steps = 0"),
-    "best": ({"best": "collect/retrun"}, "did you mean 'collect/return'"),
+    "best_metric": ({"best_metric": "collect/retrun"}, "did you mean 'collect/return'"),
     "evaluate": ({"evaluate": {"nowhere": 1}}, "nowhere"),
     "evaluate as a list": ({"evaluate": [FUNCTION]}, r"evaluate = \['jax:.*expected \{environment: episodes\}"),
     "no place": ({"out": 3}, "out = 3: expected a path"),
     "no place for a log": ({"log_out": 3}, "log_out = 3: expected a path"),
-    "together": ({"together": "yes"}, "together = 'yes': expected True, False or None"),
+    "vmap": ({"vmap": "yes"}, "vmap = 'yes': expected True, False or None"),
     "time": ({"save_seconds": float("nan")}, "save_seconds = nan: expected 0 or more"),
 }
 

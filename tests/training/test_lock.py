@@ -19,7 +19,7 @@ from tidelog.training import record
 def halted(origin, tmp_path, monkeypatch):
     """A run that stopped in its middle."""
     chunks_of(7, monkeypatch)
-    stop_at(begin(bc(), origin, tmp_path / "run", best="imitation_loss", save_seconds=0.0), 14)
+    stop_at(begin(bc(), origin, tmp_path / "run", best_metric="imitation_loss", save_seconds=0.0), 14)
     return tmp_path / "run"
 
 

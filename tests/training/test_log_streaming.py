@@ -93,7 +93,7 @@ def leaves(gathered):
 )
 def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
     monkeypatch.setattr(stores, "LONGEST_BLOCK", 5)
-    runs = [tl.fit(algorithm, log, 12, every=6, **options) for log in both]
+    runs = [tl.fit(algorithm, log, 12, eval_every=6, **options) for log in both]
     assert fingerprint(runs[0].learners()) == fingerprint(runs[1].learners())
     held_out = [[v for k, v in row.items() if "held_out" not in k] for run in runs for row in run.metrics]
     assert held_out[:2] == held_out[2:]
@@ -105,8 +105,8 @@ def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
 def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_path, monkeypatch):
     monkeypatch.setattr(stores, "LONGEST_BLOCK", 4)
     algorithm = tl.IQL(priority_exponent=0.8, **TINY)
-    whole = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "whole")
-    cut = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "cut", save_seconds=0.0, train=False)
+    whole = tl.fit(algorithm, both[1], 20, eval_every=10, out=tmp_path / "whole")
+    cut = tl.fit(algorithm, both[1], 20, eval_every=10, out=tmp_path / "cut", save_seconds=0.0, train=False)
     for now in cut.stream():
         if now.update >= 8:
             break

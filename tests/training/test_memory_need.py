@@ -125,7 +125,7 @@ def test_stacked_members_take_their_stores_twice(monkeypatch):
     with pytest.raises(SpaceError, match=r"for each of 4 members, .* in total"):
         stores.check_segments(planned, 4, stacked=False)
     with pytest.raises(SpaceError, match=r"for each of 2 members, twice while the members are stacked"):
-        learn(tiny(), ENV, 64, seeds=2, together=True, train=False)
+        learn(tiny(), ENV, 64, seeds=2, vmap=True, train=False)
 
 
 def test_judging_that_does_not_fit_is_refused_before_a_look_is_recorded(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 from typing import Unpack, get_type_hints
 
 import msgspec
@@ -9,10 +10,14 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import world
+from tests.training.runs import write_record
+from tidelog.cli import main
 from tidelog.cli.flags import flag_names, verb_flags
 from tidelog.errors import ConfigError
+from tidelog.schema import RENAMED
 from tidelog.training import options
 from tidelog.training.options import Options, options_of
+from tidelog.training.record import Record
 
 VERBS = {
     "fit": (tl.fit, options.FitOptions),
@@ -43,12 +48,31 @@ def test_a_verb_takes_its_options_by_name(verb):
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_misspelt_option_is_refused_with_the_nearest_one(verb):
     call, keywords = VERBS[verb]
-    words = rf"^{verb} has no option 'evry': did you mean 'every'\? fix: help\(.*\.{keywords.__name__}\) describes all"
+    words = rf"^{verb} has no option 'eval_evry': did you mean 'eval_every'\? fix: help\(.*\.{keywords.__name__}\)"
     algorithm = tl.PPG() if verb == "learn" else tl.BC()
     source = "treatment" if verb == "learn" else world("discrete")
     first = (tl.fit(tl.BC(), source, 1, train=False), "treatment") if verb == "finetune" else (algorithm, source)
     with pytest.raises(ConfigError, match=words):
-        call(*first, 10, evry=5)
+        call(*first, 10, eval_evry=5)
+
+
+OLD = [old for old, new in RENAMED.items() if new in {one.name for one in dataclasses.fields(Options)}]
+
+
+@pytest.mark.parametrize("old", OLD)
+def test_an_option_of_earlier_versions_is_refused_with_its_new_name_and_read_in_files(old, tmp_path, capsys):
+    log, new = world("discrete"), RENAMED[old]
+    with pytest.raises(ConfigError, match=rf"^fit has no option '{old}'\. fix: write {new}$"):
+        tl.fit(tl.BC(), log, 10, **{old: 5})
+    if new in flag_names(verb_flags("fit", dataclasses.make_dataclass("Flags", []))):
+        flag, write = (f"--{name.replace('_', '-')}" for name in (old, new))
+        assert main(["train", "bc", "--data", "log", flag, "5"]) == 2
+        assert f"{flag} has another name. fix: write {write}" in " ".join(capsys.readouterr().err.split())
+    run = tl.fit(tl.BC(hidden=(4,), batch_size=4), log, 2, out=tmp_path / "run", train=False)
+    content = json.loads((run.folder / "run.json").read_text())
+    content["options"][old] = content["options"].pop(new)
+    write_record(run.folder, content)
+    assert Record.read(run.folder).options == run.record.options
 
 
 def test_an_option_of_another_verb_is_named_with_it():
@@ -68,5 +92,5 @@ def test_flags_are_made_of_options(verb):
 
 
 def test_options_survive_json():
-    before = Options(steps=10, seeds=(0, 3), every=5, evaluate={"treatment": 2}, held_out=0.2, scale="standard")
+    before = Options(steps=10, seeds=(0, 3), eval_every=5, evaluate={"treatment": 2}, held_out=0.2, scale="standard")
     assert msgspec.json.decode(msgspec.json.encode(before), type=Options) == before

@@ -44,8 +44,8 @@ def test_a_part_of_a_log_in_memory_has_no_origin(log):
 
 def test_a_run_over_a_split_is_resumed_and_judged_from_the_shell(read, tmp_path, capsys):
     train, _ = read.split(0.8, seed=0)
-    whole = finish(begin(bc(), train, tmp_path / "whole", best=LOSS))
-    stop_at(begin(bc(), train, tmp_path / "run", best=LOSS, save_seconds=0.0), 14)
+    whole = finish(begin(bc(), train, tmp_path / "whole", best_metric=LOSS))
+    stop_at(begin(bc(), train, tmp_path / "run", best_metric=LOSS, save_seconds=0.0), 14)
     assert call("resume", tmp_path / "run") == 0
     assert load_run(tmp_path / "run").metrics == whole.metrics
     assert call("judge", tmp_path / "run", "--sample", "--replicates", 1000, "--model", "tabular") == 0
@@ -54,7 +54,7 @@ def test_a_run_over_a_split_is_resumed_and_judged_from_the_shell(read, tmp_path,
 
 def test_a_file_that_changed_is_not_taken_for_the_part(read, tmp_path):
     train, _ = read.split(0.8, seed=0)
-    stop_at(begin(bc(), train, tmp_path / "run", best=LOSS), 14)
+    stop_at(begin(bc(), train, tmp_path / "run", best_metric=LOSS), 14)
     lines = (tmp_path / "visits.csv").read_text().splitlines()
     (tmp_path / "visits.csv").write_text("\n".join(lines[:-2]) + "\n")
     with pytest.raises(Exception, match="fix: pass the log that the run was trained on"):

@@ -209,8 +209,9 @@ def test_two_processes_are_equal_to_two_devices_of_one_to_the_last_bit(names):
 
 
 TRAIN = [
-    "tidelog", "train", "bc", "--steps", "400", "--every", "50", "--preset", "none", "--hidden", "8", "--batch-size",
-    "32", "--save-seconds", "0", "--best", "held_out/imitation_loss", "--patience", "6", "--quiet",
+    "tidelog", "train", "bc", "--steps", "400", "--eval-every", "50", "--preset", "none", "--hidden", "8",
+    "--batch-size", "32", "--save-seconds", "0", "--best-metric", "held_out/imitation_loss",
+    "--patience", "6", "--quiet",
 ]  # fmt: skip
 
 

@@ -36,7 +36,9 @@ def at(update, log, algorithm, seed, **options):
 @pytest.fixture(scope="module")
 def chosen(origin, tmp_path_factory):
     """A finished run of two seeds that kept its best policy, which samples and has a verdict."""
-    run = finish(begin(bc(), origin, tmp_path_factory.mktemp("chosen") / "run", seeds=2, best=LOSS, every=7))
+    run = finish(
+        begin(bc(), origin, tmp_path_factory.mktemp("chosen") / "run", seeds=2, best_metric=LOSS, eval_every=7)
+    )
     policy = run.best_policy()
     policy.declare("sample", SUMMARY)
     remember(run.folder, policy)
@@ -114,7 +116,7 @@ def test_newer_rows_of_the_same_columns_are_welcome(chosen):
 @pytest.mark.full
 def test_lists_keep_the_weight_of_q_that_the_held_out_period_chose():
     log = described()
-    run = finish(tl.fit(small(), log, 6, every=3, held_out=0.3, train=False))
+    run = finish(tl.fit(small(), log, 6, eval_every=3, held_out=0.3, train=False))
     engine, member = run._engine, run.members[0]
     engine.replace_state(0, member.algorithm.with_q_weight(engine.state(0), 0.5))
     again = tl.refit(run, log=log, progress=False)

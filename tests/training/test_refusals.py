@@ -25,7 +25,7 @@ from tidelog.training.record import _number
 from tidelog.training.run import Run
 from tidelog.training.stores import Stream
 
-STEPS = {"steps": 10, "seeds": (0,), "every": 5}
+STEPS = {"steps": 10, "seeds": (0,), "eval_every": 5}
 
 
 def failing(*args, **options):

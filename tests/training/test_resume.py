@@ -14,11 +14,11 @@ from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
 
 KINDS = {
-    "iql": (iql(dropout=0.1), {"best": "held_out/critic_loss"}),
-    "iql, 2 seeds": (iql(dropout=0.1), {"best": "held_out/critic_loss", "seeds": 2}),
-    "bc": (bc(), {"best": LOSS}),
-    "population": ([bc(learning_rate=rate) for rate in (1e-2, 1.0)], {"best": LOSS, "seeds": [5, 3]}),
-    "stacked": ([bc(learning_rate=rate) for rate in (1e-2, 1.0)], {"best": LOSS, "together": True}),
+    "iql": (iql(dropout=0.1), {"best_metric": "held_out/critic_loss"}),
+    "iql, 2 seeds": (iql(dropout=0.1), {"best_metric": "held_out/critic_loss", "seeds": 2}),
+    "bc": (bc(), {"best_metric": LOSS}),
+    "population": ([bc(learning_rate=rate) for rate in (1e-2, 1.0)], {"best_metric": LOSS, "seeds": [5, 3]}),
+    "stacked": ([bc(learning_rate=rate) for rate in (1e-2, 1.0)], {"best_metric": LOSS, "vmap": True}),
 }
 
 
@@ -59,8 +59,8 @@ def test_memories_and_running_scales_go_on_bit_equal(kind, tmp_path, monkeypatch
     chunks_of(5, monkeypatch)
     name, actions, options = STATEFUL[kind]
     algorithm, log, best = small(name, **options), world(actions), BEST[name]
-    whole = all_of(finish(begin(algorithm, log, tmp_path / "whole", best=best)))
-    run = stop_at(begin(algorithm, log, tmp_path / "run", best=best, save_seconds=0.0), 20)
+    whole = all_of(finish(begin(algorithm, log, tmp_path / "whole", best_metric=best)))
+    run = stop_at(begin(algorithm, log, tmp_path / "run", best_metric=best, save_seconds=0.0), 20)
     assert run.update == 24  # after a report at 14, in steps of 5
     assert all_of(reopened(tmp_path / "run", log=log)) == whole
 
@@ -69,18 +69,18 @@ def test_memories_and_running_scales_go_on_bit_equal(kind, tmp_path, monkeypatch
 def halted(origin, tmp_path, monkeypatch):
     """A run folder with checkpoints at 0, 7 and 14, where the run was stopped."""
     chunks_of(7, monkeypatch)
-    stop_at(begin(bc(), origin, tmp_path / "run", best=LOSS, save_seconds=0.0), 14)
+    stop_at(begin(bc(), origin, tmp_path / "run", best_metric=LOSS, save_seconds=0.0), 14)
     return tmp_path / "run"
 
 
 @pytest.fixture(scope="module")
 def whole(origin, tmp_path_factory):
     """What the halted run comes to if it is not."""
-    return all_of(finish(begin(bc(), origin, tmp_path_factory.mktemp("whole") / "run", best=LOSS)))
+    return all_of(finish(begin(bc(), origin, tmp_path_factory.mktemp("whole") / "run", best_metric=LOSS)))
 
 
 def test_reports_after_the_last_checkpoint_are_made_again(origin, tmp_path, whole):
-    stop_at(begin(bc(), origin, tmp_path / "run", best=LOSS, save_seconds=1e9), 28)
+    stop_at(begin(bc(), origin, tmp_path / "run", best_metric=LOSS, save_seconds=1e9), 28)
     assert len((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()) == 2
     run = load_run(tmp_path / "run")
     assert run.update == 0
@@ -137,7 +137,7 @@ def test_a_finished_run_resumes_to_itself(halted, whole):
 @pytest.mark.parametrize("stop", [1, 28])
 def test_patience_is_remembered(stop, origin, tmp_path):
     own = {"worse": lambda policy: -float(policy.origin["update"])}
-    options = {"steps": 98, "best": "worse", "patience": 2, "save_seconds": 0.0, "evaluate": own}
+    options = {"steps": 98, "best_metric": "worse", "patience": 2, "save_seconds": 0.0, "evaluate": own}
     stop_at(begin(bc(), origin, tmp_path / "run", **options), stop)
     run = reopened(tmp_path / "run", evaluate=own)
     assert run.finished

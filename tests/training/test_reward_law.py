@@ -54,7 +54,7 @@ def log_of(kind: str, ends: str, factor: float = 1.0, constant: float = 0.0) -> 
 
 
 def learnt(algorithm: object, log: object, **options: object) -> tl.Run:
-    return tl.fit(algorithm, log, UPDATES, every=UPDATES // 2, held_out=0.25, progress=False, **options)
+    return tl.fit(algorithm, log, UPDATES, eval_every=UPDATES // 2, held_out=0.25, progress=False, **options)
 
 
 def policy_of(run: tl.Run) -> dict[str, np.ndarray]:
@@ -253,7 +253,7 @@ def test_a_warm_start_converts_values_between_units(tmp_path):
 def test_a_resumed_run_keeps_its_scale(tmp_path):
     log = log_of("discrete", "uneven", 10.0, 300.0)
     whole = learnt(small("iql"), log)
-    run = tl.fit(small("iql"), log, UPDATES, every=UPDATES // 2, held_out=0.25, out=tmp_path / "run", train=False)
+    run = tl.fit(small("iql"), log, UPDATES, eval_every=UPDATES // 2, held_out=0.25, out=tmp_path / "run", train=False)
     for _ in run.stream(until=UPDATES // 2):
         pass
     again = tl.load_run(tmp_path / "run", log)

@@ -26,7 +26,7 @@ told = {}
 for name in sys.argv[1:]:
     run = run_of(name, devices={"batch": 2})
     told[name] = list(collectives(compiled_text(run))), weight_bytes(run)
-spread = run_of("iql", seeds=8, devices=8, together=True)
+spread = run_of("iql", seeds=8, devices=8, vmap=True)
 told["members"] = list(collectives(compiled_text(spread))), len(spread._engine._learners)
 print(json.dumps(told))
 """
@@ -48,13 +48,13 @@ def metrics(run):
 def devices(run):
     return [sorted(device.id for device in learner.update.devices()) for learner in run._engine._learners]
 
-told = {"one": metrics(ended(run_of("iql", seeds=3, every=5)))}
-for together in (True, False):
+told = {"one": metrics(ended(run_of("iql", seeds=3, eval_every=5)))}
+for vmap in (True, False):
     both = {"members": 2, "batch": 2}
-    run = ended(run_of("iql", seeds=3, every=5, devices=both, together=together, out=f"run-{together}",
-                       save_seconds=0, keep=9, best="held_out/actor_loss"))
-    resumed = ended(load_run(f"run-{together}", checkpoint=10, log=log_of("discrete")))
-    told[str(together)] = {
+    run = ended(run_of("iql", seeds=3, eval_every=5, devices=both, vmap=vmap, out=f"run-{vmap}",
+                       save_seconds=0, keep_checkpoints=9, best_metric="held_out/actor_loss"))
+    resumed = ended(load_run(f"run-{vmap}", checkpoint=10, log=log_of("discrete")))
+    told[str(vmap)] = {
         "metrics": metrics(run), "devices": devices(run), "resumed": metrics(resumed)[-3:] == metrics(run)[-3:],
         "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
     }
@@ -70,7 +70,7 @@ rng = np.random.default_rng(0)
 columns = {"observation": rng.integers(0, 256, (80, 64, 64, 3)).astype(np.uint8), "action": rng.integers(0, 3, 80)}
 log = tl.Log.from_arrays(**columns, reward=rng.standard_normal(80), terminated=np.arange(80) % 5 == 4)
 algorithm = tl.BC(hidden=(16,), embedding=4, convolutions="impala", batch_size=68)
-options = {"held_out": 0.1, "every": 3, "progress": False}
+options = {"held_out": 0.1, "eval_every": 3, "progress": False}
 run = tl.fit(algorithm, log, 3, devices={"batch": 2}, train=False, **options)
 told = {"passed": list(collectives(compiled_text(run)))}
 for name, one in (("shared", run.train()), ("alone", tl.fit(algorithm, log, 3, **options))):
@@ -106,7 +106,7 @@ print(jax.device_count())
 COMPILED = """
 from tests.training.shared_batches import collectives, compiled_text, run_of
 
-run = run_of("bc", seeds=8, together=True, devices={"members": 4, "batch": 16})
+run = run_of("bc", seeds=8, vmap=True, devices={"members": 4, "batch": 16})
 assert [mesh.size for mesh in run._engine._placement.meshes] == [16] * 4
 print({kind for kind, _ in collectives(compiled_text(run))})
 """
@@ -143,11 +143,11 @@ def test_gradients_and_sums_alone_pass_between_devices(names):
 @pytest.mark.full
 def test_members_and_batches_over_four_devices_learn_as_on_one_and_resume_exactly(tmp_path):
     told = json.loads(on_devices(4, BOTH, cwd=tmp_path))
-    for together, devices in (("True", [[0, 1], [2, 3]]), ("False", [[0, 1], [2, 3], [0, 1]])):
-        assert told[together]["devices"] == devices
-        assert told[together]["resumed"], "a resumed run is equal to the last bit"
-        np.testing.assert_allclose(told[together]["metrics"], told["one"], rtol=1e-3)
-        assert set(told[together]["policy"]) == {1}, "a policy is on one device"
+    for vmap, devices in (("True", [[0, 1], [2, 3]]), ("False", [[0, 1], [2, 3], [0, 1]])):
+        assert told[vmap]["devices"] == devices
+        assert told[vmap]["resumed"], "a resumed run is equal to the last bit"
+        np.testing.assert_allclose(told[vmap]["metrics"], told["one"], rtol=1e-3)
+        assert set(told[vmap]["policy"]) == {1}, "a policy is on one device"
 
 
 @pytest.mark.full
@@ -176,7 +176,7 @@ def test_sixty_four_devices_compile():
 
 def test_the_axes_have_one_form():
     def devices(value):
-        return Options(steps=1, seeds=(0,), every=1, devices=value).devices
+        return Options(steps=1, seeds=(0,), eval_every=1, devices=value).devices
 
     assert devices({"batch": 2}) == {"members": 1, "batch": 2}
     assert devices({"members": 3, "batch": 1}) == devices({"members": 3}) == devices(3) == 3

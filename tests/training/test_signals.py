@@ -14,7 +14,7 @@ from tidelog import load_run
 
 def started(saved, out):
     """A command line that trains for hours, once it has made its first report."""
-    words = ["train", "bc", "--data", saved, "--out", out, "--steps", "1000000000", "--every", "500"]
+    words = ["train", "bc", "--data", saved, "--out", out, "--steps", "1000000000", "--eval-every", "500"]
     small = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--save-seconds", "1e9", "--quiet"]
     process = subprocess.Popen(
         [sys.executable, "-m", "tidelog", *map(str, words), *small], stderr=subprocess.PIPE, text=True

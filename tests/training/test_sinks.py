@@ -100,7 +100,7 @@ def test_the_first_report_which_compiles_is_no_measure_of_the_others(capfd, monk
     monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
     times = iter([0.15])
     compiling = {"slow": lambda policy: time.sleep(next(times, 0.0)) or 0.0}
-    begin(bc(), origin, steps=50, every=1, evaluate=compiling).train()
+    begin(bc(), origin, steps=50, eval_every=1, evaluate=compiling).train()
     assert "note: about" not in capfd.readouterr().err
 
 
@@ -108,11 +108,13 @@ def test_the_first_report_which_compiles_is_no_measure_of_the_others(capfd, monk
 def test_the_time_that_is_left_includes_validation(origin):
     """Evaluations of 0.2 seconds, many more than the updates take: they are announced, then measured."""
     slow = {"slow": lambda policy: time.sleep(0.2) or 0.0}
-    told = [now for now in begin(bc(), origin, steps=6, every=1, evaluate=slow).stream() if now.doing == "training"]
+    told = [
+        now for now in begin(bc(), origin, steps=6, eval_every=1, evaluate=slow).stream() if now.doing == "training"
+    ]
     assert [now.unmeasured_reports for now in told] == [0] * 6, "measured from the first report on"
     for reports, now in zip(range(5, -1, -1), told, strict=True):
         assert now.left >= 0.2 * reports
-    late = next(now for now in begin(bc(), origin, steps=60, every=50).stream() if now.doing == "training")
+    late = next(now for now in begin(bc(), origin, steps=60, eval_every=50).stream() if now.doing == "training")
     assert late.unmeasured_reports == 2
     assert "and 2 validations whose time is not known yet" in late.expected()
 
@@ -168,7 +170,7 @@ def test_a_validation_is_said_before_it_takes_its_time(origin, monkeypatch):
     shown = []
     monkeypatch.setattr(runs.Screen, "show", lambda _, now: shown.append(now.line("bc")))
     slow = {"slow": lambda policy: shown.append("measured") or 0.0}
-    begin(bc(), origin, steps=6, every=3, evaluate=slow).train()
+    begin(bc(), origin, steps=6, eval_every=3, evaluate=slow).train()
     assert [shown[place - 1] for place, line in enumerate(shown) if line == "measured"] == [
         "bc  3 / 6 updates  validating ...",
         "bc  6 / 6 updates  validating ...",
@@ -179,7 +181,7 @@ def test_the_live_line_begins_with_the_metrics_that_the_user_named(origin, monke
     own = {"gain": lambda policy: 0.5}
     for module, named in (("tidelog.algorithms.iql", ["actor_loss"]), ("mine", ["advantage_mean", "advantage_std"])):
         monkeypatch.setattr(IQL, "__module__", module)
-        run = begin(iql(), origin, steps=6, every=2, evaluate=own, best="max:held_out/value_loss")
+        run = begin(iql(), origin, steps=6, eval_every=2, evaluate=own, best_metric="max:held_out/value_loss")
         lines = [list(now.metrics) for now in run.stream() if now.doing == "training" and now.update > 2]
         assert lines
         for names in lines:

@@ -71,11 +71,11 @@ def test_the_advice_on_a_divergence_can_be_followed():
 
 @pytest.mark.full
 def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has(capsys):
-    run = tl.fit(small(), described(), 1, held_out=0.3, every=1)
+    run = tl.fit(small(), described(), 1, held_out=0.3, eval_every=1)
     assert "note: held out: " in capsys.readouterr().err
-    with pytest.raises(tl.ConfigError, match=r"best='held_out/") as error:
+    with pytest.raises(tl.ConfigError, match=r"best_metric='held_out/") as error:
         run.best_policy()
-    assert str(error.value).split("best='")[1].split("'")[0] in run.metrics[-1]
+    assert str(error.value).split("best_metric='")[1].split("'")[0] in run.metrics[-1]
 
 
 def test_notes_of_training_name_a_share_of_events_far_from_that_of_the_time():
@@ -195,5 +195,5 @@ def test_half_of_many_held_out_users_choose_a_policy_that_is_kept():
 @pytest.mark.full
 def test_a_run_over_interactions_makes_twenty_reports():
     run = tl.fit(small(), described(), 4_000, held_out=0.3, train=False)
-    assert run.record.options.every == 200
-    assert tl.fit(small(), described(), 300, held_out=0.3, train=False).record.options.every == 50  # not closer
+    assert run.record.options.eval_every == 200
+    assert tl.fit(small(), described(), 300, held_out=0.3, train=False).record.options.eval_every == 50  # not closer

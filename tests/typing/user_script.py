@@ -48,7 +48,7 @@ def read(folder: Path) -> tl.Log:
 def train(log: tl.Log, folder: Path, steps: int) -> tuple[tl.Policy, tl.Log]:
     learnt, held_out = log.split(0.5, seed=0)
     algorithm = tl.IQL(temperature=3.0, discount=1.0, hidden=(16,))
-    options: FitOptions = {"held_out": 0.2, "best": "held_out/value_loss"}
+    options: FitOptions = {"held_out": 0.2, "best_metric": "held_out/value_loss"}
     run: tl.Run = tl.fit(algorithm, learnt, steps, seeds=2, out=folder / "iql", progress=False, **options)
     print(run.name, run.update, [member.seed for member in run.members])
     again = tl.load_run(folder / "iql", learnt)

@@ -28,7 +28,7 @@ from tidelog.networks.actors import HEADS
 from tidelog.networks.layers import PRODUCTS
 from tidelog.networks.phasic import ARCHITECTURES
 from tidelog.networks.pictures import LAYERS
-from tidelog.schema import RENAMED
+from tidelog.schema import RENAMED, renamed
 
 T = TypeVar("T")
 MAIN = "main"  # the group of the few settings that matter most
@@ -299,7 +299,7 @@ def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
     ConfigError for an unknown name, or where a function is needed.
     """
     known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    values = {name if name in known else RENAMED.get(name, name): value for name, value in values.items()}
+    values = renamed(values, known)
     for name, value in values.items():
         if name not in known:
             raise ConfigError(

@@ -83,7 +83,7 @@ class Suggestion(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The settings that are arguments of `fit`, such as `best` and `patience`; empty if none follows the log."""
+        """The settings that are arguments of `fit`, such as `best_metric`; empty if none follows the log."""
         own = {one.name for one in dataclasses.fields(self.algorithm)}
         return {name: one.value for name, one in self.settings.items() if name not in own and name != "steps"}
 
@@ -242,7 +242,7 @@ def updates_of_events(events: int) -> Setting:
 def early_stopping() -> dict[str, Setting]:
     """The metric of lists that keeps a recommender's best report, and the reports without a better one that stop it."""
     return {
-        "best": Setting(LISTS, "the lists of held-out users keep the best report"),
+        "best_metric": Setting(LISTS, "the lists of held-out users keep the best report"),
         "patience": Setting(WAITED, f"reports without a better {LISTS} stop the training"),
     }
 

@@ -153,7 +153,7 @@ def _learn(name: str, cls: type[Any], log: tl.Log, folder: Path, options: Demo) 
         folder / name,
         held_out=HELD_OUT,
         evaluate=evaluate,
-        every=every,
+        eval_every=every,
         train=False,
     )
     for now in training.stream():

@@ -35,7 +35,8 @@ from tidelog.data.read import Source, is_table
 from tidelog.errors import ConfigError, nearest
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import NAMED, Roles, read_by_roles
-from tidelog.schema import RENAMED as HYPERPARAMETERS
+from tidelog.schema import RENAMED as NEW_NAMES
+from tidelog.schema import renamed
 from tidelog.training.options import options_of
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
 RENAMED = {  # flags of earlier versions
     **{"--log": "--data", "--format": "--json", "--deterministic": "--mode"},
-    **{f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in HYPERPARAMETERS.items()},
+    **{f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in NEW_NAMES.items()},
 }
 NUMBER = "NUMBER"
 VERSION = "version"  # a flag of every command, which prints the version before the command begins
@@ -339,10 +340,10 @@ def words_of(content: Mapping[str, Any], path: str, known: type[Any], words: Seq
     flags = []
     switches = [one.name for one in dataclasses.fields(known) if one.default is False]
     for key, value in content.items():
-        name = key.replace("-", "_")
+        (name,) = renamed({key.replace("-", "_"): value}, names)
         if name not in names:
             raise ConfigError(f"{path} has the unknown key '{key}': {nearest(key, names)}")
-        flag = f"--{key.replace('_', '-')}"
+        flag = f"--{name.replace('_', '-')}"
         if flag == "--data" and flag in named:
             continue
         if isinstance(value, bool):

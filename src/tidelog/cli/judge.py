@@ -430,7 +430,7 @@ def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[
         return
     before = f"{shown}: " if several else ""
     count = len(record.configs) * len(record.options.seeds)
-    if options.member is None and not options.all_members and record.options.best is not None:
+    if options.member is None and not options.all_members and record.options.best_metric is not None:
         best = policy_of_run(folder)
         yield _NamedPolicy(f"{before}best", "best", folder, best, best)
         return

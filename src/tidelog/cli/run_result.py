@@ -70,7 +70,7 @@ def _judged(run: Run, quiet: bool) -> dict[str, Any] | None:
     from tidelog.cli import judge  # starts slowly
 
     record, folder = run.record, str(run.folder)
-    several = len(run.members) > 1 and record.options.best is None
+    several = len(run.members) > 1 and record.options.best_metric is None
     words = [folder, *(["--all-members"] if several else []), *(["--quiet"] if quiet else [])]
     try:
         result: Any = judge.judge_and_show(judge.parsed(words)).result
@@ -135,7 +135,7 @@ def imitation_lines(run: Run) -> Iterator[str]:
     except TidelogError as error:
         yield f"note: the policy was not compared with the logged actions: {error}"
         return
-    policies = {"": run.best_policy()} if record.options.best is not None else dict(_members(run))
+    policies = {"": run.best_policy()} if record.options.best_metric is not None else dict(_members(run))
     for name, policy in policies.items():
         yield f"on {which}, {run.name}{name} {imitation_of(policy, part).sentence}"
     yield "the log has no rewards: nothing can be said of whether other decisions are better"
@@ -261,7 +261,7 @@ def lists_advice(run: Run, seconds: float) -> Iterator[Any]:
     held_out: Any = run.chooser
     if held_out is None or held_out.train is None:
         return
-    train, policy = held_out.train, run.policy() if run.record.options.best is None else run.best_policy()
+    train, policy = held_out.train, run.policy() if run.record.options.best_metric is None else run.best_policy()
     if len(train) > MOST_EVENTS:
         yield f"`tidelog report {shlex.quote(str(run.folder))}` compares these lists with rules that count"
         return

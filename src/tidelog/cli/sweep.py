@@ -60,7 +60,7 @@ class SweepFlags(DeclaredFlags, OutputFlags):
 
     common: ClassVar[tuple[str, ...]] = (
         "algorithms", "data", "columns", "propensity", "grid", "draw", "trials", "out", "preset", "steps", "held_out",
-        "seeds", "best", "halving", "workers", "on", "config", "quiet", "json",
+        "seeds", "best_metric", "halving", "workers", "on", "config", "quiet", "json",
     )  # fmt: skip
 
     algorithms: tyro.conf.Positional[Annotated[str, "ALGORITHM[,ALGORITHM]"]]
@@ -83,7 +83,7 @@ class SweepFlags(DeclaredFlags, OutputFlags):
     """shares of the training episodes, such as 0.1,0.3,1: each trial is trained with each of them"""
     halving: Annotated[str, "FACTOR,STEPS"] | None = None
     """stop all but the best one in FACTOR trials after STEPS updates, then after FACTOR times as many, and so on; needs
-    --best held_out/..."""
+    --best-metric held_out/..."""
     out: Folder | None = None
     """the folder of the sweep; default: sweeps/<algorithm>, with a number if it exists"""
     steps: int | None = None

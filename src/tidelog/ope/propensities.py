@@ -1019,7 +1019,7 @@ def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
         scale="standard",
         held_out=CALIBRATION,
         split_seed=seed,
-        best="held_out/imitation_loss",
+        best_metric="held_out/imitation_loss",
         selection_share=1.0,
         patience=PATIENCE,
         progress=False,

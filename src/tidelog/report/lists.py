@@ -204,7 +204,7 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
     A run's best policy is the first, if one was selected.
     """
     for run in dict.fromkeys(line.run for line in lines):
-        if run.record.options.best is not None:
+        if run.record.options.best_metric is not None:
             try:
                 best = policy_of_run(run.path)
             except TidelogError as error:
@@ -223,7 +223,7 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 continue
             yield name, policy.ranker()
             unused = policy.notes()  # Q has no part in the lists: they are those of the encoder alone
-            if unused and line.run.record.options.best is None:  # else every command uses the best policy
+            if unused and line.run.record.options.best_metric is None:  # else every command uses the best policy
                 notes += [f"{name}: {one}." for one in unused]
             if not unused:
                 yield f"{name}, {ALONE}", policy.ranker(supervised=True)

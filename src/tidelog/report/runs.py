@@ -141,7 +141,7 @@ def _read(path: Path, name: str) -> SavedRun:
     if not rows:
         raise ConfigError(
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
-            f"{min(record.options.every, record.options.steps):,}",
+            f"{min(record.options.eval_every, record.options.steps):,}",
             fix=f"continue with `{record.resume_command(path)}`",
         )
     evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
@@ -460,7 +460,7 @@ def _state(run: SavedRun) -> str:
     selection = Selection(run.record.options, memory)
     best = selection.best_member()
     if best is not None:
-        where += f" Best {run.record.options.best}: {three_digits(selection.best[best])}, member {best}."
+        where += f" Best {run.record.options.best_metric}: {three_digits(selection.best[best])}, member {best}."
     if run.done >= steps:
         return paragraph(where + " It is complete.")
     if selection.exhausted:

@@ -24,7 +24,7 @@ import numpy as np
 from tidelog._files import write_file, write_json
 from tidelog.algorithms.names import as_algorithms
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.schema import Count, Finite, Share, decode_file, typed
+from tidelog.schema import Count, Finite, Share, decode_file, renamed, typed
 from tidelog.sinks import JSON_LINES, read_rows
 from tidelog.sweeps.job import PLAN, trial_folder
 from tidelog.training.metrics import direction
@@ -139,18 +139,18 @@ class TrialOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     steps: AtLeastOne
     seeds: list[int]
-    every: AtLeastOne
+    eval_every: AtLeastOne
     held_out: Share
     selection_share: Share | None = None
     split_seed: Count = 0
     evaluate: dict[str, int]
     scale: Scale | None = None
-    best: str | None = None
+    best_metric: str | None = None
     patience: AtLeastOne | None = None
     warm_start: dict[str, str] | None = None
     save_seconds: Finite = 30.0
-    keep: AtLeastOne = 3
-    together: bool | None = None
+    keep_checkpoints: AtLeastOne = 3
+    vmap: bool | None = None
 
     def keywords(self, data_share: float) -> dict[str, Any]:
         """Return the keyword arguments of `fit`."""
@@ -185,7 +185,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         path = folder / PLAN
         if not path.is_file():
             raise CheckpointError(f"{folder} is no sweep: it has no {PLAN}", fix="name the folder of a sweep")
-        return typed(read_sealed(path, SCHEMA), cls, str(path))
+        body = read_sealed(path, SCHEMA)
+        if isinstance(body.get("options"), dict):
+            body["options"] = renamed(body["options"], TrialOptions.__struct_fields__)
+        return typed(body, cls, str(path))
 
     def rungs(self) -> list[int]:
         """Return the steps at which trials are compared and some of them stop."""
@@ -250,7 +253,7 @@ def decide(folder: Path, plan: Plan, step: int, compared: list[int], out: set[in
 
     `out` are those of them that diverged or failed. The value of a trial is the mean of its seeds.
     """
-    name, sign = direction(plan.options.best)
+    name, sign = direction(plan.options.best_metric)
     factor = 2 if plan.halving is None else plan.halving.factor
     values: dict[int, float | None] = {}
     for trial in compared:

@@ -91,8 +91,8 @@ class Sweep:
 
     @property
     def metric(self) -> str | None:
-        """The metric by which trials are compared, None without `best`."""
-        return direction(self.plan.options.best)[0]
+        """The metric by which trials are compared, None without `best_metric`."""
+        return direction(self.plan.options.best_metric)[0]
 
     @property
     def decisions(self) -> list[RungDecision]:
@@ -154,7 +154,7 @@ class Sweep:
     @property
     def ranked(self) -> list[dict[str, Any]]:
         """The rows of the table: complete trials first, the best metric first among equals; ties by number."""
-        _, sign = direction(self.plan.options.best)
+        _, sign = direction(self.plan.options.best_metric)
 
         def rank(row: Mapping[str, Any]) -> tuple[bool, int, float, int]:
             metric = math.inf if row["metric"] is None else -sign * row["metric"]
@@ -191,7 +191,7 @@ class Sweep:
     def caution(self) -> str:
         """What the order of the table shows, and what it does not."""
         if self.metric is None:
-            return "No metric was named (best=...), so the trials have no order."
+            return "No metric was named (best_metric=...), so the trials have no order."
         where = "held-out data" if self.metric.startswith("held_out/") else "no held-out data"
         return (
             f"The order is by {self.metric} at the last report, on {where}. It does not show that a trial is better "
@@ -226,7 +226,7 @@ class Sweep:
     def policies(self) -> dict[str, Policy]:
         """Return the policy of each complete trial by name, for `tl.judge`, which then corrects for their number.
 
-        The policy of a trial is the one at the best report of its seeds, or without `best` that of the first seed.
+        The policy of a trial is the one at the best report of its seeds; without `best_metric`, that of the first seed.
         """
         return {f"trial {number}": policy_of_run(self.run_folder(number)) for number in self.complete()}
 
@@ -257,10 +257,10 @@ def sweep(
     with the same options would. `tidelog.training.options.SweepOptions` describes the options; `held_out` is 0.2 by
     default. `tl.grid` and `tl.random_search` make lists of algorithms. `on="here"` trains in processes of this machine,
     each on `cpus` processor cores of its own. `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this
-    machine, with `cpus` processors for each trial. `best` is the metric that orders the trials; with a held-out metric
-    a quarter of the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all
-    but the best third after 10,000 updates, of these all but a third after 30,000, and so on; it needs
-    `best="held_out/..."`. A trial that diverges or fails is a row of the table and does not end the sweep.
+    machine, with `cpus` processors for each trial. `best_metric` orders the trials; with a held-out metric a quarter of
+    the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all but the best
+    third after 10,000 updates, of these all but a third after 30,000, and so on; it needs
+    `best_metric="held_out/..."`. A trial that diverges or fails is a row of the table and does not end the sweep.
     `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only written (`train=False`). Raises
     ConfigError, SpecError, SpaceError, LogError before anything is written.
 
@@ -282,8 +282,8 @@ def sweep(
     values["held_out"] = options.get("held_out", 0.2)
     rungs = None if halving is None else _halving(halving, values, isinstance(log, Interactions))
     if rungs is not None:
-        values["every"] = _every(options.get("every"), values["every"], rungs)
-    chooses = direction(options.get("best"))[0] or ""
+        values["eval_every"] = _every(options.get("eval_every"), values["eval_every"], rungs)
+    chooses = direction(options.get("best_metric"))[0] or ""
     if options.get("selection_share") is None and chooses.startswith("held_out/") and isinstance(log, Log):
         values["selection_share"] = SELECTION  # what compares the trials cannot judge them
     if values.get("warm_start"):
@@ -362,7 +362,7 @@ def _halving(halving: tuple[int, int], options: Mapping[str, Any], interactions:
     if not isinstance(halving, tuple | list) or len(halving) != 2:
         raise ConfigError(f"halving = {halving!r}", "(factor, steps of the first rung)", "use (3, 10_000)")
     factor, first, steps = whole("halving", halving[0]), whole("halving", halving[1]), options["steps"]
-    best, held_out, patience = options.get("best"), options["held_out"], options.get("patience")
+    best, held_out, patience = options.get("best_metric"), options["held_out"], options.get("patience")
     if factor < 2:
         raise ConfigError(f"halving = {halving!r}", "a factor of at least 2", f"use (3, {first})")
     if not 1 <= first < steps:
@@ -373,8 +373,8 @@ def _halving(halving: tuple[int, int], options: Mapping[str, Any], interactions:
         )
     if not (direction(best)[0] or "").startswith("held_out/"):
         raise ConfigError(
-            f"halving needs a held-out metric that compares the trials, found best = {best!r}",
-            fix="name one, as in best='held_out/imitation_loss'",
+            f"halving needs a held-out metric that compares the trials, found best_metric = {best!r}",
+            fix="name one, as in best_metric='held_out/imitation_loss'",
         )
     if not held_out > 0.0:
         raise ConfigError(f"halving needs held-out data, found held_out = {held_out}", fix="use held_out=0.2")
@@ -390,13 +390,13 @@ def _halving(halving: tuple[int, int], options: Mapping[str, Any], interactions:
 
 
 def _every(every: int | None, usual: int, halving: Halving) -> int:
-    """Return the steps between two reports, such that each rung is the step of a report: `every`, or about as usual."""
+    """Return the steps between two reports, such that each rung has a report: `eval_every`, or about as usual."""
     if every is None:
         return next(size for size in range(min(usual, halving.steps), 0, -1) if halving.steps % size == 0)
     if every < 1 or halving.steps % every:
         raise ConfigError(
-            f"every = {every}: the first rung of halving, {halving.steps}, is not the step of a report",
-            fix="use a divisor of it, or drop every",
+            f"eval_every = {every}: the first rung of halving, {halving.steps}, is not the step of a report",
+            fix="use a divisor of it, or drop eval_every",
         )
     return every
 
@@ -442,7 +442,7 @@ def resume(
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
-        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, every=5, out="runs/bc", train=False)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, eval_every=5, out="runs/bc", train=False)
         >>> for now in run.stream():
         ...     if now.update == 10:
         ...         break
@@ -638,7 +638,7 @@ def _run_of(job: Job, folder: Path) -> Run:
                 raise
             time.sleep(POLL_SECONDS)
     if Checkpoints(out / "checkpoints", 1).updates():
-        return load_run(out, log, together=plan.options.together)
+        return load_run(out, log, vmap=plan.options.vmap)
     algorithm = from_config(algorithm_class(trial.algorithm), trial.config)
     begun = (out / RUN).exists()
     return fit(algorithm, log, out=out, overwrite=begun, train=False, **plan.options.keywords(trial.data_share))

@@ -94,13 +94,13 @@ class Placement(NamedTuple):
     places: tuple[Any, ...]
 
     @classmethod
-    def of(cls, members: int, together: bool, devices: int | Mapping[str, int] | None = None) -> Placement:
-        """Return S members in groups: one for each place if `together`, else one for each member.
+    def of(cls, members: int, vmap: bool, devices: int | Mapping[str, int] | None = None) -> Placement:
+        """Return S members in groups: one for each place if `vmap`, else one for each member.
 
         ConfigError where there are fewer devices.
         """
         places = [None] if devices is None else _places(devices)
-        groups = min(members, len(places)) if together else members
+        groups = min(members, len(places)) if vmap else members
         begins = tuple(members * group // groups for group in range(groups + 1))
         return cls(begins, tuple(places[group % len(places)] for group in range(groups)))
 
@@ -260,16 +260,16 @@ def fresh_collectors(
     steps: int,
     recorded: bool,
     stores: Stores | None = None,
-    together: bool | None = None,
+    vmap: bool | None = None,
 ) -> list[LearnerState]:
     """Create learners before their first decision; each depends only on its own seed and settings.
 
-    `stores` are those that do not change. Raises SpaceError if their own do not fit. `together` is that of the run.
+    `stores` are those that do not change. Raises SpaceError if their own do not fit. `vmap` is that of the run.
     """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, new_key(member.seed), updates) for member in members]
     collectors = [(member.algorithm, member.seed) for member in members]
-    return initial_learners(collectors, states, spec, source, recorded, stores or {}, together)
+    return initial_learners(collectors, states, spec, source, recorded, stores or {}, vmap)
 
 
 def initial_learners(
@@ -279,13 +279,13 @@ def initial_learners(
     source: Functional | None,
     recorded: bool,
     stores: Stores,
-    together: bool | None = None,
+    vmap: bool | None = None,
 ) -> list[LearnerState]:
     """Create learners with these states, for pairs of algorithm and seed, before their first decision."""
     algorithm_arrays = as_arrays(collectors[0][0])
     planned = planned_stores(algorithm_arrays, states[0], spec, recorded)
-    together = jax.default_backend() != "cpu" if together is None else together
-    check_segments(planned, len(collectors), together and len(collectors) > 1 and source is not None)
+    vmap = jax.default_backend() != "cpu" if vmap is None else vmap
+    check_segments(planned, len(collectors), vmap and len(collectors) > 1 and source is not None)
     segments = [make_stores(planned) for _ in collectors]
     metrics = metric_names(algorithm_arrays, states[0], {**stores, **segments[0]})
     metrics |= stage_metrics(algorithm_arrays, states[0], planned)
@@ -319,7 +319,7 @@ class Engine:
         assignment: EnvAssignment | None = None,
         collectors: list[Any] | None = None,
         position: Position | None = None,
-        together: bool | None = None,
+        vmap: bool | None = None,
         collected_log: CollectedLog | None = None,
         devices: int | Mapping[str, int] | None = None,
     ) -> None:
@@ -345,7 +345,7 @@ class Engine:
             self._size, self._updates = collection.num_envs * collection.steps, planned_updates(first, steps)
         self._schedule = RoundSchedule(first, self._size, steps)
         here = not self._streams and (assignment is None or assignment.source is not None)
-        together = jax.default_backend() != "cpu" if together is None else together
+        vmap = jax.default_backend() != "cpu" if vmap is None else vmap
         if devices is not None and not here:
             raise ConfigError(
                 f"devices = {devices}: members are spread where all of their data is on the device: a log in "
@@ -354,7 +354,7 @@ class Engine:
             )
         if isinstance(devices, Mapping):
             check_shares(self._phases, devices["batch"])
-        self._together = together and len(members) > 1 and here
+        self._together = vmap and len(members) > 1 and here
         self._placement = Placement.of(len(members), self._together, devices)
         self._algorithms = self._placement.grouped(numbers)
         self._learners = self._placement.grouped(learners)
@@ -366,11 +366,9 @@ class Engine:
         self._blank = self._blank_rollout(assignment) if assignment is not None and self._hosts else None
 
     @classmethod
-    def fresh(
-        cls, members: list[Member], spec: Any, stores: Stores, steps: int, together: bool | None = None
-    ) -> Engine:
+    def fresh(cls, members: list[Member], spec: Any, stores: Stores, steps: int, vmap: bool | None = None) -> Engine:
         """Create an engine that learns from a log, at update 0."""
-        return cls(members, fresh_learners(members, spec, stores, steps), steps, stores=stores, together=together)
+        return cls(members, fresh_learners(members, spec, stores, steps), steps, stores=stores, vmap=vmap)
 
     @property
     def unit(self) -> str:

@@ -168,7 +168,7 @@ def selection_share(
     if share is not None and not chooses:
         raise ConfigError(
             f"selection_share = {share}: no held-out metric chooses the policy",
-            fix="set best='held_out/...' and held_out=0.5, or drop selection_share",
+            fix="set best_metric='held_out/...' and held_out=0.5, or drop selection_share",
         )
     if share is not None:
         return share
@@ -237,7 +237,7 @@ def fit(
         warm_start=None if not warm_start else {part: str(run) for part, run in warm_start.items()},
         devices=devices_of_all(options.get("devices")),
     )
-    choosing = options.get("selection_share"), options.get("best"), options.get("held_out", 0.0)
+    choosing = options.get("selection_share"), options.get("best_metric"), options.get("held_out", 0.0)
     if isinstance(log, Interactions):
         check_list_options(options, values["evaluate"])
         values["selection_share"] = user_selection_share(*choosing, log)
@@ -298,10 +298,10 @@ def begin(
     if options.evaluate:
         check_environments(Policy(first, spec, scaler, first.policy_params(learners[0].state)), options.evaluate)
     validation = validation_of(parts, first, scaler)
-    if options.best is not None:
+    if options.best_metric is not None:
         losses = [*validation.names(first, learners[0].state), *parts.metrics] if validation else []
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
-    engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
+    engine = Engine(members, learners, options.steps, stores=stores, vmap=options.vmap, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
     record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
     check_processes(record, learners)
@@ -482,7 +482,7 @@ def refit(
         held_out=0.0,
         selection_share=1.0,
         data_share=1.0,
-        best=None,
+        best_metric=None,
         patience=None,
         evaluate={},
         own_evaluators=(),
@@ -502,7 +502,7 @@ def _chosen(run: Run | str | Path, member: int | None, algorithm: Any) -> tuple[
         if folder is None:
             raise ConfigError("run = None", "a run or its folder", "pass tl.load_run(folder)")
         return Record.read(folder), policy_of_run(folder, member, algorithm), folder
-    best = member is None and run.record.options.best is not None
+    best = member is None and run.record.options.best_metric is not None
     return run.record, run.best_policy() if best else run.policy(member=member), run.folder
 
 

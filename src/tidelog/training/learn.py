@@ -108,7 +108,7 @@ def finetune(
     values, own = option_values("finetune", FinetuneOptions, options, steps, log_out=absolute(log_out))
     tuning = FinetuneConfig(**{name: values[name] for name in TUNING if name in values})
     settings = replace(record.options, **of_run | values | asdict(tuning))
-    together, episodes = settings.together, settings.evaluate
+    vmap, episodes = settings.vmap, settings.evaluate
     algorithms = [member.algorithm for member in run.members]
     for algorithm in algorithms:
         check_tunable(algorithm, record.spec)
@@ -122,7 +122,7 @@ def finetune(
     pairs = [(collector, member.seed) for collector, member in zip(collectors, run.members, strict=True)]
     learners = initial_learners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
     check_environments(run.policy(), episodes)
-    if settings.best is not None:
+    if settings.best_metric is not None:
         losses = validation.names(algorithms[0], states[0]) if validation else []
         Selection(settings).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own)])
     collected_log = new_collected_log(log_out, assignment.spec, len(run.members))
@@ -141,7 +141,7 @@ def finetune(
         stores=stores,
         assignment=assignment,
         collectors=collectors,
-        together=together,
+        vmap=vmap,
         collected_log=collected_log,
     )
     tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
@@ -244,11 +244,11 @@ def learn(
         check_fit(one, spec, "environment")
     check_memory(algorithms, len(settings.seeds), spec, None)
     learners = fresh_collectors(
-        members, spec, assignment.source, settings.steps, log_out is not None, together=settings.together
+        members, spec, assignment.source, settings.steps, log_out is not None, vmap=settings.vmap
     )
     policy = Policy(algorithms[0], spec, Scaler(), algorithms[0].policy_params(learners[0].state))
     check_environments(policy, settings.evaluate)
-    if settings.best is not None:
+    if settings.best_metric is not None:
         Selection(settings).check([*metric_labels(learners[0]), *evaluated(settings.evaluate, own)])
     collected_log = new_collected_log(log_out, spec, len(members))
     check_free(out, overwrite)
@@ -257,7 +257,7 @@ def learn(
         learners,
         settings.steps,
         assignment=assignment,
-        together=settings.together,
+        vmap=settings.vmap,
         devices=settings.devices,
         collected_log=collected_log,
     )
@@ -307,7 +307,7 @@ def load_run(
     evaluate: Mapping[str, Evaluator] | None = None,
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
-    together: bool | None = None,
+    vmap: bool | None = None,
 ) -> Run:
     """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy.
 
@@ -321,7 +321,7 @@ def load_run(
     path = Path(folder)
     record = Record.read(path)
     options, tuned = record.options, record.is_finetuned
-    together = options.together if together is None else together
+    vmap = options.vmap if vmap is None else vmap
     cores_as_devices(options.devices)
     _, own = evaluators(evaluate or {})
     missing = sorted(set(options.own_evaluators) - set(own))
@@ -350,11 +350,11 @@ def load_run(
         spec, recorded = assignment.spec, options.log_out is not None
         players = [replace(member, algorithm=one) for member, one in zip(members, collectors, strict=True)]
         templates = fresh_collectors(
-            players, spec, assignment.source, options.steps, recorded, stores, None if tuned else together
+            players, spec, assignment.source, options.steps, recorded, stores, None if tuned else vmap
         )
         if options.log_out is not None:
             collected_log = CollectedLog(options.log_out, spec, len(members))
-    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
+    snapshot = Checkpoints(path / "checkpoints", options.keep_checkpoints).load(templates, checkpoint)
     learners = snapshot.learners
     if assignment is not None:
         learners = restore_environments(assignment, collectors, learners, snapshot.environments)
@@ -369,7 +369,7 @@ def load_run(
         assignment=assignment,
         collectors=collectors,
         position=snapshot.position,
-        together=together,
+        vmap=vmap,
         devices=devices,
         collected_log=collected_log,
     )

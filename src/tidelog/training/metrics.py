@@ -125,16 +125,18 @@ class Selection:
     """
 
     def __init__(self, options: Options, memory: SelectionMemory | None = None) -> None:
-        self.metric, self._sign = direction(options.best)
+        self.metric, self._sign = direction(options.best_metric)
         self._patience, self._members = options.patience, 0
         self.best: dict[int, float] = {} if memory is None else dict(memory.best)
         self._waited: dict[int, int] = {} if memory is None else dict(memory.waited)
 
     def check(self, metrics: Collection[str]) -> None:
-        """Raise ConfigError if the metric of `best` is not one of these."""
+        """Raise ConfigError if the metric of `best_metric` is not one of these."""
         if self.metric is not None and self.metric not in metrics:
             known = [name for name in metrics if name not in KEYS]
-            raise ConfigError(f"best = '{self.metric}': this run has no such metric; {nearest(self.metric, known)}")
+            raise ConfigError(
+                f"best_metric = '{self.metric}': this run has no such metric; {nearest(self.metric, known)}"
+            )
 
     def take(self, member: int, row: Mapping[str, Any]) -> bool:
         """Read a report; return True if it is the member's best so far."""
@@ -159,7 +161,7 @@ class Selection:
         return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
 
     def chosen(self, rows: Sequence[Mapping[str, Any]]) -> Chosen | None:
-        """Return the best report of all members among the metrics of a run; None without `best=`."""
+        """Return the best report of all members among the metrics of a run; None without `best_metric=`."""
         name, member = self.metric, self.best_member()
         if name is None or member is None:
             return None
@@ -172,7 +174,7 @@ class Selection:
 
 
 def direction(best: str | None) -> tuple[str | None, float]:
-    """Return the name of the metric of `best`, and 1 if a larger value is better or -1 if a smaller one is."""
+    """Return the name of the metric of `best_metric`, and 1 if a larger value is better or -1 if a smaller one is."""
     if best is None:
         return None, 1.0
     for word, sign in (("max:", 1.0), ("min:", -1.0)):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from tidelog.errors import ConfigError, unknown_name
+from tidelog.schema import RENAMED
 
 Evaluator = int | Callable[[Any], float]
 
@@ -37,14 +38,14 @@ def option(
 _LIMITS: Mapping[str, tuple[Callable[[Any], bool], str, str]] = {
     "steps": (lambda value: value >= 1, f"1 to {LARGEST:,}", ""),
     "split_seed": (lambda value: value >= 0, "at least 0", "use split_seed=0"),
-    "every": (lambda value: value >= 1, "at least 1", ""),
+    "eval_every": (lambda value: value >= 1, "at least 1", ""),
     "held_out": (lambda value: 0.0 <= value < 1.0, "a share of the episodes in [0, 1)", "use 0.2"),
     "selection_share": (lambda value: 0.0 < value <= 1.0, "a share of the held-out episodes in (0, 1]", "use 0.25"),
     "data_share": (lambda value: 0.0 < value <= 1.0, "a share of the training episodes in (0, 1]", "use 0.5"),
     "scale": (lambda value: value in ("standard", "none"), "'standard' or 'none'", ""),
-    "together": (lambda value: value is None or isinstance(value, bool), "True, False or None", ""),
+    "vmap": (lambda value: value is None or isinstance(value, bool), "True, False or None", ""),
     "save_seconds": (lambda value: value >= 0.0, "0 or more seconds between checkpoints", ""),
-    "keep": (lambda value: value >= 1, "at least 1 checkpoint", ""),
+    "keep_checkpoints": (lambda value: value >= 1, "at least 1 checkpoint", ""),
 }
 
 
@@ -56,7 +57,7 @@ class Options:
     seeds: tuple[int, ...] = option(
         help="number of seeds that train side by side", verbs=("fit", "learn"), flag=int, first=True
     )
-    every: int = option(
+    eval_every: int = option(
         help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports per run, 20 over "
         "interactions",
         flag=int | None,
@@ -67,11 +68,11 @@ class Options:
         flag=tuple[Annotated[str, "NAME=EPISODES"], ...],
     )
     own_evaluators: tuple[str, ...] = option((), help="names of the user's own functions of the policy in reports")
-    best: str | None = option(
+    best_metric: str | None = option(
         None, help="keep the policy at the best report of this metric", flag=Annotated[str, "METRIC"] | None
     )
     patience: int | None = option(
-        None, help="stop after this many reports without improvement (needs best)", flag=int | None
+        None, help="stop after this many reports without improvement (needs best_metric)", flag=int | None
     )
     held_out: float = option(
         0.0,
@@ -82,8 +83,8 @@ class Options:
     )
     selection_share: float = option(
         1.0,
-        help="share of the held-out episodes, or users, that choose the policy with best=held_out/...; only the others "
-        "can judge it; default: 0.25 of episodes or 0.5 of users if that leaves at least 100, else 1",
+        help="share of the held-out episodes, or users, that choose the policy with best_metric=held_out/...; only the "
+        "others can judge it; default: 0.25 of episodes or 0.5 of users if that leaves at least 100, else 1",
         verbs=("fit",),
         flag=float | None,
     )
@@ -129,8 +130,8 @@ class Options:
         None, help="updates after which a refit ends, on schedules of `steps` updates", verbs=()
     )
     save_seconds: float = option(30.0, help="seconds between two checkpoints", flag=float)
-    keep: int = option(3, help="number of checkpoints in the run folder")
-    together: bool | None = option(None, help="members under one vmap; default: on accelerators")
+    keep_checkpoints: int = option(3, help="number of checkpoints in the run folder")
+    vmap: bool | None = option(None, help="members under one vmap; default: on accelerators")
 
     devices: int | Mapping[str, int] | None = option(
         None,
@@ -141,7 +142,7 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        for name in ("steps", "every", "split_seed", "keep", "patience", "stop_after"):
+        for name in ("steps", "eval_every", "split_seed", "keep_checkpoints", "patience", "stop_after"):
             if getattr(self, name) is not None or name not in ("patience", "stop_after"):
                 object.__setattr__(self, name, whole(name, getattr(self, name)))
                 if abs(getattr(self, name)) > LARGEST:
@@ -153,8 +154,8 @@ class Options:
                 raise ConfigError(f"{name} = {getattr(self, name)!r}", expected, fix)
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}", f"1 to the {self.steps:,} steps")
-        if self.patience is not None and (self.best is None or self.patience < 1):
-            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
+        if self.patience is not None and (self.best_metric is None or self.patience < 1):
+            raise ConfigError(f"patience = {self.patience}: patience needs best_metric= and must be at least 1")
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         object.__setattr__(self, "seeds", as_seeds(list(self.seeds)))
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
@@ -176,12 +177,12 @@ def options_of(verb: str) -> list[Any]:
 class RunOptions(TypedDict, total=False):
     """Keywords of every verb that trains."""
 
-    every: int | None
-    best: str | None
+    eval_every: int | None
+    best_metric: str | None
     patience: int | None
     save_seconds: float
-    keep: int
-    together: bool | None
+    keep_checkpoints: int
+    vmap: bool | None
 
 
 class LogOptions(RunOptions, total=False):
@@ -277,19 +278,21 @@ def option_values(
     known = keywords.__annotations__
     for name in options:
         if name not in known:
+            if RENAMED.get(name) in known:
+                raise ConfigError(f"{verb} has no option '{name}'", fix=f"write {RENAMED[name]}")
             where = f"help(tidelog.training.options.{keywords.__name__}) describes all of them"
             others = [verb for verb, other in OF_VERBS.items() if name in other.__annotations__]
             if others:
                 raise ConfigError(f"{verb} has no option '{name}', {' and '.join(others)} have one", fix=where)
             raise unknown_name(verb, "option", name, known, where)
     episodes, functions = evaluators(options.get("evaluate") or {})
-    every = reports_every(options.get("every"), steps, least, reports)
-    made = {"steps": steps, "every": every, "evaluate": episodes, "own_evaluators": tuple(functions)}
+    every = reports_every(options.get("eval_every"), steps, least, reports)
+    made = {"steps": steps, "eval_every": every, "evaluate": episodes, "own_evaluators": tuple(functions)}
     return {**options, **made, **own}, functions
 
 
 def reports_every(every: int | None, steps: int, least: int = 1, reports: int = REPORTS) -> int:
-    """Return the steps between two reports: `every`, or `reports` per run, at least `least` steps between them."""
+    """Return the steps between two reports: `eval_every`, or `reports` per run, at least `least` steps between them."""
     return max(least, whole("steps", steps) // reports) if every is None else every
 
 

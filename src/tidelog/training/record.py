@@ -49,7 +49,7 @@ from tidelog.policies.rollout import MappedPolicy, rollout
 from tidelog.policies.statistics import iqm
 from tidelog.recommend.interactions import Interactions
 from tidelog.runtime.way_of_acting import Acting
-from tidelog.schema import Count, decode, decode_file, typed
+from tidelog.schema import Count, decode, decode_file, renamed, typed
 from tidelog.training.loop import LearnerState, Position
 from tidelog.training.metrics import SelectionMemory
 from tidelog.training.options import Options
@@ -495,8 +495,11 @@ class Record:
             )
             raise CheckpointError(f"{folder} is no run folder: it has no {FILE}", fix=fix)
         body = read_sealed(path, SCHEMA)
+        known = {one.name for one in fields(Options)}
+        if isinstance(body.get("options"), dict):
+            body["options"] = renamed(body["options"], known)
         file = typed(body, RunFile, str(path))
-        unknown = {name for name, value in body["options"].items() if value} - {one.name for one in fields(Options)}
+        unknown = {name for name, value in body["options"].items() if value} - known
         if unknown:
             raise CheckpointError(
                 f"{path} has the option {', '.join(sorted(unknown))}, which this tidelog does not have",
@@ -542,7 +545,7 @@ class Record:
         `chosen_by` is the held-out metric that selected the policy, as the best one or by patience; `best_report`
         marks the policy of the best report, which need not be the last one.
         """
-        metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
+        metric = (self.options.best_metric or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
         again = {} if self.refit_note is None else {"refit": self.refit_note}
         return {
@@ -558,7 +561,7 @@ class Record:
     def judge_command(self, folder: Path) -> str:
         """Return the command that judges the run's policies: all members at once, in all ways of acting."""
         members = len(self.configs) * len(self.options.seeds)
-        flags = [" --all-members"] if members > 1 and self.options.best is None else []
+        flags = [" --all-members"] if members > 1 and self.options.best_metric is None else []
         flags += [] if self.held_out else [" --data OTHER_LOG"]
         return f"tidelog judge {shlex.quote(str(folder))}{''.join(flags)}"
 

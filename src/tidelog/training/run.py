@@ -100,13 +100,13 @@ def _comparable(one: ActionSpace, two: ActionSpace) -> bool:
 
 
 def policy_of_run(folder: str | Path, member: int | None = None, algorithm: Any = None) -> Policy:
-    """Return the policy of a run's last checkpoint, or its best policy if the run has `best` and no member is named.
+    """Return the policy of a run's last checkpoint; the best one if the run has `best_metric` and no member is named.
 
     It acts as it was judged, if it was.
     """
     path = Path(folder)
     record = Record.read(path)
-    if member is None and record.options.best is not None:
+    if member is None and record.options.best_metric is not None:
         best = Selection(record.options, Checkpoints(path / "checkpoints", 1).memory()).best_member()
         if best is not None:
             return as_declared(path, load_learnt_policy(path / "best" / f"member-{best}", algorithm))
@@ -295,12 +295,13 @@ class Run:
         return self._policy_of(self._find(seed, member))
 
     def best_policy(self, seed: int | None = None, member: int | None = None) -> Policy:
-        """Return the policy at the best report, over all members unless one is named. ConfigError without `best=`."""
+        """Return the policy at the best report, of all members unless one is named; ConfigError without a metric."""
         unnamed = seed is None and member is None
         index = self._selection.best_member() if unnamed else self._find(seed, member).index
         if index is None or index not in self._selection.best:
             raise ConfigError(
-                "this run has no best policy", fix=f"name a metric for it, as in fit(..., best='{self._example()}')"
+                "this run has no best policy",
+                fix=f"name a metric for it, as in fit(..., best_metric='{self._example()}')",
             )
         if index not in self._best:
             best = load_learnt_policy(self._best_folder(index), self.members[index].algorithm)
@@ -308,7 +309,7 @@ class Run:
         return self._best[index]
 
     def best_report(self) -> Chosen | None:
-        """Return the metric, the update and the value of the best report; None without `best=`."""
+        """Return the metric, the update and the value of the best report; None without `best_metric=`."""
         return self._selection.chosen(self.metrics)
 
     def _example(self) -> str:
@@ -323,8 +324,8 @@ class Run:
     def _named_first(self, metrics: Mapping[str, float], last: Mapping[str, float]) -> dict[str, float]:
         """Return metrics for a place with room for few: those that the user has named come first.
 
-        These are the metric of `best`, the user's own evaluators, and what an algorithm of the user's own measures
-        besides its losses; what was not measured since the `last` report is from there.
+        These are `best_metric`, the user's own evaluators, and what an algorithm of the user's own measures besides its
+        losses; what was not measured since the `last` report is from there.
         """
         named = [self._selection.metric, *self.record.options.own_evaluators]
         if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
@@ -460,7 +461,7 @@ class Run:
                 yield Progress("compiling", self.done, settings.last, unit=self.unit)
                 self._computed(self._engine.compile)
                 pace.restart()
-            boundary = min(settings.last, (self.done // settings.every + 1) * settings.every)
+            boundary = min(settings.last, (self.done // settings.eval_every + 1) * settings.eval_every)
             taken = self._advance(pace.chunk, min(boundary, until) - self.done)
             self._check_finite()
             pace.add_chunk(taken)
@@ -481,7 +482,11 @@ class Run:
             if self.finished:
                 self._engine.close()
             rate = self._engine.rate(pace.rate)
-            reports = 0 if self.finished else math.ceil(settings.last / settings.every) - self.done // settings.every
+            reports = (
+                0
+                if self.finished
+                else math.ceil(settings.last / settings.eval_every) - self.done // settings.eval_every
+            )
             left = ((settings.last - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
@@ -619,7 +624,7 @@ class Run:
     def _checkpoints(self) -> Checkpoints:
         if self.folder is None:
             raise CheckpointError("this run has no folder", fix="set one, as in fit(..., out='runs/name')")
-        return Checkpoints(self.folder / "checkpoints", self.record.options.keep)
+        return Checkpoints(self.folder / "checkpoints", self.record.options.keep_checkpoints)
 
     def _save(self, environments: list[Any] | None = None) -> None:
         self._check_folder()
@@ -696,8 +701,9 @@ def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"{metric} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
         f"better and better, and others worse. fix: train for {update:,} steps, or keep the best policy with "
-        f"--best {metric} (best='{metric}'): a part of the held-out episodes then chooses it, and the others stay for "
-        "the judge; of few held-out episodes all choose it, so judge it on other episodes (tidelog judge --data)"
+        f"--best-metric {metric} (best_metric='{metric}'): a part of the held-out episodes then chooses it, and the "
+        "others stay for the judge; of few held-out episodes all choose it, so judge it on other episodes "
+        "(tidelog judge --data)"
     ]
 
 

@@ -311,7 +311,7 @@ def check_segments(planned: Planned, members: int, stacked: bool) -> None:
     if free is None or needed <= free:
         return
     several = f" for each of {members} members" if members > 1 else ""
-    twice = ", twice while the members are stacked (together=False: once)" if stacked else ""
+    twice = ", twice while the members are stacked (vmap=False: once)" if stacked else ""
     place = "this machine" if jax.default_backend() == "cpu" else "the device"
     largest = max(sizes, key=lambda name: sizes[name])
     raise SpaceError(
