@@ -1,6 +1,5 @@
 """An algorithm of one's own: what `tl.algorithm` refuses and fills in, the two examples, and the command line."""
 
-from importlib import metadata
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,7 +15,7 @@ from examples.td3_bc import TD3BC
 from tests.algorithms.worlds import world
 from tidelog.algorithms import short_form
 from tidelog.algorithms.hyperparameters import hyperparameters
-from tidelog.algorithms.names import algorithm_class, algorithm_name, load_installed, load_plugin
+from tidelog.algorithms.names import algorithm_class, algorithm_name, load_plugin
 from tidelog.algorithms.sampling import Batch
 from tidelog.cli import main
 
@@ -348,23 +347,14 @@ def test_a_plugin_is_a_subcommand_that_resumes(tmp_path, monkeypatch, capsys, ta
         load_plugin("broken_plugin")
 
 
-def test_installed_packages_bring_algorithms_and_are_named_where_they_fail(tmp_path, monkeypatch, table):
-    (tmp_path / "installed_plugin.py").write_text(PLUGIN.replace("constant-action", "installed-action"))
+def test_a_plugin_that_fails_is_named(tmp_path, monkeypatch, table):
     (tmp_path / "unfit_plugin.py").write_text("import tidelog as tl\n@tl.algorithm('unfit')\nclass Unfit: ...\n")
     (tmp_path / "failed_plugin.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-
-    def declared(module):
-        entry = metadata.EntryPoint("any", f"{module}:Constant", "tidelog.algorithms")
-        monkeypatch.setattr(metadata, "entry_points", lambda group: [entry] if group == entry.group else [])
-        load_installed.__wrapped__()
-
-    declared("installed_plugin")
-    assert "installed-action" in table
-    with pytest.raises(tl.ConfigError, match="the package any: importing failed_plugin failed: ZeroDivisionError"):
-        declared("failed_plugin")
+    with pytest.raises(tl.ConfigError, match="--plugin: importing failed_plugin failed: ZeroDivisionError"):
+        load_plugin("failed_plugin")
     with pytest.raises(tl.ConfigError, match=r"^algorithm: Unfit"):  # its own message
-        declared("unfit_plugin")
+        load_plugin("unfit_plugin")
 
 
 def test_an_algorithm_without_a_registered_name_has_that_of_its_class():

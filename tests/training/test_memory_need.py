@@ -1,7 +1,5 @@
 """Training and judging state what they need, and are refused before anything is taken or written."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -15,7 +13,7 @@ from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.runtime.cases import listing
 from tests.training.runs import bc, begin, finish
-from tidelog import IQL, PPG, PPO, OffPolicyPPG, _machine, collect, finetune, fit, judge, learn, load_run
+from tidelog import IQL, PPG, _machine, collect, finetune, fit, judge, learn, load_run
 from tidelog.envs.functional import CopyStep
 from tidelog.envs.registry import functional
 from tidelog.errors import SpaceError
@@ -106,14 +104,6 @@ def test_segments_that_do_not_fit_are_refused_with_the_numbers_before_the_run_fo
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("algorithm", [OffPolicyPPG(), PPO()], ids=["rings", "rollouts"])
-def test_stores_that_every_rollout_replaces_are_counted_too(algorithm, monkeypatch):
-    monkeypatch.setattr("tidelog.training.learn.check_memory", lambda *args: None)
-    limited(monkeypatch, 1_000)
-    with pytest.raises(SpaceError, match=r"the stores of segments take .* but this machine has 0\.0 MB of memory free"):
-        learn(algorithm, ENV, 64, train=False)
-
-
 def test_stacked_members_take_their_stores_twice(monkeypatch):
     spec = functional(ENV).spec
     planned = planned_stores(tiny(), tiny().init(spec, jax.random.key(0), 1), spec)
@@ -151,29 +141,3 @@ def test_lists_that_do_not_fit_are_refused(monkeypatch):
     with pytest.raises(SpaceError, match=r"1,000 lists of 2 items: .*\. fix: recommend to fewer users"):
         policy.recommend([["i1"]] * 1_000, 2)
     assert policy.recommend([["i1"]], 2).items.tolist() == few.items.tolist()
-
-
-CHILD = """
-import resource, sys
-from pathlib import Path
-import numpy as np
-import tidelog as tl, jax
-jax.devices()
-rows = 400_000
-log = tl.Log.from_arrays(observation=np.zeros((rows, 64), np.float32), action=np.arange(rows) % 3,
-                         reward=np.arange(rows, dtype=np.float32), terminated=np.arange(rows) % 10 == 9)
-used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + 60_000_000, used + 60_000_000))
-try:
-    tl.fit(tl.BC(hidden=(8,)), log, 10, out=sys.argv[1], progress=False)
-except tl.errors.SpaceError as error:
-    print(error)
-"""
-
-
-@pytest.mark.full
-def test_a_process_under_a_limit_is_refused_and_not_killed(tmp_path):
-    command = [sys.executable, "-W", "ignore", "-c", CHILD, str(tmp_path / "run")]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "training needs at least" in ended.stdout
-    assert not (tmp_path / "run").exists()

@@ -103,13 +103,6 @@ words = "ppo --env jax:CartPole-v1 --steps 256 --num-envs 8 --rollout-steps 16 -
 main(["train", *words.split(), "--devices", "batch=2"])
 print(jax.device_count())
 """
-COMPILED = """
-from tests.training.shared_batches import collectives, compiled_text, run_of
-
-run = run_of("bc", seeds=8, vmap=True, devices={"members": 4, "batch": 16})
-assert [mesh.size for mesh in run._engine._placement.meshes] == [16] * 4
-print({kind for kind, _ in collectives(compiled_text(run))})
-"""
 
 
 def on_devices(count, script, *words, cwd=None):
@@ -167,11 +160,6 @@ def test_a_run_makes_devices_of_cores_unless_jax_has_started(tmp_path):
     refused = on_devices(None, OF_CORES, "started", cwd=tmp_path)
     assert "this machine has 1 (cpu)" in refused
     assert "jax.config.update('jax_num_cpu_devices', 2)" in refused
-
-
-@pytest.mark.full
-def test_sixty_four_devices_compile():
-    assert on_devices(64, COMPILED) == "{'all-reduce'}"
 
 
 def test_the_axes_have_one_form():

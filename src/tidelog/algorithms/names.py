@@ -6,8 +6,7 @@ The training loop and the commands find an algorithm by its name in this table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import Any, TypeVar, dataclass_transform
 
 from tidelog.algorithms import (  # noqa: F401  # each registers its name
@@ -24,8 +23,6 @@ from tidelog.algorithms.short_form import ALGORITHMS, CONFIGURATIONS
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
 from tidelog.types import Spec
-
-GROUP = "tidelog.algorithms"  # entry points: modules of other packages that register algorithms
 
 T = TypeVar("T")
 JOIN = "join them into one column, one value per combination"
@@ -96,8 +93,6 @@ def shown_name(algorithm: Any) -> str:
 def algorithm_class(name: str) -> type[Any]:
     """Return the class of a name; ConfigError names the nearest known name."""
     if name not in ALGORITHMS:
-        load_installed()
-    if name not in ALGORITHMS:
         raise ConfigError(
             f"no algorithm '{name}': {nearest(name, ALGORITHMS)}",
             fix="for an algorithm of your own, import its module first; on the command line, add --plugin MODULE",
@@ -112,20 +107,12 @@ def configured(name: str) -> tuple[type[Any], dict[str, Any]]:
 
 def names(source: str | None = None) -> list[str]:
     """Return all names, or those that learn from "a log", "an environment" or "interactions"."""
-    load_installed()
     return [name for name in (*ALGORITHMS, *CONFIGURATIONS) if source in (None, source_of(configured(name)[0]))]
 
 
 def source_of(algorithm: Any) -> str:
     """Return what an algorithm or its class learns from: "a log", "an environment" or "interactions"."""
     return "an environment" if learns_online(algorithm) else "interactions" if ranks(algorithm) else "a log"
-
-
-@cache
-def load_installed() -> None:
-    """Import the modules that installed packages declare as `tidelog.algorithms`; ConfigError where one fails."""
-    for entry in metadata.entry_points(group=GROUP):
-        load_plugin(entry.value.split(":")[0], f"the package {entry.dist.name if entry.dist else entry.name}")
 
 
 def load_plugin(module: str, source: str = "--plugin") -> None:
