@@ -1,8 +1,9 @@
 """`preset="auto"`: settings that follow the log, each with its reason.
 
-A rule belongs to the role of a hyper-parameter, which its declaration names (`core/fields.py`); an algorithm of your
-own takes part when it uses these declarations. Rules read the training episodes only, so that what is held out for
-judging decides nothing. `benchmarks/auto_preset.py` (in the history) compares them with the constructor's defaults.
+A rule belongs to the role of a hyper-parameter, which its declaration names; an algorithm of your own takes part when
+it uses the declarations of `algorithms/hyperparameters.py`. Rules read the training episodes only, so that what is held
+out for judging decides nothing. `benchmarks/auto_preset.py` (in the history) compares them with the constructor's
+defaults.
 
 * Updates of a recommender: at most `EVENT_PASSES` over the events; with a held-out period its best report is kept, and
   training stops after `WAITED` reports without a better one. Nothing else follows its log.
