@@ -30,6 +30,7 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
+from benchmarks.vault import vault
 from tidelog.envs.functional import CopyStep
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.export import export
@@ -653,7 +654,7 @@ def interactions(folder: Path) -> Any:
 @case("data: collected")
 def collected(folder: Path) -> Any:
     """Logs of every environment that is built in."""
-    names = ("treatment", "satiation", "vault", POINT, "CartPole-v1", JAX, CONTINUOUS)
+    names = ("treatment", "satiation", vault(), POINT, "CartPole-v1", JAX, CONTINUOUS)
     return [columns_of(tl.collect(name, episodes=3, seed=0)) for name in names]
 
 
