@@ -195,10 +195,15 @@ class Hosted:
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         shapes, form = jax.tree.flatten(jax.eval_shape(partial(begin, self.functional, self.count), jax.random.key(0)))
-        expected: Expected = {f"world.{place}": _plain_form(leaf) for place, leaf in enumerate(shapes)}
+        expected: Expected = {}
+        for place, leaf in enumerate(shapes):
+            stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+            expected[f"world.{place}"] = np.broadcast_to(np.zeros((), stored.dtype), stored.shape)
         expected |= {"key": _plain(jax.random.key(0)), "steps": np.asarray(0)}
         arrays = check_saved(saved, expected, self.name)
-        worlds = [_typed(arrays[f"world.{place}"], leaf) for place, leaf in enumerate(shapes)]
+        plain = [jnp.asarray(arrays[f"world.{place}"]) for place in range(len(shapes))]
+        pairs = zip(plain, shapes, strict=True)
+        worlds = [jax.random.wrap_key_data(one) if _is_key(leaf) else one for one, leaf in pairs]
         self._world = jax.tree.unflatten(form, worlds)
         self._key = jax.random.wrap_key_data(jnp.asarray(arrays["key"]))
         self._steps = int(arrays["steps"])
@@ -240,15 +245,6 @@ def _is_key(leaf: Any) -> bool:
 
 def _plain(leaf: Array) -> NDArray[Any]:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
-def _plain_form(leaf: Any) -> NDArray[Any]:
-    form = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    return np.broadcast_to(np.zeros((), form.dtype), form.shape)
-
-
-def _typed(array: NDArray[Any], like: Any) -> Array:
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else jnp.asarray(array)
 
 
 # Problems as functional environments: gymnasium's CartPole and Pendulum, a T-maze, and any finite problem.
@@ -301,19 +297,17 @@ class CartPole:
 
     def step(self, world: Cart, action: Array, key: Array) -> CopyStep:
         position, velocity, angle, turning = world.state
-        acceleration, turn = self._accelerations(angle, turning, jnp.where(action == 1, self._FORCE, -self._FORCE))
+        force = jnp.where(action == 1, self._FORCE, -self._FORCE)
+        sine, cosine = jnp.sin(angle), jnp.cos(angle)
+        push = (force + self._POLE * self._LENGTH * turning**2 * sine) / self._TOTAL
+        inertia = self._LENGTH * (4.0 / 3.0 - self._POLE * cosine**2 / self._TOTAL)
+        turn = (self._GRAVITY * sine - cosine * push) / inertia
+        acceleration = push - self._POLE * self._LENGTH * turn * cosine / self._TOTAL
         moved = jnp.stack([position, velocity, angle, turning])
         moved += self._SECONDS * jnp.stack([velocity, acceleration, turning, turn])
         age = world.age + 1
         terminated = (jnp.abs(moved[0]) > self._POSITION) | (jnp.abs(moved[2]) > self._ANGLE)
         return CopyStep(Cart(moved, age), jnp.ones((), jnp.float32), terminated, age >= self.limit)
-
-    def _accelerations(self, angle: Array, turning: Array, force: Array) -> tuple[Array, Array]:
-        sine, cosine = jnp.sin(angle), jnp.cos(angle)
-        push = (force + self._POLE * self._LENGTH * turning**2 * sine) / self._TOTAL
-        inertia = self._LENGTH * (4.0 / 3.0 - self._POLE * cosine**2 / self._TOTAL)
-        turn = (self._GRAVITY * sine - cosine * push) / inertia
-        return push - self._POLE * self._LENGTH * turn * cosine / self._TOTAL, turn
 
 
 class Swing(NamedTuple):
@@ -429,7 +423,11 @@ class Finite:
         self.successor, self.cumulative = pack_probabilities(problem.transition.reshape(-1, problem.states))
         self.first, self.first_cumulative = pack_probabilities(problem.initial[None])
         self._tables = {name: view.table for name, view in problem.views.items()}
-        self._reward = self._rewards(problem)
+        if problem.reward.ndim == 2:
+            reward = np.broadcast_to(problem.reward.reshape(-1, 1), self.successor.shape)
+        else:
+            reward = np.take_along_axis(problem.reward.reshape(-1, problem.states), self.successor, axis=1)
+        self._reward = reward.astype(np.float32)
 
     def start(self, key: Array) -> Place:
         place = _sample(key, jnp.asarray(self.first_cumulative)[0])
@@ -450,12 +448,6 @@ class Finite:
         truncated = jnp.zeros((), bool) if self.problem.horizon is None else ~terminated & (age == self.problem.horizon)
         reward = jnp.asarray(self._reward)[row, place]
         return CopyStep(Place(following, age), reward, terminated, truncated)
-
-    def _rewards(self, problem: Tabular) -> NDArray[np.float32]:
-        if problem.reward.ndim == 2:
-            return np.broadcast_to(problem.reward.reshape(-1, 1), self.successor.shape).astype(np.float32)
-        rows = problem.reward.reshape(-1, problem.states)
-        return np.take_along_axis(rows, self.successor, axis=1).astype(np.float32)
 
 
 def _sample(key: Array, cumulative: Array) -> Any:

@@ -20,7 +20,7 @@ from tidelog.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = (*("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation", "jax:t-maze"),)
+_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation", "jax:t-maze")
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "satiation": lambda count: TabularEnvironment(satiation(), count),
@@ -98,9 +98,9 @@ def functional(name: str) -> Functional:
     """
     from tidelog.envs.functional import CartPole, Finite, Pendulum, TMaze
 
-    makers: tuple[Callable[[], Functional], ...]
-    finite = (treatment, satiation)
-    makers = (CartPole, Pendulum, *(lambda world=world: Finite(world()) for world in finite), TMaze)
+    makers: tuple[Callable[[], Functional], ...] = (
+        CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()), TMaze,
+    )  # fmt: skip
     if name not in _FUNCTIONAL:
         raise _unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}")
     return makers[_FUNCTIONAL.index(name)]()
