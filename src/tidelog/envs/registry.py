@@ -20,7 +20,7 @@ from tidelog.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation", "jax:t-maze")
+_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation")
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "satiation": lambda count: TabularEnvironment(satiation(), count),
@@ -96,10 +96,10 @@ def functional(name: str) -> Functional:
     ConfigError for unknown names, with the known ones. The same name gives the same object, which reuses its
     compiled code.
     """
-    from tidelog.envs.functional import CartPole, Finite, Pendulum, TMaze
+    from tidelog.envs.functional import CartPole, Finite, Pendulum
 
     makers: tuple[Callable[[], Functional], ...] = (
-        CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()), TMaze,
+        CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()),
     )  # fmt: skip
     if name not in _FUNCTIONAL:
         raise _unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}")
