@@ -1,4 +1,4 @@
-"""Functions in other processes of this machine. Nothing else starts a pool.
+"""Functions in other processes: of this machine, or of a Ray cluster. Nothing else starts a pool, or imports Ray.
 
 A process imports this module before it imports JAX, which sizes its threads by the cores that it may use. It keeps to
 cores of its own, prints no signal's traceback, and ends when the process that started it has ended.
@@ -7,14 +7,17 @@ cores of its own, prints no signal's traceback, and ends when the process that s
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import multiprocessing
 import os
 import random
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,10 +25,25 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType
 from typing import Any, Protocol
 
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, import_extra
 
 SAVE_SECONDS = 30.0  # for functions to save after they are asked to end
 MOST_CALLS = 100  # of one process: the programs that it has compiled stay in its memory
+RETRIES = 3  # by Ray, of a function whose process or node is lost
+ADDRESS, LOOPBACK_ONLY = "RAY_ADDRESS", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+CONNECT_SECONDS, PROBE_SECONDS = 10.0, 60.0
+STORE_BYTES = 100_000_000  # of Ray's object store, through which nothing large passes
+JOBS = "`ray job submit --address http://HEAD:8265 -- tidelog ...`, which runs the command in the cluster"
+PROBE = """
+import sys
+import ray
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=sys.argv[1]).get_all_node_info()
+    print("open")
+except ray.exceptions.AuthenticationError:
+    print("closed")
+"""
 _own_cores: list[socket.socket] = []  # what says to others which cores this process has
 
 
@@ -45,35 +63,44 @@ class Pool(Protocol):
         """Ask all functions to save and end, as by Ctrl-C, then end them by force."""
 
 
-def pool_of(on: Pool | None, cpus: int = 1, workers: int | None = None) -> Pool:
-    """Return the pool, or by default one of processes of this machine.
+def pool_of(on: str | Pool, cpus: int = 1, workers: int | None = None, insecure: bool = False) -> Pool:
+    """Return the pool of a name, or the pool itself: "here", this machine, or "ray", a Ray cluster.
 
     Each function has `cpus` processor cores; `workers` are at work at once, by default as many as there are cores for.
-    ConfigError for more cores than there are, and for the name of a pool.
+    ConfigError for another name, and for more cores than there are.
     """
     for name, count in {"cpus": cpus, "workers": workers}.items():
         if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
             raise ConfigError(f"{name} = {count}", "a whole number of at least 1")
-    if isinstance(on, str):
-        fix = "drop on; examples/ray_tune_search.py searches in a Ray cluster"
-        raise ConfigError(f"on = {on!r}", "a tidelog.parallel.Pool, or nothing: processes of this machine", fix)
-    return ProcessPool(cpus, workers) if on is None else on
+    if not isinstance(on, str):
+        return on
+    if on == "ray":
+        return RayTasks(cpus, workers, insecure)
+    if on.startswith("ray:"):
+        raise ConfigError(
+            "on begins with 'ray:'",
+            "'ray'; the environment variable RAY_ADDRESS names the cluster, and a client outside of it "
+            "(ray://) loses its work with its connection",
+            f"run the command in the cluster: {JOBS}",
+        )
+    if on != "here":
+        raise ConfigError(f"on = {on!r}", "'here', this machine, or 'ray', a Ray cluster", "drop on")
+    if insecure:
+        raise ConfigError("insecure is for clusters, and on = 'here' is this machine", fix="drop insecure")
+    return ProcessPool(cpus, workers)
 
 
 def ending(error: BaseException | None) -> str:
     """Say in a few words how a function ended."""
-    if isinstance(error, BrokenProcessPool):
+    if isinstance(error, BrokenProcessPool) or type(error).__name__ in ("WorkerCrashedError", "LocalRayletDiedError"):
         return "its process was killed"
-    if isinstance(error, KeyboardInterrupt | SystemExit):
+    if isinstance(error, KeyboardInterrupt | SystemExit) or type(error).__name__ == "TaskCancelledError":
         return "ended by a signal"
-    if error is None:
-        return "ended"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"ended with {type(error).__name__}: {(lines[-1] if lines else type(error).__name__).rstrip('.')}"
+    return "ended" if error is None else f"ended with {type(error).__name__}: {_last_line(error)}"
 
 
 def _keep_to_own_cores(cpus: int) -> None:
-    """Keep this process to `cpus` cores that no other process of a pool on this machine has.
+    """Keep this process to `cpus` cores that no other process of a pool on this machine has; ConfigError for too many.
 
     A name of the machine's own, which the system frees when the process ends, says that a core is taken.
     """
@@ -81,6 +108,9 @@ def _keep_to_own_cores(cpus: int) -> None:
         return
     cores = sorted(os.sched_getaffinity(0))
     groups = [cores[first : first + cpus] for first in range(0, len(cores) - cpus + 1, cpus)]
+    if not groups:
+        host, most = socket.gethostname(), len(cores)
+        raise ConfigError(f"cpus = {cpus}: a process on node {host} may use {most} core(s)", fix=f"use cpus={most}")
     name = socket.socket(socket.AF_UNIX)
     _own_cores.append(name)
     for group in groups:
@@ -90,6 +120,9 @@ def _keep_to_own_cores(cpus: int) -> None:
     else:
         group = random.choice(groups)  # more processes than cores: some share
     os.sched_setaffinity(0, group)
+
+
+# This machine.
 
 
 class _Process(SpawnProcess):
@@ -214,3 +247,176 @@ class ProcessPool:
         """End a process; the next function of its place starts another one."""
         self._workers[number].end()
         self._workers[number] = _Worker(self._cpus)
+
+
+# Ray.
+
+
+class RayTasks:
+    """Tasks of a Ray cluster, which Ray places, and repeats where a process or a node is lost.
+
+    The cluster is the one of the environment variable RAY_ADDRESS, which a job of the cluster has; without it Ray is
+    started on this machine, for this process only. A cluster that is reached over the network must require a token,
+    unless `insecure`. ConfigError says what is missing.
+    """
+
+    def __init__(self, cpus: int = 1, workers: int | None = None, insecure: bool = False) -> None:
+        self._cpus, self._workers = cpus, workers
+        self._alone = os.environ.get(ADDRESS, "") in ("", "local")
+        self._ray, self._own = _connect(self._alone, insecure)
+        self._tasks: dict[Future[Any], Any] = {}  # Ray's reference of each
+        self._task = self._ray.remote(num_cpus=cpus, max_retries=RETRIES, max_calls=MOST_CALLS)(_in_cluster)
+        nodes = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]
+        if (workers is None or self._alone) and max(nodes, default=0) < cpus:
+            self.close()
+            raise ConfigError(
+                f"cpus = {cpus}: no node of the Ray cluster has as many processors",
+                fix=(
+                    "use fewer cpus, or set workers to the number of jobs at once, for which a cluster that "
+                    "grows by itself then starts nodes"
+                ),
+            )
+
+    def free(self) -> bool:
+        """Whether another function can start now; a cluster that grows by itself has `workers` places."""
+        self._tasks = {future: task for future, task in self._tasks.items() if not future.done()}
+        places = int(self._ray.cluster_resources().get("CPU", 0) // self._cpus)
+        if self._workers is not None:
+            places = min(places, self._workers) if self._alone else self._workers
+        return len(self._tasks) < places
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Give a function to the cluster."""
+        task = self._task.remote(self._cpus, function, arguments)
+        future: Future[Any] = task.future()
+        self._tasks[future] = task
+        return future
+
+    def cancel(self, future: Future[Any]) -> None:
+        """Let Ray kill the process of a function."""
+        if future in self._tasks:
+            self._ray.cancel(self._tasks.pop(future), force=True)
+
+    def close(self) -> None:
+        """Ask all functions to save and end, end them by force, and leave the cluster."""
+        if self._ray is None or not self._ray.is_initialized():
+            return
+        for task in self._tasks.values():
+            self._ray.cancel(task)  # as Ctrl-C
+        wait(self._tasks, SAVE_SECONDS)
+        for future in [future for future in self._tasks if not future.done()]:
+            self.cancel(future)
+        self._tasks.clear()
+        if self._own:
+            self._ray.shutdown()
+        self._ray = None
+
+
+def _in_cluster(cpus: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Run a function in a process of the cluster; ConfigError if it may not use as many cores."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    _keep_to_own_cores(cpus)
+    return function(*arguments)
+
+
+def _connect(alone: bool, insecure: bool) -> tuple[Any, bool]:
+    """Return Ray, connected, and whether this call has connected it; ConfigError if it cannot, or must not."""
+    address = os.environ.get(ADDRESS, "")
+    if address.startswith(("ray://", "http://", "https://")):
+        scheme = address.split("://")[0]
+        raise ConfigError(
+            f"{ADDRESS} begins with {scheme}://",
+            "HOST:PORT of the head, in a process of the cluster; a client elsewhere loses its work with its connection",
+            JOBS,
+        )
+    if alone and "ray" not in sys.modules:  # Ray reads it when it is imported
+        os.environ[LOOPBACK_ONLY] = "0"
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = import_extra("ray", "ray")
+    if own := not ray.is_initialized():
+        if alone and os.environ.get(LOOPBACK_ONLY) != "0":
+            raise ConfigError(
+                "Ray was imported before, and would listen to the network",
+                fix=f"import it later, or set {LOOPBACK_ONLY}=0 before Python starts",
+            )
+        if not alone and address != "auto":
+            _check_reachable(address)
+        _init(ray, address or "local", alone)
+    head = ray.get_runtime_context().gcs_address
+    if not insecure and not is_loopback(head) and not _requires_token(head):
+        if own:
+            ray.shutdown()
+        raise ConfigError(
+            f"the Ray cluster at {head} is not shown to require a token, and whoever reaches its ports "
+            "can run programs there",
+            fix=(
+                "start all its nodes with RAY_AUTH_MODE=token and one token (`ray get-auth-token "
+                "--generate`), or pass insecure=True (--insecure) if nobody else reaches its network"
+            ),
+        )
+    return ray, own
+
+
+def _init(ray: Any, address: str, alone: bool) -> None:
+    """Connect to a cluster, or start one of this machine's processors on the loopback interface."""
+    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
+    if alone:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        options |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": STORE_BYTES}
+    try:
+        with warnings.catch_warnings():
+            # Ray starts programs of its own, in which nothing of JAX goes on
+            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
+            ray.init(**options)
+    except Exception as error:
+        token = os.environ.get("RAY_AUTH_TOKEN") or "\0"
+        raise ConfigError(
+            f"Ray cannot be used at {address}: {_last_line(error).replace(token, '...')}",
+            fix=f"run this on a node of the cluster, with its token and its versions of Ray and Python: {JOBS}",
+        ) from None
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ConfigError unless something answers at HOST:PORT; Ray itself waits for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError, OverflowError) as error:
+        shown = address if "@" not in address else "its address"
+        why = f": {error}" if isinstance(error, OSError) else ""
+        raise ConfigError(
+            f"{ADDRESS}: no head of a Ray cluster answers at {shown}{why}",
+            "HOST:PORT",
+            f"start the cluster, or drop {ADDRESS} to use this machine alone",
+        ) from None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether HOST:PORT is of this machine alone."""
+    host = address.rpartition(":")[0].strip("[]")
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _requires_token(address: str) -> bool:
+    """Whether the head of a cluster refuses a client without a token; False if it cannot be found out."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    try:
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-c", PROBE, address],
+            env={**without, "RAY_AUTH_MODE": "disabled"},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.stdout.strip().endswith("closed")
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of an error's text, without its full stop."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).rstrip(".")

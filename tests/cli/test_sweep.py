@@ -92,7 +92,7 @@ def test_an_interrupted_sweep_says_how_it_goes_on(here, tidelog, monkeypatch):
 
 
 def test_flags_of_runs_and_of_sweeps_are_told_apart(here, run, tidelog, in_process):
-    assert "--workers is for a sweep" in tidelog("resume", run, "--workers", 2).said
+    assert "--workers, --on and --insecure are for a sweep" in tidelog("resume", run, "--workers", 2).said
     assert tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a", "--quiet").code == 0
     assert "--env, --checkpoint and --sink are for a run" in tidelog("resume", "a", "--checkpoint", 0).said
     with locked(Path("a")):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import small, world
-from tests.sweeps.pools import InProcess
 from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at, write_record
 from tidelog import ConfigError, LogError, collect, load_run, resume
 from tidelog.errors import CheckpointError
@@ -213,7 +212,7 @@ def test_what_differs_between_machines_is_said(halted):
     assert threads.startswith("threads: 64 then, ")
 
 
-@pytest.mark.parametrize("option", [{"on": InProcess()}, {"workers": 2}])
+@pytest.mark.parametrize("option", [{"on": "ray"}, {"workers": 2}, {"insecure": True}])
 def test_options_of_sweeps_are_refused_for_a_run(option, halted):
     with pytest.raises(ConfigError, match=r"are for a sweep, and .* is a run. fix: drop them"):
         resume(halted, **option)

@@ -47,6 +47,7 @@ Column: TypeAlias = Annotated[str, "COLUMN"]
 Env: TypeAlias = Annotated[str, "ENV"]
 EnvNames: TypeAlias = Annotated[tuple[Env, ...], tyro.conf.UseAppendAction]  # `--env A --env B`
 LogName: TypeAlias = Annotated[str, "LOG"]
+OnEngine: TypeAlias = Annotated[str, tyro.conf.arg(metavar="ENGINE")]
 Sources: TypeAlias = Annotated[tuple[tuple[LogName, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
 Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
@@ -396,7 +397,7 @@ class EnvironmentFlags(RunFlags):
     """Flags of every run in an environment."""
 
     env: Env
-    """a built-in environment, a functional one (jax:NAME) or a gymnasium id"""
+    """a built-in environment, a functional one (jax:NAME), envpool:ID or a gymnasium id"""
 
 
 def free_folder(name: str, parent: str = "runs") -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.flags import EnvNames, RunFolder, SinkName, json_only, parse, print_json, print_line
+from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, SinkName, json_only, parse, print_json, print_line
 from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
 from tidelog.cli.train import ProcessFlags, connect
@@ -37,6 +37,10 @@ class Resume:
     """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     workers: int | None = None
     """for a sweep: trials at the same time; default: as many as there are cores for"""
+    on: OnEngine = "here"
+    """for a sweep: \"here\", or \"ray\" for a Ray cluster"""
+    insecure: bool = False
+    """with --on ray: also use a cluster that requires no token"""
     processes_options: ProcessFlags = field(default_factory=ProcessFlags)
     """one training in several processes"""
     quiet: bool = False
@@ -50,8 +54,9 @@ def run(words: list[str]) -> int:
     options = parse(Resume, words, "resume")
     if (Path(options.run) / PLAN).is_file():
         return _resume_sweep(options)
-    if options.workers is not None and (Path(options.run) / RUN).is_file():
-        raise ConfigError("--workers is for a sweep, and this is a run", fix="drop it")
+    of_sweeps = options.workers is not None or options.on != "here" or options.insecure
+    if of_sweeps and (Path(options.run) / RUN).is_file():
+        raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run", fix="drop them")
     group = connect(options)
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [open_sink(word, Path(options.run)) for word in options.sink if group.rank == 0]
@@ -82,7 +87,8 @@ def _resume_sweep(options: Resume) -> int:
         raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep", fix="drop them")
     folder = Path(options.run)
     plan = Plan.read(folder)
-    return drive_and_show(folder, pool_of(None, plan.cpus, options.workers), options.quiet, options.json)
+    pool = pool_of(options.on, plan.cpus, options.workers, options.insecure)
+    return drive_and_show(folder, pool, options.on, options.quiet, options.json)
 
 
 def _import_environments(record: Record, options: Resume) -> None:

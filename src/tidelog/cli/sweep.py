@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -23,6 +24,7 @@ from tidelog.cli.flags import (
     DeclaredFlags,
     File,
     Folder,
+    OnEngine,
     OutputFlags,
     Sources,
     free_folder,
@@ -93,6 +95,10 @@ class SweepFlags(DeclaredFlags, OutputFlags):
     """"auto" lets the settings of one algorithm that are in no grid follow the log, "none" leaves them as they are"""
     cpus: Annotated[int, _help("cpus")] = 1
     workers: Annotated[int | None, _help("workers")] = None
+    on: OnEngine = "here"
+    """"here" for processes of this machine, "ray" for a Ray cluster: the one of the environment variable RAY_ADDRESS,
+    without it one of this machine (extra ray)"""
+    insecure: Annotated[bool, _help("insecure")] = False
     stall_seconds: Annotated[float, _help("stall_seconds")] = 900.0
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
@@ -140,7 +146,7 @@ def run(words: list[str]) -> int:
         more: dict[str, Any] = options_in(options, "fit")
         for name in ("steps", "data_share"):
             more.pop(name)
-        pool = pool_of(None, options.cpus, options.workers)
+        pool = pool_of(options.on, options.cpus, options.workers, options.insecure)
         sweep(
             algorithms,
             log,
@@ -155,18 +161,19 @@ def run(words: list[str]) -> int:
             train=False,
             **more,
         )
-    return drive_and_show(folder, pool, options.quiet, options.json)
+    return drive_and_show(folder, pool, options.on, options.quiet, options.json)
 
 
-def drive_and_show(folder: Path, pool: Pool, quiet: bool = False, as_json: bool = False) -> int:
+def drive_and_show(folder: Path, pool: Pool, on: str, quiet: bool = False, as_json: bool = False) -> int:
     """Bring a sweep to its end, print its table and write its page.
 
     The exit code is 4 if a trial diverged or failed, or if the sweep's own files cannot be written.
     """
-    again = f"tidelog resume {shlex.quote(str(folder))}"
+    again = f"tidelog resume {shlex.quote(str(folder))}{'' if on == 'here' else f' --on {on}'}"
     driver = Driver(folder, pool)
     try:
-        driver.run(False if quiet else None)
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+            driver.run(False if quiet else None)
     except CheckpointError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return FAILURES

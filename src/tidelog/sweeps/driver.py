@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidelog._files import make_folders, tidy
+from tidelog._files import checksum, make_folders, tidy
 from tidelog._machine import Interrupts
 from tidelog.algorithms.short_form import ALGORITHMS
+from tidelog.errors import ConfigError
 from tidelog.parallel import Pool, ending
 from tidelog.sinks import JSON_LINES
-from tidelog.sweeps.job import Job, run_job, trial_folder
+from tidelog.sweeps.job import PLAN, Job, installed, run_job, trial_folder
 from tidelog.sweeps.plan import (
     Plan,
     RungDecision,
@@ -31,6 +32,7 @@ from tidelog.sweeps.plan import (
 )
 from tidelog.training.checkpoints import locked
 from tidelog.training.metrics import Screen
+from tidelog.training.record import PACKAGES
 
 POLL_SECONDS = 0.5
 LOOKS_PER_SECOND = 100  # at running trials, which may be on a slow file system
@@ -72,11 +74,13 @@ class Driver:
         self._open: list[int] | None = None  # `_unfinished`, until a status or a decision changes it
         modules = {cls.__module__ for cls in ALGORITHMS.values()}
         self._modules = tuple(sorted(name for name in modules if name.split(".")[0] != "tidelog"))
+        self._sha256, self._versions = checksum(folder / PLAN), installed(PACKAGES)
 
     def run(self, progress: bool | None = None) -> None:
         """Train until nothing is left to do.
 
-        After a signal all attempts save, then KeyboardInterrupt or SystemExit(143) is raised.
+        After a signal all attempts save, then KeyboardInterrupt or SystemExit(143) is raised. ConfigError where a
+        process does not see the folder, or has other versions.
         """
         with locked(self.folder), Interrupts() as interrupts, Screen("sweep", progress) as screen:
             tidy(self.folder)
@@ -149,7 +153,7 @@ class Driver:
         make_folders(folder)
         job = Job(str(self.folder), trial, begin_attempt(folder), self._target(), self._modules)
         sign = self._sign(trial)
-        future = self.pool.submit(run_job, job)
+        future = self.pool.submit(run_job, job, self._sha256, self._versions)
         self._running[trial] = _Running(job, future, sign, sign, time.monotonic())
 
     def _collect(self, screen: Screen) -> None:
@@ -159,7 +163,10 @@ class Driver:
             return
         trials = {one.future: trial for trial, one in self._running.items()}
         for future in sorted(wait(trials, POLL_SECONDS, FIRST_COMPLETED).done, key=lambda future: trials[future]):
-            self._end(self._running.pop(trials[future]), ending(future.exception()), screen)
+            error = future.exception()
+            if isinstance(error, ConfigError):
+                raise error
+            self._end(self._running.pop(trials[future]), ending(error), screen)
 
     def _sign(self, trial: int) -> Sign:
         """What shows that a run goes on: its last checkpoint and its reports."""

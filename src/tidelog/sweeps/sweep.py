@@ -223,7 +223,7 @@ def sweep(
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
     *,
-    on: Pool | None = None,
+    on: str | Pool = "here",
     halving: tuple[int, int] | None = None,
     progress: bool | None = None,
     train: bool = True,
@@ -233,13 +233,14 @@ def sweep(
 
     A trial is an algorithm with a share of the training episodes (`data_share`, one or several); it ends as `tl.fit`
     with the same options would. `tidelog.training.options.SweepOptions` describes the options; `held_out` is 0.2 by
-    default. `tl.grid` and `tl.random_search` make lists of algorithms. Trials train in processes of this machine,
-    each on `cpus` processor cores of its own, or `on` a pool of yours (`tidelog.parallel.Pool`). `best` is the metric
-    that orders the trials; with a held-out metric a quarter of the held-out episodes chooses and the others are left
-    for `tl.judge`. `halving=(3, 10_000)` stops all but the best third after 10,000 updates, of these all but a third
-    after 30,000, and so on; it needs `best="held_out/..."`. A trial that diverges or fails is a row of the table and
-    does not end the sweep. `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only written
-    (`train=False`). Raises ConfigError, SpecError, SpaceError, LogError before anything is written.
+    default. `tl.grid` and `tl.random_search` make lists of algorithms. `on="here"` trains in processes of this machine,
+    each on `cpus` processor cores of its own. `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this
+    machine, with `cpus` processors for each trial. `best` is the metric that orders the trials; with a held-out metric
+    a quarter of the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all
+    but the best third after 10,000 updates, of these all but a third after 30,000, and so on; it needs
+    `best="held_out/..."`. A trial that diverges or fails is a row of the table and does not end the sweep.
+    `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only written (`train=False`). Raises
+    ConfigError, SpecError, SpaceError, LogError before anything is written.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -269,7 +270,7 @@ def sweep(
         values["warm_start"] = {part: str(Path(run).absolute()) for part, run in values["warm_start"].items()}
     shared = {name: values[name] for name in TrialOptions.__struct_fields__ if name in values}
     trial_options = TrialOptions(**shared | {"seeds": list(as_seeds(seeds))})
-    pool = pool_of(on, cpus, options.get("workers"))
+    pool = pool_of(on, cpus, options.get("workers"), options.get("insecure", False))
     try:
         _check_programs(listed, log, trial_options, shares)
         origin = log.origin
@@ -289,7 +290,7 @@ def sweep(
         if train:
             Driver(folder, pool).run(progress)
     finally:
-        if on is None:
+        if isinstance(on, str):
             pool.close()
     return Sweep(folder)
 
@@ -408,16 +409,17 @@ def resume(
     evaluate: Mapping[str, Evaluator] | None = None,
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
-    on: Pool | None = None,
+    on: str | Pool = "here",
     workers: int | None = None,
+    insecure: bool = False,
     progress: bool | None = None,
 ) -> Run | Sweep:
     """Continue an interrupted run or sweep, bit-equal to an uninterrupted one (same versions, device, thread count).
 
     A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last. A sweep, `on` a pool or with `workers` trials at once, as in `tl.sweep`: trials that failed are tried
-    again; a diverged or stopped trial stays as it is.
+    last. A sweep, `on` this machine or Ray with `workers` trials at once, as in `tl.sweep`: trials that failed are
+    tried again; a diverged or stopped trial stays as it is.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -430,8 +432,8 @@ def resume(
     """
     if not (Path(folder) / PLAN).is_file():
         is_run = (Path(folder) / RUN).is_file()
-        if is_run and (on is not None or workers is not None):
-            raise ConfigError(f"on and workers are for a sweep, and {folder} is a run", fix="drop them")
+        if is_run and (on != "here" or workers is not None or insecure):
+            raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run", fix="drop them")
         check_unlocked(Path(folder))
         run = load_run(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
         return run.train(progress)
@@ -440,11 +442,11 @@ def resume(
     if named:
         raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run", fix=f"drop {named[0]}")
     plan = Plan.read(Path(folder))
-    pool = pool_of(on, plan.cpus, workers)
+    pool = pool_of(on, plan.cpus, workers, insecure)
     try:
         Driver(Path(folder), pool).run(progress)
     finally:
-        if on is None:
+        if isinstance(on, str):
             pool.close()
     return Sweep(folder)
 

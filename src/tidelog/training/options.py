@@ -244,6 +244,7 @@ class SweepOptions(LogOptions, total=False):
     data_share: float | Sequence[float]
     cpus: int
     workers: int | None
+    insecure: bool
     stall_seconds: float
 
 
@@ -251,6 +252,7 @@ class SweepOptions(LogOptions, total=False):
 OF_SWEEPS = {
     "cpus": ("processor cores of each trial", 1),
     "workers": ("trials at the same time; default: as many as there are cores for", None),
+    "insecure": ('with on="ray": also use a cluster that requires no token', False),
     "stall_seconds": ("replace a process that has neither reported nor saved for so many seconds", 900.0),
 }
 
