@@ -30,6 +30,8 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
+from benchmarks.t_maze import TMaze
+from benchmarks.vault import vault
 from tidelog.envs.functional import CopyStep
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.export import export
@@ -388,7 +390,7 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "num_chunks": 2}, {}),
     "ppg: divergence": (tl.PPG, JAX, {"clip": None, "divergence_weight": 1.0, "value_clip": 0.2}, {}),
     "ppg: separate": (tl.PPG, JAX, {"architecture": "single", "reward_normalisation": False}, {}),
-    "ppg: recurrent": (tl.PPG, "jax:t-maze", {"recurrent_size": 6}, {}),
+    "ppg: recurrent": (tl.PPG, TMaze(), {"recurrent_size": 6}, {}),
     "ppg: pictures": (tl.PPG, Pictures(), {"convolutions": "small", "picture_width": 8}, {}),
     "ppg: several actions": (tl.PPG, Dials(), {}, {}),
     "ppg: gymnasium": (tl.PPG, "CartPole-v1", {}, {}),
@@ -649,7 +651,7 @@ def interactions(folder: Path) -> Any:
 @case("data: collected")
 def collected(folder: Path) -> Any:
     """Logs of every environment that is built in."""
-    names = ("treatment", "satiation", "vault", POINT, "CartPole-v1", JAX, CONTINUOUS)
+    names = ("treatment", "satiation", vault(), POINT, "CartPole-v1", JAX, CONTINUOUS)
     return [columns_of(tl.collect(name, episodes=3, seed=0)) for name in names]
 
 

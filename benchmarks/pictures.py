@@ -12,10 +12,11 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.envs.vault import vault
+from benchmarks.vault import vault
+from tidelog.envs.functional import Finite
 from tidelog.training.learn import learn
 
-SEEDS, ENV = [0, 1, 2, 3, 4], "jax:vault"
+SEEDS = [0, 1, 2, 3, 4]
 STEPS, EVERY = 131_072, 16_384
 SHARED = {
     "num_envs": 32, "rollout_steps": 64, "minibatches": 8, "policy_epochs": 3, "value_epochs": 3,
@@ -37,7 +38,7 @@ def worth(policy: tl.Policy) -> float:
 def played(algorithm: tl.PPG) -> dict:
     """Each seed's worth at every report, and the mean over all of them."""
     begin, curves = time.time(), {seed: [] for seed in SEEDS}
-    run = learn(algorithm, ENV, STEPS, SEEDS, eval_every=EVERY, train=False)
+    run = learn(algorithm, Finite(vault()), STEPS, SEEDS, eval_every=EVERY, train=False)
     for _ in run.stream():
         if run.done // EVERY > len(curves[SEEDS[0]]):
             for seed in SEEDS:
@@ -51,7 +52,7 @@ def played(algorithm: tl.PPG) -> dict:
 def study() -> dict:
     chance = vault().value_of(np.full((vault().states, 4), 0.25))
     found = {name: played(algorithm) for name, algorithm in SETTINGS.items()}
-    told = {"env": ENV, "steps": STEPS, "every": EVERY, "seeds": SEEDS, "chance": chance, **found}
+    told = {"env": "jax:vault", "steps": STEPS, "every": EVERY, "seeds": SEEDS, "chance": chance, **found}
     for name in ("final", "mean"):
         gained = [a - b for a, b in zip(found["ppg"][name], found["ppo"][name], strict=True)]
         told |= {f"{name}_gained": gained, f"{name}_gained_interval": seed_interval(gained)}

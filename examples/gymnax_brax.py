@@ -4,9 +4,8 @@
 
 Both packages can restart copies inside their `step`; this is not used, because the true next observation is needed.
 
-gymnax: `reset_env` and `step_env` are used, which never restart. From gymnax 1.0, `step_env` returns terminations and
-`is_truncated` the time limit. Before 1.0, one flag means either: `is_terminal` with an unreachable limit gives the
-termination, and reaching `max_steps_in_episode` truncates (both flags if both hold).
+gymnax from 1.0 on: `reset_env` and `step_env` are used, which never restart; `step_env` returns terminations and
+`is_truncated` the time limit.
 
 brax: the bare environment is used; `done` terminates, `limit` steps truncate, and actions are in [-1, 1]. With brax's
 `EpisodeWrapper`, its "truncation" is used. Wrappers that restart or batch are an error.
@@ -24,8 +23,6 @@ from tidelog.envs.functional import CopyStep
 from tidelog.envs.gym import bounds
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import ActionSpace, Array, Codes, Continuous, Discrete, Leaf, Observation, Spec, Vector
-
-_OUT_OF_REACH = 2**30
 
 
 class ForeignState(NamedTuple):
@@ -45,10 +42,14 @@ class FromGymnax:
 
     def __init__(self, env: Any, params: Any = None) -> None:
         missing = [
-            part for part in ("step_env", "reset_env", "observation_space", "action_space") if not hasattr(env, part)
+            part
+            for part in ("step_env", "reset_env", "is_truncated", "observation_space", "action_space")
+            if not hasattr(env, part)
         ]
         if missing:
-            raise ConfigError(f"{type(env).__name__} has no {missing[0]}: expected a gymnax environment")
+            raise ConfigError(
+                f"{type(env).__name__} has no {missing[0]}: expected an environment of gymnax 1.0 or later"
+            )
         self._env = env
         self._params = env.default_params if params is None else params
         self.name = f"gymnax:{getattr(env, 'name', type(env).__name__)}"
@@ -73,20 +74,8 @@ class FromGymnax:
     def step(self, world: ForeignState, action: Array, key: Array) -> CopyStep:
         seen, state, reward, ended, _ = self._env.step_env(key, world.state, action, self._params)
         moved = ForeignState(_like(state, world.state), _like(seen, world.seen), world.age + 1)
-        terminated, truncated = self._ends(state, jnp.asarray(ended, bool))
-        return CopyStep(moved, jnp.asarray(reward, jnp.float32).reshape(()), terminated, truncated)
-
-    def _ends(self, state: Any, ended: Array) -> tuple[Array, Array]:
-        if hasattr(self._env, "is_truncated"):
-            return ended, jnp.asarray(self._env.is_truncated(state, self._params), bool)
-        limit = getattr(self._params, "max_steps_in_episode", None)
-        if limit is None or not hasattr(state, "time"):
-            return ended, jnp.zeros((), bool)
-        late = ended & (state.time >= limit)
-        if not hasattr(self._env, "is_terminal"):
-            return ended & ~late, late
-        endless = self._params.replace(max_steps_in_episode=_OUT_OF_REACH)
-        return ended & (~late | jnp.asarray(self._env.is_terminal(state, endless), bool)), late
+        truncated = jnp.asarray(self._env.is_truncated(state, self._params), bool)
+        return CopyStep(moved, jnp.asarray(reward, jnp.float32).reshape(()), jnp.asarray(ended, bool), truncated)
 
 
 class FromBrax:

@@ -77,14 +77,14 @@ def test_paths_are_exchanged_in_two_steps_where_the_system_cannot(number, tmp_pa
         return -1
 
     monkeypatch.setattr(_files.ctypes, "CDLL", lambda *args, **options: SimpleNamespace(renameat2=refused))
-    assert _files._exchange(tmp_path / "one", tmp_path / "two") is False
+    assert _files.Disk().exchange(tmp_path / "one", tmp_path / "two") is False
     monkeypatch.setattr(_files.ctypes, "CDLL", lambda *args, **options: SimpleNamespace())
-    assert _files._exchange(tmp_path / "one", tmp_path / "two") is False
+    assert _files.Disk().exchange(tmp_path / "one", tmp_path / "two") is False
 
 
 def test_an_exchange_that_fails_otherwise_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*one'"):
-        _files._exchange(tmp_path / "one", tmp_path / "two")
+        _files.Disk().exchange(tmp_path / "one", tmp_path / "two")
 
 
 def test_manifests_of_any_bytes_are_answered(tmp_path):

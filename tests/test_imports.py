@@ -148,8 +148,6 @@ def test_no_two_rooms_need_each_other() -> None:
 CHANGES = {"write_text", "write_bytes", "mkdir", "makedirs", "unlink", "rmdir", "rmtree", "touch", "fsync", "truncate",
            "mkstemp", "mkdtemp", "rename", "removedirs"}  # fmt: skip
 CHANGES_ELSEWHERE = {
-    ("data.export", "mkdir"): "Minari's storage writes its own folder",
-    ("data.export", "rmtree"): "Minari's storage writes its own folder",
     ("cli.demo", "mkdir"): "an empty folder",
 }
 

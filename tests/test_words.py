@@ -31,7 +31,7 @@ PHRASES = (
     "mend:", "the door", "as it fell", "leave one away", "told beside", "hand over", "handed over", "at hand",
     "by nothing", "of which one", "to which every", "what is told",
 )  # fmt: skip
-ALLOWED = {"vault.py": ("the door",), "evidence.md": ("the door",)}  # an environment has one
+ALLOWED = {"evidence.md": ("the door",)}  # an environment has one
 
 
 def names_in(tree):

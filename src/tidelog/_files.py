@@ -184,8 +184,17 @@ class Disk:
         source.replace(target)
 
     def exchange(self, one: Path, other: Path) -> bool:
-        """Exchange two folders in one step; False where the system cannot."""
-        return _exchange(one, other)
+        """Exchange two folders in one step with Linux's renameat2; False where the system cannot."""
+        try:
+            function = ctypes.CDLL(None, use_errno=True).renameat2
+        except (AttributeError, OSError):
+            return False
+        if function(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM):
+            return False
+        raise OSError(number, os.strerror(number), str(one))
 
     def remove(self, path: Path) -> None:
         """Remove a file or an empty folder."""
@@ -482,20 +491,6 @@ def _remove(path: Path) -> None:
         for one in sorted(path.iterdir()):
             _remove(one)
     DISK.remove(path)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two paths with Linux's renameat2; False where it is missing or the file system does not support it."""
-    try:
-        function = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
-        return False
-    if function(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM):
-        return False
-    raise OSError(number, os.strerror(number), str(one))
 
 
 # Folders on disk that are complete or absent, with a manifest and a checksum for every file.

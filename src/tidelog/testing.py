@@ -52,7 +52,9 @@ def check_algorithm(algorithm: Any, *, log: Log | None = None, without_effect: I
             f"check_algorithm: {type(algorithm).__name__} is no offline algorithm",
             fix="decorate it with @tl.algorithm('name')",
         )
-    logs = {"given": log} if log is not None else _logs(algorithm.takes)
+    kinds = {"continuous": Continuous, "discrete": Discrete}
+    logs = {kind: _random_log(kind) for kind, space in kinds.items() if space in algorithm.takes}
+    logs = logs if log is None else {"given": log}
     if not logs:
         raise ConfigError(
             f"check_algorithm: no random log has actions that {type(algorithm).__name__} takes", fix="pass log="
@@ -73,11 +75,6 @@ def check_algorithm(algorithm: Any, *, log: Log | None = None, without_effect: I
             + "\n- ".join(failed)
         )
     return passed
-
-
-def _logs(takes: tuple[type, ...]) -> dict[str, Log]:
-    known = {"continuous": Continuous, "discrete": Discrete}
-    return {kind: _random_log(kind) for kind, space in known.items() if space in takes}
 
 
 def _random_log(kind: str) -> Log:
@@ -121,7 +118,10 @@ def _checks(
     yield "training gives finite losses, and validation has them too", lambda: _losses(run())
     yield "every network learns or follows", lambda: _moves(run(), algorithm, log)
     yield "actions have the log's shape, repeat without a seed, and are finite", lambda: _actions(run(), log)
-    yield "the same seed gives the same bits, however the run is cut", lambda: _cut(run(), algorithm, log)
+    yield (
+        "the same seed gives the same bits, however the run is cut",
+        lambda: _equal(run(), fit(algorithm, log, UPDATES, held_out=0.25, every=5, progress=False)),
+    )
     yield "a stopped run resumes to the same bits", lambda: _resumed(run(), algorithm, log, folder / "stopped")
     yield "seeds side by side are seeds alone", lambda: _side_by_side(algorithm, log)
     yield "hyper-parameters survive a file", lambda: _saved_settings(algorithm)
@@ -189,10 +189,6 @@ def _equal(one: Run, two: Run, seed: int = 0) -> str | None:
     first, second = (named_arrays(run.learners()[seed].state) for run in (one, two))
     different = [name for name in first if not np.array_equal(first[name], second[name])]
     return f"different: {', '.join(different[:3])}" if different else None
-
-
-def _cut(run: Run, algorithm: Any, log: Log) -> str | None:
-    return _equal(run, fit(algorithm, log, UPDATES, held_out=0.25, eval_every=5, progress=False))
 
 
 def _resumed(run: Run, algorithm: Any, log: Log, folder: Path) -> str | None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from benchmarks.vault import vault
 from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import hyperparameters as fields
@@ -218,6 +219,6 @@ def test_an_algorithm_is_suggested_for_an_environment(log):
     assert suggestion.algorithm == replace(tl.PPG.preset("classic-control"), learning_rate=1e-3)
     assert suggestion.steps == DECISIONS
     assert "learning_rate" not in suggestion.settings
-    assert tl.suggest(tl.OffPolicyPPG, "vault").settings == {}  # pictures
+    assert tl.suggest(tl.OffPolicyPPG, vault()).settings == {}  # pictures
     with pytest.raises(SpecError, match="learns"):
         tl.suggest(tl.PPG, log)

@@ -110,9 +110,6 @@ def test_data_commands_take_several_files(here, logs, tidelog):
     assert done.code == 0, done.err
     assert tidelog("data", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
     assert tl.Log.load("all.tidelog").fingerprint() == logs
-    done = tidelog("data", "convert", "--data", "logs/*.csv", "--out", "shards.tidelog", *COLUMNS, "--shards", 3)
-    assert "written: shards.tidelog with 3 shards" in done.out
-    assert tl.Log.load("shards.tidelog").fingerprint() == logs
 
 
 def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog):

@@ -54,13 +54,12 @@ def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> 
     first, second = log.split(0.5, seed=0)
     assert first.declared == second.declared == tl.Log.concat([first, second]).declared == log.declared
     log.save(tmp_path / "whole.tidelog")
-    log.save(tmp_path / "parts.tidelog", shards=3)
     mapping = log.to_parquet(tmp_path / "log.parquet")
-    again = [tl.Log.load(tmp_path / "whole.tidelog"), tl.Log.load(tmp_path / "parts.tidelog")]
-    assert [one.fingerprint() for one in again] == [log.fingerprint()] * 2
+    again = tl.Log.load(tmp_path / "whole.tidelog")
+    assert again.fingerprint() == log.fingerprint()
     read = tl.read_log(tmp_path / "log.parquet", mapping)
     arrays = tl.Log.from_arrays(**log.to_arrays())
-    for one in (*again, read, arrays):
+    for one in (again, read, arrays):
         assert one.declared is not None
         assert one.declared.probabilities == log.declared.probabilities
         assert np.array_equal(np.asarray(one.propensity), np.asarray(log.propensity))
@@ -291,8 +290,6 @@ def test_atoms_are_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None
     assert [part.atoms for part in log.split(0.5)] == [(0.0, 0.5)] * 2
     log.save(tmp_path / "a.tidelog")
     assert Log.load(tmp_path / "a.tidelog").atoms == (0.0, 0.5)
-    log.save(tmp_path / "b.tidelog", shards=2)
-    assert Log.load(tmp_path / "b.tidelog").atoms == (0.0, 0.5)
     assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).atoms == (0.0, 0.5)
     arrays = Log.from_arrays(**PLAIN, atoms=0.0)
     arrays.to_npz(tmp_path / "a.npz")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import minari
 import numpy as np
 import polars as pl
 import pytest
@@ -29,12 +28,6 @@ def same_columns(log: Log, other: Log, without: tuple[str, ...] = ()) -> None:
     for name in kept:
         np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
         assert columns[name].dtype == others[name].dtype, name
-
-
-@pytest.fixture
-def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    return tmp_path / "datasets"
 
 
 @pytest.mark.parametrize(
@@ -132,60 +125,8 @@ def test_arrays_of_a_table_give_the_same_columns() -> None:
     same_columns(Log.from_arrays(**log.to_arrays()), log)
 
 
-def test_minari_gives_the_same_log(datasets: Path) -> None:
-    pictures = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), np.uint8)
-    given = arrays()
-    given["observation"] = {**given["observation"], "photo": pictures}
-    following = {name: np.roll(leaf, -1, axis=0) for name, leaf in given["observation"].items()}
-    log = Log.from_arrays(**{**given, "episode": [0, 0, 0, 0, 1, 1, 1, 2, 2]}, next_observation=following)
-    log.to_minari("ours/all-v0")
-    assert read_log("ours/all-v0", format="minari").fingerprint() == log.fingerprint()
-    assert read_log("minari:ours/all-v0").fingerprint() == log.fingerprint()  # named as `convert` names it
-    episodes = list(minari.load_dataset("ours/all-v0").iterate_episodes())
-    np.testing.assert_array_equal(episodes[0].observations["b"]["c"], log.episodes[0].observation["b/c"])
-    with pytest.raises(LogError, match="exists"):
-        log.to_minari("ours/all-v0")
-    log.to_minari("ours/all-v0", overwrite=True)
-
-
-def test_minari_keeps_masks_and_propensities(datasets: Path) -> None:
-    log = read_log(VISITS, mapping(**GIVEN))
-    log.to_minari("ours/visits-v0")
-    same_columns(read_log("ours/visits-v0", format="minari"), log, ("episode_ids", "time", "extra/ward", "extra/sofa"))
-
-
-def test_fifty_episodes_of_different_lengths(datasets: Path) -> None:
-    rng = np.random.default_rng(0)
-    lengths = rng.permutation(np.arange(1, 51))
-    rows = int(lengths.sum())
-    ends = np.isin(np.arange(rows), np.cumsum(lengths) - 1)
-    seen = rng.normal(size=(rows + 50, 4)).astype(np.float32)
-    places = np.arange(rows) + np.cumsum(ends) - ends
-    log = Log.from_arrays(
-        observation=seen[places], next_observation=seen[places + 1], action=rng.uniform(-1, 1, (rows, 2)),
-        bounds=(-1, 1), reward=rng.normal(size=rows).astype(np.float32), episode=np.repeat(np.arange(50), lengths),
-        truncated=ends,
-    )  # fmt: skip
-    log.to_minari("ours/fifty-v0")
-    starts = np.concatenate([[0], np.cumsum(lengths + 1)])
-    for episode in minari.load_dataset("ours/fifty-v0").iterate_episodes():
-        expected = seen[starts[episode.id] : starts[episode.id + 1]]
-        assert episode.observations.tobytes() == expected.tobytes()
-    again = read_log("ours/fifty-v0", format="minari")
-    assert again.fingerprint() == log.fingerprint()
-    for place, episode in enumerate(again.episodes):
-        assert episode.observation["observation"].tobytes() == seen[starts[place] : starts[place + 1]].tobytes()
-    np.testing.assert_array_equal(again.transitions.next_observation["observation"], seen[places + 1])
-
-
-def test_what_has_no_place_is_refused(datasets: Path, tmp_path: Path) -> None:
+def test_what_has_no_place_is_refused(tmp_path: Path) -> None:
     log = Log.from_arrays(**arrays())
-    with pytest.raises(LogError, match="no final observation is known of 1 truncated episode: "):
-        log.to_minari("ours/cut-v0")
-    with pytest.raises(LogError, match="the log has no rewards: Minari needs them"):
-        Log.from_arrays(**{**arrays(), "reward": None}).to_minari("ours/cut-v0")
-    with pytest.raises(LogError, match="cannot be written"):
-        log.take_episodes([0]).to_minari("no such id")
     with pytest.raises(LogError, match="does not support extra columns"):
         Log.from_arrays(**arrays(), extra={"n": np.arange(9)}).to_npz(tmp_path / "a.npz")
     with pytest.raises(LogError, match=r"the folder .* does not exist"):
@@ -198,19 +139,13 @@ def test_what_has_no_place_is_refused(datasets: Path, tmp_path: Path) -> None:
     log.to_parquet(tmp_path / "a.parquet", overwrite=True)
 
 
-def test_convert_by_the_name_of_the_target(datasets: Path, tmp_path: Path) -> None:
+def test_convert_by_the_name_of_the_target(tmp_path: Path) -> None:
     source = regular(tmp_path / "source.npz")
     paths = [str(tmp_path / f"a{ending}") for ending in (".parquet", ".tidelog", ".npz")]
-    said = [convert(source, target) for target in (*paths, "minari:ours/walk-v0")]
+    said = [convert(source, target) for target in paths]
     assert "a.toml" in said[0]
-    logs = [
-        read_log(paths[0], tmp_path / "a.toml"),
-        Log.load(paths[1]),
-        read_log(paths[2]),
-        read_log("ours/walk-v0", format="minari"),
-    ]
-    for log in logs[1:]:
-        assert log.fingerprint() == logs[1].fingerprint()
+    logs = [read_log(paths[0], tmp_path / "a.toml"), Log.load(paths[1]), read_log(paths[2])]
+    assert logs[2].fingerprint() == logs[1].fingerprint()
     for name, values in logs[0].columns().items():
         np.testing.assert_array_equal(values, logs[1].columns()[name.replace("/numeric", "/observation")], err_msg=name)
     VISITS.write_parquet(tmp_path / "visits.parquet")

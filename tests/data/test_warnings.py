@@ -57,7 +57,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("many actions", {"action": np.asarray([f"{row / 7:.3f} mg" for row in range(ROWS)]), "actions": None}),
     ("actions inferred", {"actions": None}),
     ("bounds inferred", CONTINUOUS),
-    ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),
 ]  # fmt: skip
 
 

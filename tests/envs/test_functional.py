@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.t_maze import TMaze
 from tests.envs.corridor import chain
 from tidelog.envs import Tabular, make, play
 from tidelog.envs.functional import (
@@ -21,7 +22,6 @@ from tidelog.envs.functional import (
     Pendulum,
     Place,
     Swing,
-    TMaze,
     advance,
     begin,
     look,
@@ -106,13 +106,13 @@ def maze_player(is_recurrent):
 
 @pytest.mark.full
 def test_a_t_maze_pays_one_to_those_who_remember_and_a_half_to_those_who_do_not():
-    best, forgetting = (play(make("jax:t-maze", 8), maze_player(r), episodes=400) for r in (1, 0))
+    best, forgetting = (play(make(TMaze(), 8), maze_player(r), episodes=400) for r in (1, 0))
     assert best.lengths.tolist() == [11] * 400
     assert best.terminated.sum() == 400
     assert (best.returns == TMaze.BEST).all()
     # 4 standard errors: a right maze fails for 5 in 100,000 seeds
     assert forgetting.returns.mean() == pytest.approx(TMaze.WITHOUT_MEMORY, abs=0.1)
-    waiting = play(make("jax:t-maze", 2), lambda observed, _: (np.ones(2, np.int32), None), episodes=4)
+    waiting = play(make(TMaze(), 2), lambda observed, _: (np.ones(2, np.int32), None), episodes=4)
     assert waiting.lengths.tolist() == [40] * 4
     assert waiting.truncated.sum() == 4
     assert not waiting.returns.any()

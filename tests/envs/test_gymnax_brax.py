@@ -1,4 +1,4 @@
-"""gymnax and brax by look-alikes, written from their sources (gymnax 0.0.9 and 1.0.1, brax 0.14.2)."""
+"""gymnax and brax by look-alikes, written from their sources (gymnax 1.0.1, brax 0.14.2)."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -41,8 +41,8 @@ class Walk(NamedTuple):
     time: jax.Array
 
 
-class OldGymnax:
-    """A walk to 3 by actions of 0 or 1; one flag says that it got there or that time is up, as gymnax 0.0.9 has it."""
+class Gymnax:
+    """A walk to 3 by actions of 0 or 1, with a time limit."""
 
     name = "Walk-v0"
     default_params = Params()
@@ -61,7 +61,10 @@ class OldGymnax:
         return jnp.stack([state.place, state.time]).astype(jnp.float32)
 
     def is_terminal(self, state, params):
-        return (state.place == 3) | (state.time >= params.max_steps_in_episode)
+        return state.place == 3
+
+    def is_truncated(self, state, params):
+        return state.time >= params.max_steps_in_episode
 
     def step_env(self, key, state, action, params):
         state = Walk(state.place + action, state.time + 1)
@@ -69,26 +72,11 @@ class OldGymnax:
         return self.shown(state), state, action * 2, ended, {"discount": 1.0 - ended}
 
 
-class NewGymnax(OldGymnax):
-    """The same as gymnax 1.0 has it: the time limit apart."""
-
-    def is_terminal(self, state, params):
-        return state.place == 3
-
-    def is_truncated(self, state, params):
-        return state.time >= params.max_steps_in_episode
-
-
-def walked(source, actions):
-    environment = make(FromGymnax(source), len(actions))
+def test_getting_there_and_running_out_of_time_are_told_apart():
+    environment = make(FromGymnax(Gymnax()), 3)
     environment.reset(0)
-    return environment, [environment.step(np.array(column)) for column in zip(*actions, strict=True)]
-
-
-@pytest.mark.sample("source0")
-@pytest.mark.parametrize("source", [OldGymnax(), NewGymnax()])
-def test_getting_there_and_running_out_of_time_are_told_apart(source):
-    environment, outcomes = walked(source, [(1, 1, 1, 0), (0, 0, 0, 0), (0, 1, 1, 1)])
+    actions = [(1, 1, 1, 0), (0, 0, 0, 0), (0, 1, 1, 1)]
+    outcomes = [environment.step(np.array(column)) for column in zip(*actions, strict=True)]
     assert environment.name == "gymnax:Walk-v0"
     assert environment.spec.observation == {"observation": Vector(2)}
     assert environment.spec.action == Discrete(2)
@@ -164,29 +152,3 @@ def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
     played = play(environment, lambda observed, _: (np.full((3, 1), 0.1), None), episodes=6)
     assert played.lengths.tolist() == [3] * 6
     assert not played.terminated.any()
-
-
-class Bare:
-    """A walk that ends at 3, and after `limit` steps where its parameters have one; without a function of the end."""
-
-    name = "Bare-v0"
-
-    def __init__(self, limit):
-        self.default_params = Params() if limit else ()
-
-    observation_space, action_space = OldGymnax.observation_space, OldGymnax.action_space
-    shown, reset_env = OldGymnax.shown, OldGymnax.reset_env
-
-    def step_env(self, key, state, action, params):
-        state = Walk(state.place + action, state.time + 1)
-        ended = (state.place == 3) | (state.time >= getattr(params, "max_steps_in_episode", 10**9))
-        return self.shown(state), state, action * 2, ended, {}
-
-
-def test_without_a_function_of_the_end_the_clock_tells_them_apart():
-    _, outcomes = walked(Bare(True), [(1, 1, 1, 0), (0, 0, 0, 0), (0, 1, 1, 1)])
-    assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False, False], [False, False, False]]
-    assert [one.truncated.tolist() for one in outcomes[2:]] == [[False, False, False], [False, True, True]]
-    _, outcomes = walked(Bare(False), [(1, 1, 1, 0), (0, 0, 0, 0)])  # no limit: every end is one of the world
-    assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False], [False, False]]
-    assert not any(one.truncated.any() for one in outcomes)

@@ -1,11 +1,13 @@
 """Atari's games by themselves where the extra is installed, the turn of their pictures, and what is said without it.
 
-envpool by a look-alike that restarts in the next step and is seeded when made, and by itself where installed.
+The example for envpool by a look-alike that restarts in the next step and is seeded when made, and by itself where
+installed.
 """
 
 import importlib.util
+import runpy
 import sys
-import types
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +16,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from tidelog.envs import make, play
-from tidelog.envs.gym import ChannelsLast, EnvPool, channels_last
-from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.envs.gym import ChannelsLast, channels_last
+from tidelog.errors import ConfigError
 from tidelog.types import Discrete, Image
 
 played = pytest.mark.skipif(
@@ -97,16 +99,15 @@ class Lookalike:
     single_observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     single_action_space = spaces.Discrete(2)
 
-    def __init__(self, num_envs, seed, order=None):
+    def __init__(self, num_envs, seed):
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.num_envs, self.seed, self.closed = num_envs, seed, False
         self.generator = np.random.default_rng(seed)
-        self.order = np.arange(num_envs) if order is None else order
 
     def reset(self):  # envpool warns where it is given a seed
         self.mark, self.age = self.generator.random(self.num_envs), np.zeros(self.num_envs, int)
         self.ended = np.zeros(self.num_envs, bool)
-        return self.shown(), {"env_id": self.order}
+        return self.shown(), {}
 
     def shown(self):
         return np.stack([self.mark, self.age], 1).astype(np.float32)
@@ -118,7 +119,7 @@ class Lookalike:
         self.mark[restarting] = self.generator.random(restarting.sum())
         self.ended = self.age == 2 + np.arange(self.num_envs)
         reward = np.where(restarting, 0, 1).astype(np.float32)
-        return self.shown(), reward, self.ended, np.zeros_like(self.ended), {"env_id": self.order}
+        return self.shown(), reward, self.ended, np.zeros_like(self.ended), {}
 
     def close(self):
         self.closed = True
@@ -128,14 +129,16 @@ def idle(observed, generator):
     return np.zeros(len(observed.observation["observation"]), int), None
 
 
-def test_restarts_are_no_decisions_and_seeds_repeat():
+def test_the_pool_of_the_example_repeats_seeds_and_its_restarts_are_no_decisions(monkeypatch):
     made = []
 
-    def maker(seed):
-        made.append(Lookalike(3, seed))
+    def maker(name, num_envs, seed):
+        made.append(Lookalike(num_envs, seed))
         return made[-1]
 
-    environment = EnvPool(maker, "pool")
+    monkeypatch.setitem(sys.modules, "envpool", SimpleNamespace(make_gymnasium=maker))
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples/envpool_games.py"))
+    environment = make(example["pool"]("CartPole-v1", 3), 3)
     first, again, other = (play(environment, idle, episodes=9, seed=seed) for seed in (1, 1, 2))
     assert first.lengths.tolist() == [2, 3, 4] * 3
     assert (first.reward == 1).all()
@@ -148,41 +151,12 @@ def test_restarts_are_no_decisions_and_seeds_repeat():
     assert all(0 <= one.seed < 2**31 for one in made)
 
 
-def test_a_pool_that_answers_in_another_order_is_refused():
-    with pytest.raises(EnvironmentFailure, match="set batch_size to num_envs"):
-        EnvPool(lambda seed: Lookalike(3, seed, np.array([1, 0, 2])), "pool")
-
-
-def test_names_reach_envpool_and_unknown_ones_are_answered(monkeypatch):
-    stand_in = types.ModuleType("envpool")
-    stand_in.list_all_envs = lambda: ["Pong-v5", "CartPole-v1"]
-    stand_in.make_gymnasium = lambda name, num_envs, seed: Lookalike(num_envs, seed)
-    monkeypatch.setitem(sys.modules, "envpool", stand_in)
-    assert make("envpool:CartPole-v1", 2).name == "envpool:CartPole-v1"
-    with pytest.raises(ConfigError, match="'Pog-v5': did you mean 'Pong-v5'"):
-        make("envpool:Pog-v5", 2)
-    with pytest.raises(ConfigError, match="at least 1"):
-        make("envpool:Pong-v5", 0)
-
-
-def test_without_envpool_its_package_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", None)
-    with pytest.raises(ConfigError, match="pip install 'envpool"):
-        make("envpool:CartPole-v1", 2)
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # its spaces are rounded to float32, which gymnasium says
 def test_envpool_itself_loses_and_invents_nothing():
     pytest.importorskip("envpool", reason="envpool is not installed: pip install envpool")
-
-    def act(observed, generator):
-        return generator.integers(2, size=6), None
-
-    played, again = (play(make("envpool:CartPole-v1", 6), act, episodes=40, seed=3) for _ in range(2))
+    pool = runpy.run_path(str(Path(__file__).parents[2] / "examples/envpool_games.py"))["pool"]
+    played, again = (play(make(pool("CartPole-v1", 6), 6), idle, episodes=40, seed=3) for _ in range(2))
     np.testing.assert_array_equal(played.observation["observation"], again.observation["observation"])
     joined = played.episode[1:] == played.episode[:-1]
     seen, followed = played.observation["observation"], played.next_observation["observation"]
     np.testing.assert_array_equal(followed[:-1][joined], seen[1:][joined])
-    assert np.abs(seen[1:][~joined]).max() <= 0.05
     assert (played.reward == 1).all()
-    assert played.terminated.sum() == 40

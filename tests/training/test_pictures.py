@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from benchmarks.vault import vault
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog import PPG
 from tidelog.policies.policy import fingerprint
@@ -19,15 +20,13 @@ GRID = {
 @pytest.mark.full
 def test_pictures_are_kept_as_bytes_and_a_run_that_sees_them_goes_on_bit_equal(tmp_path, monkeypatch):
     def begin(name):
-        return learn(
-            PPG(**GRID), "vault", 128, seeds=1, out=tmp_path / name, eval_every=64, save_seconds=0.0, train=False
-        )
+        return learn(PPG(**GRID), vault(), 128, seeds=1, out=tmp_path / name, eval_every=64, save_seconds=0.0, train=False)
 
     whole = finish(begin("whole"))
     chunks_of(3, monkeypatch)
     run = stop_at(begin("cut"), 9)
     assert 9 <= run.update < 13
-    again = finish(tl.load_run(tmp_path / "cut"))
+    again = finish(tl.load_run(tmp_path / "cut", env=vault()))
     assert [fingerprint(one) for one in again.learners()] == [fingerprint(one) for one in whole.learners()]
     (learner,) = whole.learners()
     seen = learner.segments["phase_buffer"].columns["observation"]["observation"]

@@ -122,14 +122,12 @@ class Convert(DeclaredFlags, OutputFlags):
 
     data: Sources
     """anything that `tidelog data inspect` reads"""
-    out: Annotated[str, "FILE|FOLDER|minari:ID"]
-    """a .parquet table, .tidelog folder or .npz file, or minari:ID"""
+    out: Annotated[str, "FILE|FOLDER"]
+    """a .parquet table, .tidelog folder or .npz file"""
     columns: File | None = None
     """for tables: the mapping file"""
     overwrite: bool = False
     """replace this log if it exists"""
-    shards: int | None = None
-    """for a .tidelog folder: divide it into so many saved logs, between episodes"""
 
 
 def run(words: list[str]) -> int:
@@ -316,7 +314,7 @@ def _convert(words: list[str]) -> int:
     options = parse(Convert, words, "data convert")
     source = source_of(options.data, "--data")
     mapping = with_declared(options.columns, declared_value(options.propensity, options.randomised))
-    written = convert(source, options.out, mapping, options.overwrite, options.shards)
+    written = convert(source, options.out, mapping, options.overwrite)
     if options.json:
         print_json({"written": str(written)})
     else:

@@ -961,7 +961,11 @@ def _tellers(raw: RawLog) -> Iterator[tuple[str, str]]:
     for reward in [one for one in raw.reward or () if one.values.ndim == 1]:
         usable = reward.usable & np.isfinite(reward.values)
         rows = slice(None) if usable.all() else np.flatnonzero(usable)
-        codes = _codes_of(action.values[:, 0]) if action is not None and discrete else np.zeros(raw.rows, np.int64)
+        codes = np.zeros(raw.rows, np.int64)
+        if action is not None and discrete:
+            known = clip_finite(action.values[:, 0])
+            small = not len(known) or (known.min() >= 0 and known.max() < _MOST_CODES)
+            codes = known.astype(np.int64) if small else np.unique(known, return_inverse=True)[1].astype(np.int64)
         rewards = DecisionRewards.of(reward.values[rows], codes[rows], single=len(raw.order.ids) == raw.rows)
         if (
             action is not None
@@ -977,14 +981,6 @@ def _tellers(raw: RawLog) -> Iterator[tuple[str, str]]:
 
 KNOWN_BEFORE = "only information from before the action"
 DROP_TELLER = "drop it if it is recorded after the decision; keep it if it is known before"
-
-
-def _codes_of(values: Values) -> Values:
-    """[N] int64: whole numbers from 0 for different values."""
-    known = clip_finite(values)
-    if not len(known) or (known.min() >= 0 and known.max() < _MOST_CODES):
-        return known.astype(np.int64)
-    return np.asarray(np.unique(known, return_inverse=True)[1], np.int64)
 
 
 @check("unbalanced actions", "warning")
@@ -1106,19 +1102,6 @@ def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     values = clip_finite(raw.action.values)
     found = f"actions from {first_values(values.min(axis=0))} to {first_values(values.max(axis=0))}, used as the bounds"
     yield Finding(action_name(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible")
-
-
-@check("rounded to 32 bits", "note")
-def rounded(raw: RawLog) -> Iterable[Finding]:
-    """Arrays of 64-bit numbers were rounded to 32 bits."""
-    if raw.from_table:
-        return
-    columns = [column for feature in raw.observation.values() for column in feature.columns]
-    columns += [*(raw.action.columns if raw.action is not None else ()), *(raw.reward or ())]
-    wide = [column.name for column in columns if column.values.dtype == np.float64]
-    if wide:
-        found = "64-bit numbers, rounded to 32 bits"
-        yield Finding(_named(wide), None, found, "32-bit numbers", "nothing, unless digits beyond the seventh matter")
 
 
 def _unbalanced(

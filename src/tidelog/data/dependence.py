@@ -155,7 +155,9 @@ def intraclass_correlation(groups: Values, values: Values) -> tuple[float, float
         return correlation, _drawn(groups, shifted, sizes)
     squares = centred * centred
     if count * float(squares @ squares) > _MOST_KURTOSIS * total**2:
-        centred = _ranks(x)
+        _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+        middle = np.cumsum(counts) - 0.5 * (counts - 1)  # equal values get their mean rank
+        centred = (middle - 0.5 * (count + 1))[inverse.reshape(-1)]
         between = _between(groups, centred, sizes)
     from scipy.special import gammaincc
 
@@ -321,14 +323,6 @@ def _squares(groups: Values, values: Values, sizes: Values) -> float:
     return _between(groups, values, sizes)
 
 
-def _ranks(values: Values) -> Values:
-    """Centred ranks; equal values get their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - 0.5 * (counts - 1)
-    ranks: Values = (middle - 0.5 * (len(values) + 1))[inverse.reshape(-1)]
-    return ranks
-
-
 # Detect rows and episodes that are exact copies of others more often than by chance.
 #
 # Rows of a small discrete log repeat by chance. Let f_j be the number of different rows that occur j times. For
@@ -468,14 +462,11 @@ def _underdispersed(times: Values) -> bool:
         here, below, above = float(counts[often]), float(counts[often - 1]), float(counts[often + 1])
         low, high = max(here - 3.0 * math.sqrt(here), 0.0), below + 3.0 * math.sqrt(below) + 3.0
         expected = often / (often + 1.0) * low**2 / high
-        if above < expected and _lower_tail(above, expected) < _IMPROBABLE:
-            return True
+        if above < expected:  # the bound of the probability that a Poisson variable of this mean is so small
+            tail = math.exp(above - expected - (above * math.log(above / expected) if above else 0.0))
+            if tail < _IMPROBABLE:
+                return True
     return False
-
-
-def _lower_tail(count: float, mean: float) -> float:
-    """An upper bound of the probability that a Poisson variable of this mean is at most `count` (below the mean)."""
-    return math.exp(count - mean - (count * math.log(count / mean) if count else 0.0))
 
 
 def _beyond_chance(raw: RawLog, chosen: Values, times: Values, thin: int) -> bool:
@@ -655,17 +646,12 @@ def _is_function(result: Values, argument: Values) -> bool:
     return bool((first[argument] == result).all())
 
 
-def _odds(rare: Values, action: Values) -> tuple[Values, Values]:
-    """[A]: odds of an unusual reward for each action; 0 without both kinds. [A] bool: whether it has both."""
-    counts, events = np.bincount(action), np.bincount(action, rare)
-    both = (events > 0) & (events < counts)
-    return np.where(both, events / np.maximum(counts - events, 1.0), 0.0), both
-
-
 def _function_chance(values: Values, rewards: DecisionRewards) -> float:
     """The log-probability that values have one reward each by chance: of rows that repeat a value with an action."""
     levels = int(values.max()) + 1
-    odds, both = _odds(rewards.rare, rewards.action)
+    counts, events = np.bincount(rewards.action), np.bincount(rewards.action, rewards.rare)
+    both = (events > 0) & (events < counts)  # [A]: actions with usual and unusual rewards
+    odds = np.where(both, events / np.maximum(counts - events, 1.0), 0.0)
     _, first = np.unique(rewards.action * levels + values, return_index=True)
     again = both[rewards.action]
     again[first] = False
@@ -871,10 +857,14 @@ def balance_of(
     within = stratum if shares else np.zeros(rows, np.int64)
     rarest = max(float(probabilities.mean(axis=0).min()), EXPECTED / rows)
     least = max(FEWEST, int(np.ceil(EXPECTED / rarest)))
+    sizes = np.maximum(np.bincount(within), 1)
     bases, parts = list[tuple[str, Floats]](), list[Floats]()
     for one in columns[:MOST_COLUMNS]:
         for features in _features(one, MOST_LEVELS, least):
-            basis = _basis(_centred(features, within)) if features.shape[1] else None
+            if not features.shape[1]:
+                continue
+            means = np.stack([np.bincount(within, column) for column in features.T], axis=1) / sizes[:, None]
+            basis = _basis(features - means[within])
             if basis is not None and _inflation(basis, kurtosis) <= INFLATED:
                 bases.append((one.name, basis))
                 parts.append(basis[:, : MOST_TOGETHER // 10])
@@ -889,7 +879,10 @@ def balance_of(
     predictors = sorted(tested, key=lambda one: (one.p_value, -one.explained))
     if not predictors:
         return None
-    effect = max(1.0, _design_effect(residuals, units))
+    effect = 1.0  # variance of sums over clusters, in units of that of independent rows
+    if units is not None:
+        of_clusters = np.stack([np.bincount(units, column) for column in residuals.T], axis=1)
+        effect = max(1.0, float(np.square(of_clusters).sum() / max(np.square(residuals).sum(), EXACT)))
     count = len(predictors)
     return Balance(
         min(1.0, count * predictors[0].p_value),
@@ -953,13 +946,6 @@ def _features(column: Observed, most: int, least: int) -> Iterator[Floats]:
         yield usual[:, None].astype(np.float64)
 
 
-def _centred(x: Floats, stratum: NDArray[Any]) -> Floats:
-    """Features minus their means in each stratum."""
-    sizes = np.bincount(stratum)
-    means = np.stack([np.bincount(stratum, column) for column in x.T], axis=1) / np.maximum(sizes, 1)[:, None]
-    return np.asarray(x - means[stratum])
-
-
 def _basis(x: Floats) -> Floats | None:
     """[N, rank]: orthonormal columns that span features; None if they are constant, or as many as the rows."""
     values, vectors = np.linalg.eigh(x.T @ x)
@@ -991,14 +977,6 @@ def _predictor(name: str, basis: Floats, residuals: Floats, units: NDArray[Any] 
     misses = np.square((residuals - basis @ weights) / np.maximum(1.0 - leverage, EXACT)).sum()
     alone = np.square(residuals * rows / (rows - 1)).sum()
     return Predictor(name, p_value, float(1.0 - misses / alone) if alone > 0 else 0.0)
-
-
-def _design_effect(residuals: Floats, units: NDArray[Any] | None) -> float:
-    """Variance of sums over clusters, in units of that of independent rows."""
-    if units is None:
-        return 1.0
-    sums = np.stack([np.bincount(units, column) for column in residuals.T], axis=1)
-    return float(np.square(sums).sum() / max(np.square(residuals).sum(), EXACT))
 
 
 def _detectable(probabilities: Floats, rows: float, count: int) -> float:

@@ -1,29 +1,25 @@
-"""Export a log: as arrays, as an npz file, as a Parquet table with its mapping, or as a Minari data set."""
+"""Export a log: as arrays, as an npz file, or as a Parquet table with its mapping."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidelog._files import stream_to, write_file
-from tidelog._text import count_of
 from tidelog.data.columns import SHARES_BY, DeclaredPropensities
 from tidelog.data.raw import LogColumns, Values
 from tidelog.errors import LogError, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
 
 if TYPE_CHECKING:
-    import gymnasium
     import polars as pl
 
 
 ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
-INFOS = ("propensity", "weight", "cluster")  # in Minari's infos
 
 
 def to_arrays(log: LogColumns) -> dict[str, Any]:
@@ -83,9 +79,7 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     """
     pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
     if pictures:
-        raise LogError(
-            f"a table does not support images ('{pictures[0]}')", fix="save the log as a folder, or write it to Minari"
-        )
+        raise LogError(f"a table does not support images ('{pictures[0]}')", fix="save the log as a folder")
     path = _free(path, overwrite)
     mapping_path = _free(path.with_suffix(".toml"), overwrite)
     sheet = _Sheet(log)
@@ -292,130 +286,6 @@ def _free(path: str | Path, overwrite: bool) -> Path:
     if not path.parent.is_dir():
         raise LogError(f"{path} cannot be written: the folder {path.parent} does not exist")
     return path
-
-
-def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None:
-    """Write a data set under Minari's folder; LogError if it exists, or a truncated episode has no final observation.
-
-    A terminated episode with an unknown final observation repeats its last one. Masks, propensities, weights and
-    clusters are stored in `infos`, declared propensities as numbers; episode names, times, extra columns and the unit
-    of rewards are not stored.
-    """
-    import minari
-
-    if log.reward is None:
-        raise LogError("the log has no rewards: Minari needs them", fix="write the log to Parquet", report=log.report)
-    last = log.starts[1:] - 1
-    unknown = ~log.terminated[last] & (log.next_position[last] == log.position[last])
-    if unknown.any():
-        raise LogError(
-            f"no final observation is known of {count_of(int(unknown.sum()), 'truncated episode')}: "
-            "Minari needs one more observation than steps",
-            fix="write the log to Parquet, or add next observations",
-            report=log.report,
-        )
-    try:
-        if dataset_id in minari.list_local_datasets():
-            if not overwrite:
-                raise LogError(
-                    f"the Minari data set {dataset_id} exists", fix="choose another id, or overwrite=True (--overwrite)"
-                )
-            minari.delete_dataset(dataset_id)
-        try:
-            _write_minari(log, dataset_id)
-        except (OSError, ValueError):
-            shutil.rmtree(minari.storage.get_dataset_path(dataset_id), ignore_errors=True)
-            raise
-    except (OSError, ValueError) as error:
-        raise LogError(f"the Minari data set {dataset_id} cannot be written: {error}") from error
-
-
-def _write_minari(log: LogColumns, dataset_id: str) -> None:
-    """Write through Minari's storage, which keeps images unchanged and needs no environment."""
-    import minari
-    from minari.dataset.minari_dataset import parse_dataset_id
-    from minari.dataset.minari_storage import MinariStorage
-    from minari.namespace import create_namespace, list_local_namespaces
-    from minari.storage import get_dataset_path
-
-    namespace = parse_dataset_id(dataset_id)[0]
-    if namespace is not None and namespace not in list_local_namespaces():
-        create_namespace(namespace)
-    folder = get_dataset_path(dataset_id) / "data"
-    folder.mkdir(parents=True)
-    storage = MinariStorage.new(
-        folder,
-        observation_space=_space(_nested({name: _leaf_space(leaf) for name, leaf in log.spec.observation.items()})),
-        action_space=_action_space(log),
-        jpeg_encoding=False,
-    )
-    described = {"description": f"written by tidelog from {log.report.source}", "minari_version": minari.__version__}
-    storage.update_metadata({"dataset_id": dataset_id, **described})
-    storage.update_episodes(_buffers(log))
-
-
-def _buffers(log: LogColumns) -> Iterator[Any]:
-    from minari.data_collector import EpisodeBuffer
-
-    for place, (first, after) in enumerate(zip(log.starts[:-1], log.starts[1:], strict=True)):
-        rows = slice(int(first), int(after))
-        stored = np.append(log.position[rows], log.next_position[after - 1])
-        infos = {name: getattr(log, name)[rows] for name in INFOS if getattr(log, name) is not None}
-        if log.action_mask is not None:
-            infos["action_mask"] = log.action_mask[stored]
-        yield EpisodeBuffer(
-            id=place,
-            observations=_nested({name: leaf[stored] for name, leaf in log.observation.items()}),
-            actions=log.action[rows],
-            rewards=None if log.reward is None else log.reward[rows],
-            terminations=log.terminated[rows],
-            truncations=log.truncated[rows],
-            infos=infos or None,
-        )
-
-
-def _nested(leaves: Mapping[str, Values]) -> Any:
-    """The single leaf `observation` itself, or nested dictionaries by the parts of the leaf names."""
-    if list(leaves) == ["observation"]:
-        return leaves["observation"]
-    nested: dict[str, Any] = {}
-    for name, leaf in leaves.items():
-        *outer, inner = name.split("/")
-        place = nested
-        for part in outer:
-            place = place.setdefault(part, {})
-        place[inner] = leaf
-    return nested
-
-
-def _space(nested: Any) -> gymnasium.Space[Any]:
-    import gymnasium
-
-    if isinstance(nested, dict):
-        return gymnasium.spaces.Dict({name: _space(inner) for name, inner in nested.items()})
-    space: gymnasium.Space[Any] = nested
-    return space
-
-
-def _leaf_space(leaf: Leaf) -> Any:
-    from gymnasium import spaces
-
-    if isinstance(leaf, Image):
-        return spaces.Box(0, 255, (leaf.height, leaf.width, leaf.channels), np.uint8)
-    if isinstance(leaf, Codes):
-        return spaces.MultiDiscrete(list(leaf.sizes))
-    return spaces.Box(-np.inf, np.inf, (leaf.size,), np.float32)
-
-
-def _action_space(log: LogColumns) -> Any:
-    from gymnasium import spaces
-
-    space = log.spec.action
-    if isinstance(space, Discrete):
-        return spaces.Discrete(space.n)
-    if isinstance(space, Continuous):
-        return spaces.Box(np.asarray(space.low, np.float32), np.asarray(space.high, np.float32), dtype=np.float32)
-    return spaces.MultiDiscrete(list(space.sizes))
 
 
 # Observations as a table of features: the columns of the source in its own units and labels.

@@ -962,8 +962,6 @@ def _dataset(source: Any) -> Any:
     from gymnasium.error import Error
     from minari.storage import get_dataset_path
 
-    if not Path(source).exists():
-        source = str(source).removeprefix("minari:")  # the name of the target of `convert`
     try:
         folder = Path(source) if Path(source).exists() else get_dataset_path(str(source))
         if not folder.exists():

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog._files import MANIFEST
 from tidelog._text import facts_table, in_unit, three_digits
 from tidelog.data.checks import action_count
 from tidelog.data.columns import (
@@ -25,7 +24,7 @@ from tidelog.data.columns import (
     strata_of,
 )
 from tidelog.data.dependence import Balance, Observed, as_number, balance_of, fit_of
-from tidelog.data.export import feature_table, save_npz, to_arrays, to_minari, to_parquet
+from tidelog.data.export import feature_table, save_npz, to_arrays, to_parquet
 from tidelog.data.parse import LogArrays, from_arrays
 from tidelog.data.raw import (
     CHECKS,
@@ -43,7 +42,7 @@ from tidelog.data.raw import (
     side_by_side,
 )
 from tidelog.data.statistics import Statistics, describe, log_figure
-from tidelog.data.storage import SHARDED, save, save_shards, saved_columns, sharded_columns
+from tidelog.data.storage import save, saved_columns
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.types import (
     ActionSpace,
@@ -165,8 +164,7 @@ class Log(LogColumns):
     def load(cls, path: str | Path, memory_map: bool = False) -> Log:
         """Read a folder of `save`; LogError names the file that is foreign, truncated or changed.
 
-        `memory_map=True` leaves columns on disk and checks sizes only, not checksums. Of a log in shards, columns with
-        one number a row are read into memory then.
+        `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
 
         Example:
             >>> tl.collect("treatment", episodes=200, seed=0).save("visits.tidelog")
@@ -174,27 +172,15 @@ class Log(LogColumns):
             >>> type(log.action).__name__
             'memmap'
         """
-        manifest = Path(path) / MANIFEST
-        sharded = manifest.is_file() and SHARDED.is_named_in(SHARDED.manifest_text(Path(path)))
-        return cls(**(sharded_columns if sharded else saved_columns)(path, memory_map))
+        return cls(**saved_columns(path, memory_map))
 
-    def save(self, path: str | Path, overwrite: bool = False, shards: int | None = None) -> None:
-        """Write a folder that `load` reads; LogError if the path exists (with `overwrite`: if it is not a log).
-
-        `shards` divides the log into so many saved logs in that folder, between episodes (docs/scale.md).
-        """
-        if shards is None:
-            save(self, Path(path), overwrite)
-        else:
-            save_shards(self, Path(path), shards, overwrite)
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write a folder that `load` reads; LogError if the path exists (with `overwrite`: if it is not a log)."""
+        save(self, Path(path), overwrite)
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""
         return to_parquet(self, path, overwrite)
-
-    def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
-        """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
-        to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
         """The arguments of `Log.from_arrays` that give the same columns."""

@@ -969,8 +969,7 @@ class LogColumns:
         digest.update(f"atoms {self.atoms}".encode() if self.atoms else b"")
         for name, values in sorted(self.columns().items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            for part in getattr(values, "parts", (values,)):  # of a sharded log
-                digest.update(np.ascontiguousarray(part).view(np.uint8).data)
+            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
         return digest.hexdigest()
 
 

@@ -17,10 +17,9 @@ import polars as pl
 
 from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, open_regular, write_files
 from tidelog._machine import shortage
-from tidelog._text import count_of
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm, UnknownKeyError
 from tidelog.data.dependence import kind_of
-from tidelog.data.export import save_npz, to_minari, to_parquet
+from tidelog.data.export import save_npz, to_parquet
 from tidelog.data.formats import (
     DOCUMENTS,
     FIX_MEMORY,
@@ -739,36 +738,28 @@ def convert(
     target: str | Path,
     columns: Columns | Mapping[str, Any] | str | Path | None = None,
     overwrite: bool = False,
-    shards: int | None = None,
 ) -> str:
     """Read a log from any source and write it to `target`; return a description of the result.
 
-    `target` is a `.parquet` table (plus its mapping), a `.tidelog` folder, an `.npz` file, or `minari:ID`; `shards`
-    divides a folder into so many saved logs.
+    `target` is a `.parquet` table (plus its mapping), a `.tidelog` folder, or an `.npz` file.
     """
-    kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
+    kind = Path(target).suffix.lower()
     if kind not in TARGETS:
         raise ConfigError(
             f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}",
             fix=f"name one output, such as {Path(target).name or 'log'}.parquet",
         )
-    if shards is not None and kind != ".tidelog":
-        raise ConfigError(f"target '{target}' has no shards", fix="name a .tidelog folder, or drop shards")
     log = read_log(source, columns)
     if kind == ".parquet":
         return f"{target} and its mapping {to_parquet(log, target, overwrite)}"
-    if kind == "minari:":
-        name = str(target).removeprefix("minari:")
-        to_minari(log, name, overwrite)
-        return f"the Minari data set {name}"
     if kind == ".npz":
         save_npz(log, target, overwrite)
     else:
-        log.save(target, overwrite, shards)
-    return str(target) if shards is None else f"{target} with {count_of(shards, 'shard')}"
+        log.save(target, overwrite)
+    return str(target)
 
 
-TARGETS = (".parquet", ".tidelog", ".npz", "minari:")
+TARGETS = (".parquet", ".tidelog", ".npz")
 
 
 # Write the rows that errors name to a separate file, with the reasons, for manual repair.

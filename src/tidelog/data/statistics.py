@@ -335,7 +335,9 @@ def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool) -> Hashes:
     whole = len(chosen) == chosen[-1] - chosen[0] + 1  # consecutive ordinals: a view, no copy
     rows: Any = slice(int(first[0]), int(after[-1])) if whole else ranges(first, after)
     steps = np.asarray(log.step[rows]).astype(np.uint64) * _constant("step")
-    steps += _action_hashes(log, np.asarray(log.action[rows]))
+    action, names = np.asarray(log.action[rows]), getattr(log.spec.action, "names", ())
+    named = bool(names) and isinstance(log.spec.action, Discrete)
+    steps += _words(names)[action] * _constant("action") if named else _numbers(action, "action")
     if rewards and log.reward is not None:
         steps += _numbers(np.asarray(log.reward[rows]), "reward")
     sums = np.add.reduceat(_mixed(steps), np.concatenate([[0], np.cumsum(after - first)[:-1]]))
@@ -346,17 +348,14 @@ def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool) -> Hashes:
     return _mixed(sums)
 
 
-def _action_hashes(log: LogColumns, action: NDArray[Any]) -> Hashes:
-    space = log.spec.action
-    if isinstance(space, Discrete) and space.names:
-        return np.asarray(_words(space.names)[action] * _constant("action"))
-    return _numbers(action, "action")
-
-
 def _observed(log: LogColumns, name: str, positions: NDArray[Any]) -> Hashes:
     leaf, values = log.spec.observation[name], log.observation[name]
     if isinstance(leaf, Image):
-        return _images(values, positions, name)
+        size = int(np.prod(values.shape[1:]))
+        constants = _mixed(np.arange(1, size + 1, dtype=np.uint64) * _constant(name)) | np.uint64(1)
+        parts = np.array_split(positions, max(1, math.ceil(len(positions) * size / PIXELS)))
+        flat = (np.asarray(values[part]).reshape(len(part), -1) for part in parts)
+        return np.concatenate([(pixels * constants).sum(axis=1) for pixels in flat])
     total = np.zeros(len(positions), np.uint64)
     rows = np.asarray(values[positions])
     filled = dict(leaf.fills) if isinstance(leaf, Vector) else {}
@@ -369,13 +368,6 @@ def _observed(log: LogColumns, name: str, positions: NDArray[Any]) -> Hashes:
         else:
             total += _numbers(rows[:, column], label)
     return total
-
-
-def _images(values: NDArray[Any], positions: NDArray[Any], name: str) -> Hashes:
-    size = int(np.prod(values.shape[1:]))
-    constants = _mixed(np.arange(1, size + 1, dtype=np.uint64) * _constant(name)) | np.uint64(1)
-    parts = np.array_split(positions, max(1, math.ceil(len(positions) * size / PIXELS)))
-    return np.concatenate([(np.asarray(values[part]).reshape(len(part), -1) * constants).sum(axis=1) for part in parts])
 
 
 def _numbers(values: NDArray[Any], name: str) -> Hashes:
@@ -431,23 +423,19 @@ def log_figure(log: LogColumns) -> Figure:
             pictures.append(histogram(f"return{which} of an episode{unit}", values, "episodes", WIDTH))
     pictures.append(histogram("steps of an episode", np.diff(log.starts), "episodes", WIDTH))
     if isinstance(log.spec.action, Discrete):
-        return figure([*pictures, _action_counts(describe(log).actions["counts"])])
+        counts = describe(log).actions["counts"]
+        listed = [*counts.items()]
+        if len(listed) > MOST_BARS:  # the most frequent ones, and the picture says so
+            listed = sorted(listed, key=lambda pair: -pair[1])[:MOST_BARS]
+        numbers, more = np.array([count for _, count in listed], np.float64), len(counts) - len(listed)
+        labels, written = [name for name, _ in listed], "{:,.0f}".format
+        return figure([*pictures, bars("Steps by action", labels, [("bar", numbers)], written, "steps", more)])
     wide = log.action.reshape(log.steps, -1).T
     names = [str(name) for name in getattr(log.spec.action, "names", ())] or [f"action[{i}]" for i in range(len(wide))]
     for index, values in enumerate(wide[:MOST_DIMENSIONS]):
-        more = f", {index + 1} of {len(wide)}" if len(wide) > 1 else ""
-        pictures.append(histogram(f"{names[index]}{more}", values, "steps", WIDTH))
+        which = f", {index + 1} of {len(wide)}" if len(wide) > 1 else ""
+        pictures.append(histogram(f"{names[index]}{which}", values, "steps", WIDTH))
     return figure(pictures)
-
-
-def _action_counts(counts: dict[str, int]) -> Plot:
-    """One bar for each action; of many actions, only the most frequent ones, and the picture says so."""
-    listed = [*counts.items()]
-    if len(listed) > MOST_BARS:
-        listed = sorted(listed, key=lambda pair: -pair[1])[:MOST_BARS]
-    numbers = np.array([count for _, count in listed], np.float64)
-    names = [name for name, _ in listed]
-    return bars("Steps by action", names, [("bar", numbers)], "{:,.0f}".format, "steps", len(counts) - len(listed))
 
 
 # Scales of observations and rewards, computed from a log and saved with the policy.

@@ -1,9 +1,9 @@
 """Environments: one protocol, adapters to it, and problems with exact values.
 
 `protocol` is the interface of `W` copies stepped together, with its checks, and plays complete episodes; `functional`
-is the same as pure functions for compiled loops, with CartPole, Pendulum and the T-maze; `registry` makes environments
-from names; `gym` adapts those of gymnasium, Atari and envpool. Problems with exact values: `tabular` (any finite one,
-and the point mass), `treatment`, `satiation`, `vault`.
+is the same as pure functions for compiled loops, with CartPole and Pendulum; `registry` makes environments
+from names; `gym` adapts those of gymnasium and Atari. Problems with exact values: `tabular` (any finite one,
+and the point mass), `treatment`, `satiation`.
 """
 
 from __future__ import annotations

@@ -195,10 +195,15 @@ class Hosted:
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         shapes, form = jax.tree.flatten(jax.eval_shape(partial(begin, self.functional, self.count), jax.random.key(0)))
-        expected: Expected = {f"world.{place}": _plain_form(leaf) for place, leaf in enumerate(shapes)}
+        expected: Expected = {}
+        for place, leaf in enumerate(shapes):
+            stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+            expected[f"world.{place}"] = np.broadcast_to(np.zeros((), stored.dtype), stored.shape)
         expected |= {"key": _plain(jax.random.key(0)), "steps": np.asarray(0)}
         arrays = check_saved(saved, expected, self.name)
-        worlds = [_typed(arrays[f"world.{place}"], leaf) for place, leaf in enumerate(shapes)]
+        plain = [jnp.asarray(arrays[f"world.{place}"]) for place in range(len(shapes))]
+        pairs = zip(plain, shapes, strict=True)
+        worlds = [jax.random.wrap_key_data(one) if _is_key(leaf) else one for one, leaf in pairs]
         self._world = jax.tree.unflatten(form, worlds)
         self._key = jax.random.wrap_key_data(jnp.asarray(arrays["key"]))
         self._steps = int(arrays["steps"])
@@ -242,25 +247,13 @@ def _plain(leaf: Array) -> NDArray[Any]:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def _plain_form(leaf: Any) -> NDArray[Any]:
-    form = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    return np.broadcast_to(np.zeros((), form.dtype), form.shape)
-
-
-def _typed(array: NDArray[Any], like: Any) -> Array:
-    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else jnp.asarray(array)
-
-
-# Problems as functional environments: gymnasium's CartPole and Pendulum, a T-maze, and any finite problem.
+# Problems as functional environments: gymnasium's CartPole and Pendulum, and any finite problem.
 #
 # The equations of CartPole-v1 and Pendulum-v1 are those of gymnasium 1.x (`envs/classic_control`), in float32; the time
 # limits are part of the problem and truncate. As in gymnasium, a limit and a fall in one step set both flags, and
-# Pendulum's reward is that of the previous state. In the T-maze (Bakker 2002) the deciding cue is visible only at the
-# start; policies without memory succeed by chance.
+# Pendulum's reward is that of the previous state.
 #
 # Letters in shapes: `S` states, `A` actions, `P` largest number of successors of a state and action.
-
-FORWARD, LEFT, RIGHT = 0, 1, 2
 
 
 class Cart(NamedTuple):
@@ -301,19 +294,17 @@ class CartPole:
 
     def step(self, world: Cart, action: Array, key: Array) -> CopyStep:
         position, velocity, angle, turning = world.state
-        acceleration, turn = self._accelerations(angle, turning, jnp.where(action == 1, self._FORCE, -self._FORCE))
+        force = jnp.where(action == 1, self._FORCE, -self._FORCE)
+        sine, cosine = jnp.sin(angle), jnp.cos(angle)
+        push = (force + self._POLE * self._LENGTH * turning**2 * sine) / self._TOTAL
+        inertia = self._LENGTH * (4.0 / 3.0 - self._POLE * cosine**2 / self._TOTAL)
+        turn = (self._GRAVITY * sine - cosine * push) / inertia
+        acceleration = push - self._POLE * self._LENGTH * turn * cosine / self._TOTAL
         moved = jnp.stack([position, velocity, angle, turning])
         moved += self._SECONDS * jnp.stack([velocity, acceleration, turning, turn])
         age = world.age + 1
         terminated = (jnp.abs(moved[0]) > self._POSITION) | (jnp.abs(moved[2]) > self._ANGLE)
         return CopyStep(Cart(moved, age), jnp.ones((), jnp.float32), terminated, age >= self.limit)
-
-    def _accelerations(self, angle: Array, turning: Array, force: Array) -> tuple[Array, Array]:
-        sine, cosine = jnp.sin(angle), jnp.cos(angle)
-        push = (force + self._POLE * self._LENGTH * turning**2 * sine) / self._TOTAL
-        inertia = self._LENGTH * (4.0 / 3.0 - self._POLE * cosine**2 / self._TOTAL)
-        turn = (self._GRAVITY * sine - cosine * push) / inertia
-        return push - self._POLE * self._LENGTH * turn * cosine / self._TOTAL, turn
 
 
 class Swing(NamedTuple):
@@ -360,54 +351,6 @@ class Pendulum:
         return CopyStep(moved, -cost, jnp.zeros((), bool), age >= self.limit)
 
 
-class Walk(NamedTuple):
-    """The state of one episode in the maze."""
-
-    sign: Array  # [] int32: LEFT or RIGHT, equally likely
-    place: Array  # [] int32: steps from the start; the junction is at `length`
-    age: Array  # [] int32: decisions so far
-
-
-@dataclass(frozen=True)
-class TMaze:
-    """A corridor of `length` steps with a junction; the sign at the start names the turn of reward 1, the other has 0.
-
-    Forward (0) moves through the corridor; left (1) and right (2) end the episode at the junction; other actions have
-    no effect. The leaf "observation" is the sign (-1 left, 1 right; in the first decision only, then 0), whether the
-    agent is in the corridor, and whether it is at the junction. `limit` decisions truncate.
-
-    The best return is 1. Without memory it is 1/2 for every policy: at the junction the observation is the same for
-    both signs.
-    """
-
-    length: int = 10
-    limit: int = 40
-    name: ClassVar[str] = "jax:t-maze"
-    spec: ClassVar[Spec] = Spec({"observation": Vector(3)}, Discrete(3))
-    BEST: ClassVar[float] = 1.0
-    WITHOUT_MEMORY: ClassVar[float] = 0.5
-
-    def start(self, key: Array) -> Walk:
-        sign = jax.random.randint(key, (), LEFT, RIGHT + 1)
-        return Walk(sign, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
-
-    def observe(self, world: Walk) -> Observation:
-        sign = jnp.where(world.age == 0, jnp.where(world.sign == LEFT, -1.0, 1.0), 0.0)
-        divides = world.place == self.length
-        return {"observation": jnp.stack([sign, ~divides, divides]).astype(jnp.float32)}
-
-    def mask(self, world: Walk) -> None:
-        return None
-
-    def step(self, world: Walk, action: Array, key: Array) -> CopyStep:
-        divides = world.place == self.length
-        turned = divides & (action != FORWARD)
-        place = world.place + (~divides & (action == FORWARD))
-        age = world.age + 1
-        reward = (turned & (action == world.sign)).astype(jnp.float32)
-        return CopyStep(Walk(world.sign, place, age), reward, turned, age >= self.limit)
-
-
 class Place(NamedTuple):
     """The state of one copy, and the age of the episode."""
 
@@ -429,7 +372,11 @@ class Finite:
         self.successor, self.cumulative = pack_probabilities(problem.transition.reshape(-1, problem.states))
         self.first, self.first_cumulative = pack_probabilities(problem.initial[None])
         self._tables = {name: view.table for name, view in problem.views.items()}
-        self._reward = self._rewards(problem)
+        if problem.reward.ndim == 2:
+            reward = np.broadcast_to(problem.reward.reshape(-1, 1), self.successor.shape)
+        else:
+            reward = np.take_along_axis(problem.reward.reshape(-1, problem.states), self.successor, axis=1)
+        self._reward = reward.astype(np.float32)
 
     def start(self, key: Array) -> Place:
         place = _sample(key, jnp.asarray(self.first_cumulative)[0])
@@ -450,12 +397,6 @@ class Finite:
         truncated = jnp.zeros((), bool) if self.problem.horizon is None else ~terminated & (age == self.problem.horizon)
         reward = jnp.asarray(self._reward)[row, place]
         return CopyStep(Place(following, age), reward, terminated, truncated)
-
-    def _rewards(self, problem: Tabular) -> NDArray[np.float32]:
-        if problem.reward.ndim == 2:
-            return np.broadcast_to(problem.reward.reshape(-1, 1), self.successor.shape).astype(np.float32)
-        rows = problem.reward.reshape(-1, problem.states)
-        return np.take_along_axis(rows, self.successor, axis=1).astype(np.float32)
 
 
 def _sample(key: Array, cumulative: Array) -> Any:

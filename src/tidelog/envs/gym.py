@@ -19,7 +19,6 @@ Letters in shapes: `W` copies.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -653,17 +652,11 @@ def _what(name: str) -> str:
     return "the observation" if name == "observation" else f"observation {name!r}"
 
 
-# Compiled vector environments: Atari games ("ALE/Pong-v5") and envpool's environments ("envpool:ID").
+# Atari games ("ALE/Pong-v5"), which show the usual observation: four grey frames of 84 by 84.
 #
-# Atari games show the usual observation: four grey frames of 84 by 84. The Arcade Learning Environment steps all copies
-# in one call and preprocesses the frames (Machado et al. 2018: sticky actions, rewards of the game unless clipped). Its
-# state cannot be saved: a resumed run starts new episodes, with a note.
-#
-# envpool is compiled, multi-threaded, and seeded only at construction. Only pools that return all copies in each step
-# are supported.
-#
-# Both restart a copy in the step after its end, according to their metadata; those rows are not decisions
-# (`Outcome.valid`).
+# The Arcade Learning Environment steps all copies in one call and preprocesses the frames (Machado et al. 2018: sticky
+# actions, rewards of the game unless clipped). It restarts a copy in the step after its end; those rows are not
+# decisions (`Outcome.valid`). Its state cannot be saved: a resumed run starts new episodes, with a note.
 
 MOST_CHANNELS = 16  # largest first axis that counts as channels: four images of three colours, or a few more
 
@@ -691,45 +684,6 @@ def atari(name: str, count: int) -> Atari:
     copies = positive("count", count)
     source = gymnasium.make_vec(name, num_envs=copies, vectorization_mode="vector_entry_point")
     return Atari(channels_last(source), name)
-
-
-class EnvPool(VectorGymnasium):
-    """All copies of one pool, rebuilt by `maker(seed)` at each reset because its seed is fixed at construction."""
-
-    def __init__(self, maker: Callable[[int], Any], name: str | None = None) -> None:
-        self._maker = maker
-        super().__init__(maker(0), name)
-
-    def _reset_source(self, seed: int) -> Any:
-        self._source.close()
-        self._source = self._maker(seed % 2**31)  # envpool's seeds are 32-bit and signed
-        return self._call("reset", 2)
-
-    def _call(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
-        returned = super()._call(what, parts, *args, **kwargs)
-        order = returned[-1].get("env_id")
-        if order is not None and not np.array_equal(order, np.arange(self.count)):
-            raise self._batch().failure(None, f"{what} returned the copies {order}", "set batch_size to num_envs")
-        return returned
-
-
-def pool(name: str, count: int) -> EnvPool:
-    """Make `count` copies of one of envpool's environments; ConfigError if envpool or the name is missing."""
-    try:
-        import envpool
-    except ImportError as error:
-        raise ConfigError(f"envpool cannot be imported: {error}", fix="pip install 'envpool>=1.2'") from error
-    known = envpool.list_all_envs()
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise ConfigError(f"envpool has no environment {name!r}{hint}")
-    copies = positive("count", count)
-
-    def maker(seed: int) -> Any:
-        return channels_last(envpool.make_gymnasium(name, num_envs=copies, seed=seed))
-
-    return EnvPool(maker, f"envpool:{name}")
 
 
 class ChannelsLast:

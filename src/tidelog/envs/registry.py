@@ -15,20 +15,15 @@ from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.satiation import satiation
 from tidelog.envs.tabular import PointMass, Tabular, TabularEnvironment
 from tidelog.envs.treatment import treatment
-from tidelog.envs.vault import vault
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = (
-    *("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation"),
-    *("jax:vault", "jax:t-maze"),
-)
+_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation")
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "satiation": lambda count: TabularEnvironment(satiation(), count),
-    "vault": lambda count: TabularEnvironment(vault(), count),
     "point-mass": lambda count: PointMass(count),
 }
 
@@ -36,11 +31,9 @@ _BUILT_IN: dict[str, Callable[[int], Environment]] = {
 def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
-    Accepts a built-in name ("treatment", "satiation", "vault", "point-mass",
-    "jax:..." for a functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment
-    or a function that makes one, a `Tabular`, a `Functional`, or, with that many copies, a `gymnasium.vector.VectorEnv`
-    or an `Environment`.
-    A function may make a `VectorEnv`, too.
+    Accepts a built-in name ("treatment", "satiation", "point-mass", "jax:..." for a functional environment), a
+    gymnasium id, a gymnasium environment or a function that makes one, a `Tabular`, a `Functional`, or, with that many
+    copies, a `gymnasium.vector.VectorEnv` or an `Environment`. A function may make a `VectorEnv`, too.
     ConfigError for unknown names, with the nearest known name.
 
     Example:
@@ -77,7 +70,7 @@ def is_one_object(env: Any) -> bool:
 def module_of(name: str) -> str | None:
     """The module that registers an environment, such as `my_module` of "my_module:Steer-v0"; None without one."""
     module, colon, _ = name.partition(":")
-    is_kind = module in ("envpool", "jax")
+    is_kind = module == "jax"
     return module if colon and not is_kind and all(part.isidentifier() for part in module.split(".")) else None
 
 
@@ -103,11 +96,11 @@ def functional(name: str) -> Functional:
     ConfigError for unknown names, with the known ones. The same name gives the same object, which reuses its
     compiled code.
     """
-    from tidelog.envs.functional import CartPole, Finite, Pendulum, TMaze
+    from tidelog.envs.functional import CartPole, Finite, Pendulum
 
-    makers: tuple[Callable[[], Functional], ...]
-    finite = (treatment, satiation, vault)
-    makers = (CartPole, Pendulum, *(lambda world=world: Finite(world()) for world in finite), TMaze)
+    makers: tuple[Callable[[], Functional], ...] = (
+        CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()),
+    )  # fmt: skip
     if name not in _FUNCTIONAL:
         raise _unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}")
     return makers[_FUNCTIONAL.index(name)]()
@@ -120,11 +113,7 @@ def _hosted(functional: Functional, count: int) -> Environment:
 
 
 def _named(name: str, count: int) -> Environment:
-    kind, _, rest = name.partition(":")
-    if kind == "envpool":
-        from tidelog.envs.gym import pool
-
-        return pool(rest, count)
+    kind = name.partition(":")[0]
     if name.startswith("ALE/"):
         from tidelog.envs.gym import atari
 

@@ -46,11 +46,6 @@ class View:
     table: NDArray[Any]
 
 
-def codes_view(states: int) -> View:
-    """Observe the number of the state, `[S, 1]` int32."""
-    return View(Codes((states,), ("state",)), np.arange(states, dtype=np.int32)[:, None])
-
-
 @dataclass(frozen=True)
 class Tabular:
     """A finite Markov decision process; ConfigError if the arrays do not describe one.
@@ -78,7 +73,8 @@ class Tabular:
     def __post_init__(self) -> None:
         _check(self)
         if not self.views:
-            object.__setattr__(self, "views", {"observation": codes_view(self.states)})
+            number = View(Codes((self.states,), ("state",)), np.arange(self.states, dtype=np.int32)[:, None])
+            object.__setattr__(self, "views", {"observation": number})
 
     @property
     def states(self) -> int:

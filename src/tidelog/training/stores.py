@@ -19,7 +19,6 @@ from tidelog.algorithms.segments import Columns
 from tidelog.data.log import Log
 from tidelog.data.raw import ranges
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
-from tidelog.data.storage import ShardedArray
 from tidelog.errors import LogError, SpaceError
 from tidelog.networks.layers import from_host, int32
 from tidelog.recommend.interactions import Interactions
@@ -121,7 +120,7 @@ class Fetched(NamedTuple):
 
 def is_mapped(log: Log) -> bool:
     """Return whether the log's observations stay on disk."""
-    return any(isinstance(leaf, np.memmap | ShardedArray) for leaf in log.observation.values())
+    return any(isinstance(leaf, np.memmap) for leaf in log.observation.values())
 
 
 class Stream:

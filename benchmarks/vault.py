@@ -1,4 +1,4 @@
-"""The built-in image problem: two keys, one door, and a reward that comes many steps after the choice that causes it.
+"""A problem of images: two keys, one door, and a reward that comes many steps after the choice that causes it.
 
 An image of 16 by 16 pixels shows 8 by 8 cells. The left room has a red and a blue key, each in one of three niches,
 and the agent (white). The door to the right room is red or blue; it opens only for the agent with the key of its

@@ -2,13 +2,10 @@
 
 from collections import deque
 
-import jax
 import numpy as np
 import pytest
 
-from tidelog.envs.protocol import play
-from tidelog.envs.registry import functional, make
-from tidelog.envs.vault import BLUE, DOOR, GOAL, LIMIT, MOVES, NICHES, NOTHING, RED, Scene, after, image, starts, vault
+from benchmarks.vault import BLUE, DOOR, GOAL, LIMIT, MOVES, NICHES, NOTHING, RED, Scene, after, image, starts, vault
 from tidelog.types import Discrete, Image
 
 ACTIONS = range(len(MOVES))
@@ -65,40 +62,3 @@ def test_every_state_has_a_picture_of_its_own():
     shown = image(Scene((2, 1), RED, (), NOTHING))
     assert (shown[4:6, 2:4] == 255).all()
     assert (image(Scene((2, 1), RED, (), BLUE)) != shown).any()
-
-
-@pytest.mark.parametrize("name", ["vault", "jax:vault"])
-def test_played_by_the_best_policy_it_is_worth_what_its_arrays_say(name):
-    problem = vault()
-    table = problem.observations()["observation"].reshape(problem.states, -1)
-    place = {row.tobytes(): i for i, row in enumerate(table)}
-    best = problem.optimal(0.99)[1][0].argmax(1)
-
-    def act(observed, seed):
-        rows = observed.observation["observation"].reshape(len(observed.observation["observation"]), -1)
-        return best[[place[row.tobytes()] for row in rows]].astype(np.int32), None
-
-    assert (play(make(name, 8), act, episodes=40, seed=1, keep=False).returns == 1.0).all()
-
-
-def test_it_goes_on_where_it_was():
-    for name in ("vault", "jax:vault"):
-        one, other = make(name, 3), make(name, 3)
-        one.reset(0)
-        for action in (0, 1, 3):
-            one.step(np.full(3, action))
-        seen = other.restore_state(one.save_state()).observation["observation"]
-        for action in (2, 3, 1, 1, 3) * 14:
-            first, second = one.step(np.full(3, action)), other.step(np.full(3, action))
-            np.testing.assert_array_equal(
-                first.current_observation.observation["observation"],
-                second.current_observation.observation["observation"],
-            )
-        assert seen.shape == (3, 16, 16, 3)
-
-
-def test_the_same_function_is_given_each_time():
-    assert functional("jax:vault").problem is vault()
-    world = functional("jax:vault")
-    seen = jax.jit(lambda key: world.observe(world.start(key)))(jax.random.key(0))
-    assert seen["observation"].dtype == np.uint8
