@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tidelog._files import NotRegularError, check_regular, open_regular, read_regular, read_text
+from tidelog.cli.act import _lines
 from tidelog.cli.flags import read_config
-from tidelog.cli.recommend import _lines
 from tidelog.errors import TidelogError
 from tidelog.ope.verdict import read_verdict
 from tidelog.policies.policy import _read as read_declared

@@ -74,9 +74,9 @@ def test_a_first_verdict_is_what_a_policy_without_one_is_sent_to(here, run, tide
 
 
 def test_files_without_a_flag_are_named_with_it(here, refused, tidelog):
-    said = refused("data", "inspect", "visits.csv")
+    said = refused("log", "inspect", "visits.csv")
     words = said.split("fix: write ")[1].split()
-    assert tidelog("data", "inspect", *words).code == 0
+    assert tidelog("log", "inspect", *words).code == 0
 
 
 @pytest.mark.parametrize(("words", "message", "more"), [
@@ -84,7 +84,7 @@ def test_files_without_a_flag_are_named_with_it(here, refused, tidelog):
     (["judge", "run", "--columns", "columns.toml"], "fix: name the table with --data", ["--data", "visits.csv"]),
     (["report", "run", "--columns", "columns.toml"], "fix: name the table with --data", ["--data", "visits.csv"]),
     (["export", "policy", "--no-onnx"], "fix: name the output with --out", ["--out", "other"]),
-    (["data", "validate", "--data", "visits.csv", "--quarantine", "bad.csv"], "fix: add --columns", DATA[2:]),
+    (["log", "check", "--data", "visits.csv", "--quarantine", "bad.csv"], "fix: add --columns", DATA[2:]),
     (["act", "run", "--data", "visits.csv", "--out", "there.csv"], "add --overwrite", ["--overwrite"]),
     (["train", "bc", *DATA, "--steps", 2, "--patience", 3, "--out", "new", *SMALL], "patience needs best=",
      ["--best", "held_out/imitation_loss"]),
@@ -103,7 +103,7 @@ def test_what_is_missing_helps_when_it_is_added(words, message, more, here, run,
     (["act", "policy", "--data", "visits.csv", "--out", "a.csv", "--member", "1"], 2),
     (["act", "run", "--data", "visits.csv", "--out", "a.csv", "--seed", "1"], 2),
     (["evaluate", "run", "--env", "treatment", "--episodes", 2, "--sample", "--mode"], 1),
-    (["data", "inspect", *DATA, "--write", "b.toml"], 2),
+    (["log", "inspect", *DATA, "--write", "b.toml"], 2),
     (["train", "bc", *DATA, "--steps", 2, "--out", "new", *SMALL, "--preset", "antmaze"], 2),
 ])  # fmt: skip
 def test_what_is_too_much_helps_when_it_is_dropped(words, drop, here, run, refused, tidelog):

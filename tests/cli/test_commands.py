@@ -45,20 +45,20 @@ def test_without_words_the_commands_are_listed(tidelog):
 
 
 def test_data_validate_reports_on_every_kind_of_source(here, saved, log, tidelog):
-    done = tidelog("data", "validate", "--data", "visits.csv", "--columns", "columns.toml")
+    done = tidelog("log", "check", "--data", "visits.csv", "--columns", "columns.toml")
     assert done.code == 0
     assert f"visits.csv: 0 errors, 0 warnings, 1 note, {log.steps} rows read" in done.out
-    found = json.loads(tidelog("data", "validate", "--data", "visits.csv", "--columns", "columns.toml", "--json").out)
+    found = json.loads(tidelog("log", "check", "--data", "visits.csv", "--columns", "columns.toml", "--json").out)
     assert found["ok"]
     assert found["rows"] == log.steps
-    assert tidelog("data", "validate", "--data", saved).code == 0
+    assert tidelog("log", "check", "--data", saved).code == 0
     np.savez(here / "log.npz", observation=np.zeros((3, 2)), action=[0, 1, 0], reward=[0.0, 1.0, 0.5])
-    assert "0 errors" in tidelog("data", "validate", "--data", "log.npz").out
+    assert "0 errors" in tidelog("log", "check", "--data", "log.npz").out
     np.savez(here / "bad.npz", observation=np.zeros((3, 2)), action=[0, 1, 0], reward=[0.0, np.nan, 0.5])
-    done = tidelog("data", "validate", "--data", "bad.npz", "--json")
+    done = tidelog("log", "check", "--data", "bad.npz", "--json")
     assert done.code == 2
     assert not json.loads(done.out)["ok"]
-    assert tidelog("data", "validate", "--data", "nowhere/at-all-v0").code == 2
+    assert tidelog("log", "check", "--data", "nowhere/at-all-v0").code == 2
 
 
 def test_metrics_of_many_members_are_a_range():
@@ -296,7 +296,7 @@ def test_the_demo_tells_its_story(here, tidelog):
     assert "of 4 intervals" in done.out
     assert len(list((here / "demo" / "iql" / "verdicts").iterdir())) == 2
     assert tl.load_policy(here / "demo" / "policy").spec.action.n == 6
-    assert tidelog("data", "validate", "--data", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
+    assert tidelog("log", "check", "--data", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
 
 
 @pytest.mark.full
@@ -431,7 +431,7 @@ def test_the_next_command_judges_all_members_at_once(here, tidelog):
 
 
 def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, tidelog):
-    done = tidelog("refit", run, "--out", here / "final", "--member", 1)
+    done = tidelog("train", "--like", run, "--out", here / "final", "--member", 1)
     assert done.code == 0, done.said
     assert "a refit: it learnt from the whole log" in done.said
     assert "next: tidelog judge" in done.out
@@ -439,14 +439,14 @@ def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, t
     acted = tidelog("act", here / "final", "--data", here / "visits.csv", "--out", here / "actions.csv")
     assert "No verdict is on the refit itself" in acted.said
     table.with_columns(pl.col("patient") + 1000).write_csv(here / "newer.csv")
-    newer = tidelog("refit", run, "--data", here / "newer.csv", "--out", here / "newer", "--json")
+    newer = tidelog("train", "--like", run, "--data", here / "newer.csv", "--out", here / "newer", "--json")
     facts = json.loads(newer.out)
     assert (newer.code, facts["done"], facts["finished"]) == (0, 42, True)
     content = json.loads((here / "newer" / "run.json").read_text())
     assert content["data"]["origin"]["source"] == str(here / "newer.csv")
     assert content["held_out_episodes"] == []
     table.rename({"strain": "load"}).write_csv(here / "other.csv")
-    refused = tidelog("refit", run, "--data", here / "other.csv", "--out", here / "other")
+    refused = tidelog("train", "--like", run, "--data", here / "other.csv", "--out", here / "other")
     assert refused.code == 2
     assert "strain" in refused.said
     assert not (here / "other").exists()

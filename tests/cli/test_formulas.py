@@ -68,7 +68,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_commands_say_it_and_write_it_as_text(here, tidelog):
-    for words in (["act", "run", "--data", "log.csv"], ["data", "validate", "--data", "bad.csv"]):
+    for words in (["act", "run", "--data", "log.csv"], ["log", "check", "--data", "bad.csv"]):
         act = words[0] == "act"
         rows = Path("log.csv").read_text().splitlines()
         Path("bad.csv").write_text("\n".join([*rows[:-1], rows[-1].replace(",1,", ",one,")]))

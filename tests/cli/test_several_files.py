@@ -102,15 +102,15 @@ def test_act_names_the_file_and_the_row_in_it(here, logs, run, table, tidelog):
 
 def test_data_commands_take_several_files(here, logs, tidelog):
     both = ["logs/part-0.csv", "logs/part-1.csv"]
-    assert tidelog("data", "validate", "--data", *both, *COLUMNS).code == 0
-    done = tidelog("data", "inspect", "--data", *both, *COLUMNS, "--json")
+    assert tidelog("log", "check", "--data", *both, *COLUMNS).code == 0
+    done = tidelog("log", "inspect", "--data", *both, *COLUMNS, "--json")
     assert json.loads(done.out)["fingerprint"] == logs
-    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("data", "inspect", "--data", *both).said
-    done = tidelog("data", "inspect", "--data", "logs", "--write", "proposal.toml", "--html", "page.html")
+    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("log", "inspect", "--data", *both).said
+    done = tidelog("log", "inspect", "--data", "logs", "--write", "proposal.toml", "--html", "page.html")
     assert done.code == 0, done.err
-    assert tidelog("data", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
+    assert tidelog("log", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
     assert tl.Log.load("all.tidelog").fingerprint() == logs
-    done = tidelog("data", "convert", "--data", "logs/*.csv", "--out", "shards.tidelog", *COLUMNS, "--shards", 3)
+    done = tidelog("log", "convert", "--data", "logs/*.csv", "--out", "shards.tidelog", *COLUMNS, "--shards", 3)
     assert "written: shards.tidelog with 3 shards" in done.out
     assert tl.Log.load("shards.tidelog").fingerprint() == logs
 
@@ -126,7 +126,7 @@ def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog)
     listing("lists, mean").save("policy")
     columns = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--k", 3]
     for source, target in (("days/*.csv", "lists.parquet"), ("whole.csv", "expected.parquet")):
-        done = tidelog("recommend", "policy", "--data", source, *columns, "--out", target)
+        done = tidelog("act", "policy", "--data", source, *columns, "--out", target)
         assert done.code == 0, done.err
     lists, expected = pl.read_parquet("lists.parquet"), pl.read_parquet("expected.parquet")
     assert lists.sort("u", "rank").equals(expected.sort("u", "rank"))
@@ -140,9 +140,9 @@ def test_commands_refuse_different_tables_and_write_nothing(tmp_path, capsys):
     source, before = f"{tmp_path}/*.csv", sorted(tmp_path.iterdir())
     roles = ["--user", "user", "--item", "item", "--time", "time"]
     for words in (
-        ["data", "inspect", "--data", source, "--write", str(tmp_path / "d.toml")],
-        ["data", "validate", "--data", source, "--columns", str(tmp_path / "c.toml")],
-        ["data", "validate", "--data", source, *roles],
+        ["log", "inspect", "--data", source, "--write", str(tmp_path / "d.toml")],
+        ["log", "check", "--data", source, "--columns", str(tmp_path / "c.toml")],
+        ["log", "check", "--data", source, *roles],
         ["train", "bc", "--data", source, "--columns", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run")],
         ["train", "recommender-bcq", "--data", source, *roles, "--out", str(tmp_path / "run")],
     ):

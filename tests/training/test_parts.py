@@ -59,7 +59,7 @@ def test_a_run_over_a_split_is_finetuned_from_the_shell(tmp_path, capsys):
     train, _ = Log.load(tmp_path / "log").split(0.8, seed=0)
     finish(begin(iql(hidden=(8, 8)), train, tmp_path / "run", steps=4, every=4))
     words = ["--env", "treatment", "--steps", 60, "--every", 30, "--out", tmp_path / "online"]
-    assert call("finetune", tmp_path / "run", *words) == 0, capsys.readouterr().err
+    assert call("train", "--from", tmp_path / "run", *words) == 0, capsys.readouterr().err
     assert load_run(tmp_path / "online").finished
 
 

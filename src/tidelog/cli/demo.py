@@ -103,7 +103,7 @@ def _run(options: Demo, folder: Path) -> tuple[list[_Judged], str]:
     report = _export(verdicts, runs, log, folder)
     print_line(f"\nall files are in {folder}/")
     print_line("next, with a log of your own:")
-    print_line("  tidelog data inspect --data YOUR.csv --write columns.toml")
+    print_line("  tidelog log inspect --data YOUR.csv --write columns.toml")
     print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
     policy, data = (shlex.quote(f"{folder}/{name}") for name in ("policy", "treatment.csv"))

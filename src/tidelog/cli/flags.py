@@ -49,6 +49,7 @@ EnvNames: TypeAlias = Annotated[tuple[Env, ...], tyro.conf.UseAppendAction]  # `
 LogName: TypeAlias = Annotated[str, "LOG"]
 OnEngine: TypeAlias = Annotated[str, tyro.conf.arg(metavar="ENGINE")]
 Sources: TypeAlias = Annotated[tuple[tuple[LogName, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
+Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]  # in a group: `--flag` without `--no-flag`
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
 Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
@@ -198,7 +199,8 @@ def _argument(hint: Any, default: Any, text: str | None) -> Any:
     note = "" if default is None or default == () or (required and get_origin(kind) is tuple) else None
     if tyro.conf.UseAppendAction in marks:
         note = f"({'required; ' if required else ''}repeatable)"
-    return tyro.conf.arg(metavar=word, help=text, help_behavior_hint=note)
+    name = next((mark.name for mark in marks if getattr(mark, "name", None)), None)
+    return tyro.conf.arg(name=name, metavar=word, help=text, help_behavior_hint=note)
 
 
 def _word(hint: Any) -> str | None:
@@ -480,7 +482,7 @@ def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
     if is_table(source):
         raise ConfigError(
             f"{shown} is a table without flags for its columns",
-            fix=(f"add --user U --item I --time T (`tidelog data inspect --data {shlex.join(paths)}` proposes them)"),
+            fix=(f"add --user U --item I --time T (`tidelog log inspect --data {shlex.join(paths)}` proposes them)"),
         )
     return Interactions.load(shown)
 

@@ -226,7 +226,7 @@ def print_next(run: Run, seconds: float) -> None:
 
 
 def next_command(run: Run, rule: str | None = None) -> str:
-    """Return a `tidelog recommend` command for a run's log with every flag that it needs, ready to be run.
+    """Return a `tidelog act` command for a run's log with every flag that it needs, ready to be run.
 
     `rule` is the counting rule whose lists are advised, None for those of the policy.
 
@@ -247,7 +247,7 @@ def next_command(run: Run, rule: str | None = None) -> str:
     words += _choices(run) if here else []
     words.append(("--out", _free("lists.csv")))
     flags = " ".join(flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in words)
-    command = f"tidelog recommend {shlex.quote(str(run.folder))} {flags}"
+    command = f"tidelog act {shlex.quote(str(run.folder))} {flags}"
     return command if here else f"{command}   ({OWN})"
 
 

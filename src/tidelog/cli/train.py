@@ -1,6 +1,6 @@
 """`tidelog train ALGORITHM --data LOG` or `--env NAME`: learn a policy from a log or in an environment.
 
-`tidelog finetune` continues an offline run in an environment, `tidelog refit` learns from the whole log.
+`--from RUN` continues an offline run in an environment, `--like RUN` learns from a whole log with a run's settings.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class LogFlags(RunFlags):
     """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz or
     .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
-    """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
+    """for tables: the mapping file with the role of each column (`tidelog log inspect` proposes one)"""
     preset: Annotated[str, "auto|none|PRESET"] = AUTO
     """defaults of the hyper-parameters: "auto" follows the log and says why, "none" leaves them as they are shown here,
     and some algorithms have published ones"""
@@ -219,6 +219,12 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
 
 def run(words: list[str]) -> int:
     """Train, and print the result and the next command."""
+    flags_set = {word.split("=")[0] for word in words}
+    for flag, again in {"--from": _finetune, "--like": _refit}.items():
+        if flag in flags_set:
+            if not words[0].startswith("-"):
+                raise ConfigError(f"{flag} repeats the algorithm of a run", fix=f"drop '{words[0]}'")
+            return again(words)
     if not words or words[0].startswith("-"):
         usage = " or ".join(_usage())
         if not words or words[0] in ("-h", "--help"):
@@ -328,12 +334,14 @@ def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> No
         raise ConfigError(f"{name} learns from a log (--data LOG), not in an environment (--env)", fix=fix)
 
 
-def _usage() -> tuple[str, str]:
+def _usage() -> list[str]:
     offline, online = [*names("a log"), *names("interactions")], names("an environment")
-    return (
+    return [
         f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
         f"tidelog train {{{','.join(online)}}} --env NAME [flags]",
-    )
+        "tidelog train --from RUN --env NAME [flags]",
+        "tidelog train --like RUN [--data LOG] [flags]",
+    ]
 
 
 def _help() -> str:
@@ -343,7 +351,12 @@ def _help() -> str:
             about = (configured(name)[0].__doc__ or "").strip().split("\n")[0]
             lines.append(f"  {name:<16} learns from {what}. {about}")
     return "\n".join(
-        [*lines, "", "`tidelog train NAME --help` shows the common flags of one, `--help-all` all of them."]
+        [
+            *lines,
+            "",
+            "`--from RUN` continues an offline run in an environment; `--like RUN` learns from the whole log.",
+            "`tidelog train NAME --help` shows the common flags of one, `--help-all` all of them.",
+        ]
     )
 
 
@@ -411,15 +424,15 @@ def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
     return chosen_preset(cls.__name__, presets, name)
 
 
-# `tidelog finetune RUN --env NAME`: continue an offline run in an environment.
+# `tidelog train --from RUN --env NAME`: continue an offline run in an environment.
 
 
 @dataclass(kw_only=True)
 class FinetuneFlags(EnvironmentFlags):
     """Continue an offline run in an environment, on its log and new experience."""
 
-    run: tyro.conf.Positional[RunFolder]
-    """the run folder"""
+    from_run: Annotated[RunFolder, tyro.conf.arg(name="from")]
+    """the folder of the offline run"""
     env: Env
     """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces must be those of the log"""
     out: Folder | None = None
@@ -431,14 +444,14 @@ Finetune = verb_flags(
 )
 
 
-def run_finetune(words: list[str]) -> int:
+def _finetune(words: list[str]) -> int:
     """Fine-tune a run and print the result."""
-    options = parse(Finetune, words, "finetune")
-    refuse_lists(Path(options.run), Record.read(Path(options.run)), "finetune")
-    offline_run = load_run(options.run)
+    options = parse(Finetune, words, "train")
+    refuse_lists(Path(options.from_run), Record.read(Path(options.from_run)), "train --from")
+    offline_run = load_run(options.from_run)
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     arguments = options_in(options, "finetune")
-    if folder.exists() and folder.samefile(options.run):
+    if folder.exists() and folder.samefile(options.from_run):
         raise ConfigError(f"--out {folder} is the run that is continued", fix="choose another folder")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink]
@@ -448,7 +461,7 @@ def run_finetune(words: list[str]) -> int:
     return train_and_show(training, options.quiet, options.json)
 
 
-# `tidelog refit RUN`: the settings of a run's policy once more, on the whole log, before the policy is used.
+# `tidelog train --like RUN`: the settings of a run's policy once more, on the whole log, before the policy is used.
 
 
 @dataclass(kw_only=True)
@@ -458,7 +471,7 @@ class Refit(RunFlags):
     The result learns from the held-out episodes too, and so has no verdict.
     """
 
-    run: tyro.conf.Positional[RunFolder]
+    like: RunFolder
     """the run folder (its best policy if there is one, else its first member)"""
     data: Repeated = ()
     """a newer log with the same columns; default: the log of the run, read again"""
@@ -468,10 +481,10 @@ class Refit(RunFlags):
     """the new run folder; default: runs/<algorithm>-refit, with a number if it exists"""
 
 
-def run_refit(words: list[str]) -> int:
+def _refit(words: list[str]) -> int:
     """Refit a run and print the result."""
-    options = parse(Refit, words, "refit")
-    record = Record.read(Path(options.run))
+    options = parse(Refit, words, "train")
+    record = Record.read(Path(options.like))
     folder = Path(options.out) if options.out else free_folder(f"{record.algorithm}-refit")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     log = None
@@ -484,6 +497,6 @@ def run_refit(words: list[str]) -> int:
         log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
     sinks = [open_sink(word, folder) for word in options.sink]
     training = refit(
-        options.run, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
+        options.like, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
     )
     return train_and_show(training, options.quiet, options.json)
