@@ -57,7 +57,7 @@ from tidelog.data.read import read_log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
-from tidelog.sinks import open_sink
+from tidelog.sinks import Tracker, open_sink
 from tidelog.training.engine import cores_as_devices
 from tidelog.training.fit import fit, refit
 from tidelog.training.learn import finetune, learn
@@ -236,14 +236,19 @@ def run(words: list[str]) -> int:
     online, flags = learns_online(cls), flags_of(cls)
     _check_source(name, rest, online, ranks(cls))
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
-    defaults = _preset(cls, peek(arguments, "--preset")) | settings
+    defaults, preset = dict(settings), peek(arguments, "--preset") or AUTO
+    if preset not in (AUTO, NONE):
+        presets = getattr(cls, "presets", {})
+        if not presets:
+            raise ConfigError(f"{cls.__name__} has no presets", fix="drop --preset")
+        defaults = chosen_preset(cls.__name__, presets, preset) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
     connect(options)
     cores_as_devices(devices_of(options.devices))  # what suggests settings starts JAX
     if online and options.preset == AUTO:
         options = _suited(cls, name, flags, arguments, settings, options)
     if online:
-        return _play(cls, options, _folder(name, options))
+        return _learn(cls, None, options, Path(options.out) if options.out else free_folder(name))
     log = log_of(options)
     if options.preset == AUTO:
         split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
@@ -258,7 +263,7 @@ def run(words: list[str]) -> int:
             print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
-    return _read(cls, log, options, _folder(name, options))
+    return _learn(cls, log, options, Path(options.out) if options.out else free_folder(name))
 
 
 def _suited(
@@ -297,10 +302,6 @@ def set_by_flags(cls: type[Any], arguments: list[str], options: Any) -> dict[str
 def algorithm_of(cls: type[Any], options: Any) -> Any:
     """Return an algorithm with the settings of the flags."""
     return cls(**{one.name: getattr(options, one.name) for group in groups_of(cls).values() for one in group})
-
-
-def _folder(name: str, options: Any) -> Path:
-    return Path(options.out) if options.out else free_folder(name)
 
 
 def print_reasons(suggestion: Suggestion, options: Any, without: Collection[str] = ()) -> None:
@@ -360,28 +361,22 @@ def _help() -> str:
     )
 
 
-def _play(cls: type[Any], options: Any, folder: Path) -> int:
-    """Learn in an environment."""
-    start = None if options.start is None else open_policy(options.start)
-    more = options_in(options, "learn")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
-    more |= {"overwrite": options.overwrite}
-    algorithm = algorithm_of(cls, options)
-    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
-    write_settings(cls, options, folder)
-    return train_and_show(training, options.quiet, options.json)
-
-
-def _read(cls: type[Any], log: Log | Interactions, options: Any, folder: Path) -> int:
-    """Learn from a log."""
-    more = options_in(options, "fit")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
-    algorithm = algorithm_of(cls, options)
-    training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
+def _learn(cls: type[Any], log: Log | Interactions | None, options: Any, folder: Path) -> int:
+    """Learn from a log, or in an environment without one."""
+    more = options_in(options, "learn" if log is None else "fit")
+    more |= {"out": folder, "overwrite": options.overwrite, "train": False}
+    if log is None:
+        more["start"] = None if options.start is None else open_policy(options.start)
+    more["sinks"], algorithm = _sinks(options, folder), algorithm_of(cls, options)
+    training = learn(algorithm, options.env, **more) if log is None else fit(algorithm, log, **more)
     write_settings(cls, options, folder)
     return train_and_show(training, options.quiet, options.json, judge=getattr(options, "judge", False))
+
+
+def _sinks(options: Any, folder: Path) -> list[Tracker]:
+    """Return the sinks of the flags, of the first process alone; ConfigError for a folder that holds something else."""
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    return [open_sink(word, folder) for word in options.sink if connected().rank == 0]
 
 
 def write_settings(cls: type[Any], options: Any, folder: Path) -> None:
@@ -415,15 +410,6 @@ def log_of(options: Any) -> Log | Interactions:
     return read_from_flags(source, options.interactions)
 
 
-def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
-    if name in (None, AUTO, NONE):
-        return {}
-    presets = getattr(cls, "presets", {})
-    if not presets:
-        raise ConfigError(f"{cls.__name__} has no presets", fix="drop --preset")
-    return chosen_preset(cls.__name__, presets, name)
-
-
 # `tidelog train --from RUN --env NAME`: continue an offline run in an environment.
 
 
@@ -453,11 +439,8 @@ def _finetune(words: list[str]) -> int:
     arguments = options_in(options, "finetune")
     if folder.exists() and folder.samefile(options.from_run):
         raise ConfigError(f"--out {folder} is the run that is continued", fix="choose another folder")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink]
-    training = finetune(
-        offline_run, options.env, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **arguments
-    )
+    arguments |= {"out": folder, "sinks": _sinks(options, folder), "overwrite": options.overwrite}
+    training = finetune(offline_run, options.env, train=False, **arguments)
     return train_and_show(training, options.quiet, options.json)
 
 
@@ -486,8 +469,7 @@ def _refit(words: list[str]) -> int:
     options = parse(Refit, words, "train")
     record = Record.read(Path(options.like))
     folder = Path(options.out) if options.out else free_folder(f"{record.algorithm}-refit")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    log = None
+    sinks, log = _sinks(options, folder), None
     if options.data:
         if record.data.origin is None:
             raise ConfigError(
@@ -495,7 +477,6 @@ def _refit(words: list[str]) -> int:
                 fix="use tl.refit(run, out, log=log) in Python",
             )
         log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
-    sinks = [open_sink(word, folder) for word in options.sink]
     training = refit(
         options.like, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
     )
