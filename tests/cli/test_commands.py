@@ -320,11 +320,6 @@ def test_the_demo_has_the_settings_that_train_chooses_for_its_log(name, here, ti
     assert (steps, tuple(range(seeds)), asked["held_out"]) == (chosen.steps, chosen.seeds, chosen.held_out)
 
 
-def test_the_demo_finds_a_free_folder(here):
-    (here / "tidelog-demo").mkdir()
-    assert str(demo._free_folder(None)) == "tidelog-demo-2"
-
-
 def test_settings_come_from_a_file_and_flags_win(here, tidelog):
     config = ["steps = 6", "every = 3", "seeds = 2", "hidden = [4, 4]", "learning-rate = 0.5", "batch_size = 8"]
     (here / "run.toml").write_text("\n".join([*config, 'data = "visits.csv"', 'columns = "columns.toml"']))

@@ -157,10 +157,6 @@ def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "log inspect")
     source = source_of(options.data, "--data")
     check_targets(options.html, options.write, overwrite=options.overwrite)
-    return _inspect_source(options, source)
-
-
-def _inspect_source(options: Inspect, source: Source) -> int:
     named = options.interactions.propensity if options.columns is not None else None
     declared = ["--randomised"] * options.randomised + ([] if named is None else ["--propensity", named])
     roles = _declared_roles(options, source)
@@ -248,8 +244,13 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
 
 def _describe(options: Inspect, source: Source, roles: dict[str, Any]) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    described = replace(describe_table(source, roles), flags=_words_of(roles))
-    table = replace(_with_ranking(described, source), written=options.write)
+    table = replace(describe_table(source, roles), flags=_words_of(roles), written=options.write)
+    of_interactions: Any = table.interaction_roles()
+    if of_interactions is not None:
+        from tidelog.algorithms.names import names  # JAX: only a table of interactions needs it
+
+        report = validate_by_roles(source, Roles(**of_interactions))
+        table = replace(table, ranking=names("interactions")[0], ranking_report=report)
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok
@@ -262,26 +263,10 @@ def _describe(options: Inspect, source: Source, roles: dict[str, Any]) -> int:
     return 0
 
 
-def _with_ranking(table: Description, source: Source) -> Description:
-    """Add the checks as interactions to the description of a table of interactions, and the algorithm for them."""
-    roles = table.interaction_roles()
-    if roles is None:
-        return table
-    from tidelog.algorithms.names import names  # JAX: only a table of interactions needs it
-
-    columns: dict[str, Any] = dict(roles)
-    report = validate_by_roles(source, Roles(**columns))
-    return replace(table, ranking=names("interactions")[0], ranking_report=report)
-
-
 def _check(words: list[str]) -> int:
     options = parse(CheckFlags, words, "log check")
     check_targets(options.html, options.quarantine, options.keep, overwrite=options.overwrite)
-    return _check_source(options, source_of(options.data, "--data"))
-
-
-def _check_source(options: CheckFlags, source: Source) -> int:
-    mapping = _mapping(options)
+    source, mapping = source_of(options.data, "--data"), _mapping(options)
     roles = roles_of(options.interactions)
     if options.keep is not None and options.quarantine is None:
         raise ConfigError("--keep writes what --quarantine leaves of a table", fix="add --quarantine FILE")

@@ -226,9 +226,9 @@ def next_command(run: Run, rule: str | None = None) -> str:
     here = bool(roles) and Path(str(source)).is_file()
     words: list[tuple[str, str | None]] = [] if rule is None else [("--rule", word_of(rule))]
     words.append(("--data", _relative(source) if here else "HISTORIES.csv"))
-    history: Any = run.record.spec.observation["history"]
-    event = ["event"] if len(history.events) > 1 or roles.get("event") else []  # one kind of event needs no column
-    words += [(f"--{role}", roles.get(role) or role.upper()) for role in ("user", "item", "time", *event)]
+    if not here:  # else they are those of the run's log
+        several = len(run.record.spec.observation["history"].events) > 1  # type: ignore[union-attr]
+        words += [(f"--{role}", role.upper()) for role in ("user", "item", "time", *(["event"] if several else []))]
     if rule is None and run.policy().ranker().features:
         table = roles.get("user_features")
         words.append(("--user-features", _relative(table) if table and Path(table).is_file() else "USERS.csv"))
