@@ -15,11 +15,11 @@ from tidelog.ope.verdict import read_verdict
 from tidelog.policies.policy import _read as read_declared
 from tidelog.policies.policy import read_arrays
 from tidelog.report.frame import check_target
-from tidelog.report.runs import _played
+from tidelog.report.runs import read_evaluation
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "settings": lambda path: read_config(str(path), object), "items": lambda path: _lines(str(path)),
-    "verdict": read_verdict, "declared": read_declared, "arrays": read_arrays, "evaluation": _played,
+    "verdict": read_verdict, "declared": read_declared, "arrays": read_arrays, "evaluation": read_evaluation,
     "report": check_target,
 }  # fmt: skip
 

@@ -34,7 +34,6 @@ from tidelog.report.runs import (
     source,
 )
 from tidelog.report.verdict import (
-    JudgedCandidates,
     answer_section,
     answer_title,
     candidates_of,
@@ -94,9 +93,16 @@ def run_page(
     logged = [run for run in decide if run.has_log]
     theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, logged)}
     judged = [run for run in decide if run.has_log or run.verdicts]
-    candidates = candidates_of(runs)
+    candidates = candidates_of(runs)  # one answer over all runs and rules
+
+    def answer() -> str:
+        if not decide:
+            return ""
+        apart = (f'<div class="run">{verdict_section(run)}</div>' for run in decide)
+        return section("The answer", "".join(apart) if candidates is None else answer_section(candidates), "verdict")
+
     parts: dict[str, Callable[[], str]] = {
-        "verdict": lambda: _answer(runs, candidates) if decide else "",
+        "verdict": answer,
         "lists": lambda: lists(runs, logs, within("lists")),
         "words": lambda: _judgements(runs) if decide or len(runs) > 1 else "",
         "estimates": lambda: estimates(judged) if judged else "",
@@ -140,14 +146,6 @@ _LINKS = {
 }  # fmt: skip
 _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimator, all metrics, settings and versions."
 _ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics, settings and versions."
-
-
-def _answer(runs: Sequence[SavedRun], candidates: JudgedCandidates | None) -> str:
-    """The first screen: one answer over all runs and rules."""
-    decide = [run for run in runs if not ranks(run)]
-    if candidates is not None:
-        return section("The answer", answer_section(candidates), "verdict")
-    return section("The answer", "".join(f'<div class="run">{verdict_section(run)}</div>' for run in decide), "verdict")
 
 
 def _judgements(runs: Sequence[SavedRun]) -> str:
