@@ -55,16 +55,6 @@ def test_a_run_over_several_files_is_resumed_over_the_same_files(way, here, logs
     assert "does not exist" in done.said
 
 
-def test_files_in_a_configuration_give_way_to_those_of_the_command_line(here, logs, tidelog):
-    (here / "run.toml").write_text('data = ["logs/part-0.csv", "gone.csv"]\ncolumns = "columns.toml"\nsteps = 2\n')
-    done = tidelog("train", "bc", "--config", "run.toml", "--data", "logs", "--out", "run", *SMALL)
-    assert done.code == 0, done.err
-    assert tl.load_run("run").record.data.fingerprint == logs
-    done = tidelog("train", "bc", "--config", "run.toml", "--out", "other", *SMALL)
-    assert (done.code, (here / "other").exists()) == (2, False)
-    assert "gone.csv" in done.said
-
-
 def test_judge_evaluate_act_and_report_read_several_files(here, logs, run, tidelog):
     several = ["--data", "logs/part-0.csv", "--data", "logs/part-1.csv", *COLUMNS]
     shutil.copytree(run, "run")

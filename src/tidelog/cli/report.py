@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tidelog.cli.flags import (
     RunFolder,
     parse,
     present,
-    print_details,
     print_line,
     source_of,
 )
@@ -44,8 +42,6 @@ class ReportFlags(OutputFlags):
     rule: SimpleRule | None = None
     """explain the newest verdict on a simple rule of each run, the best one of at most two questions (`--rule` alone,
     or `tree`) or the best single action (`constant`); default: that on what is recommended"""
-    open: bool = False
-    """open it in a browser"""
 
 
 def run(words: list[str]) -> int:
@@ -66,8 +62,6 @@ def _report(options: ReportFlags) -> dict[str, Any]:
         path = _page_of_runs(options)
     size = path.stat().st_size
     print_line(f"report: {path}{'' if options.quiet else f' ({size / 1e3:,.0f} kB)'}")
-    if options.open and not webbrowser.open(path.absolute().as_uri()):
-        print_details("no browser was found to open the report")
     return {"report": str(path), "bytes": size}
 
 
