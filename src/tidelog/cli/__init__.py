@@ -99,12 +99,13 @@ def _dispatch(words: list[str]) -> int:
     if command not in COMMANDS:
         for old, new in OLD.items():
             if words[: len(old.split())] == old.split():
-                now = shlex.join(["tidelog", *new.split(), *words[len(old.split()) :]])
+                rest = words[len(old.split()) :]
+                run = ["RUN"] if new.startswith("train") and (not rest or rest[0].startswith("-")) else []
+                now = shlex.join(["tidelog", *new.split(), *run, *rest])
                 raise ConfigError(f"`tidelog {old}` is now `tidelog {new}`", fix=f"`{now}`")
         raise ConfigError(f"no command '{command}': {nearest(command, COMMANDS)}")
     home = import_without_gc(f"tidelog.cli.{'evaluate' if command == 'collect' else command}")
-    run = home.run_collect if command == "collect" else home.run
-    code: int = run(words[1:])
+    code: int = (home.run_collect if command == "collect" else home.run)(words[1:])
     return code
 
 
@@ -113,9 +114,15 @@ def _without_plugins(words: list[str]) -> list[str]:
 
     A module that `--env` or `--evaluate` names is found in the working folder too.
     """
-    rest, plugins = [], []
-    if any(map(_own_module, _environments(words))):
-        sys.path.insert(0, str(Path.cwd()))
+    rest, plugins, flag = [], [], ""
+    for word in words:  # such as `--env my_module:MyEnv-v0`; `--evaluate` takes several names
+        if word.startswith("--"):
+            flag, _, word = word.partition("=")
+        module, colon, _ = word.removeprefix("sampled:").partition(":")
+        path = Path(*module.split("."))
+        if flag in ENVIRONMENTS and colon and (path.with_suffix(".py").is_file() or path.is_dir()):
+            sys.path.insert(0, str(Path.cwd()))
+            break
     given = iter(words)
     for word in given:
         if word == PLUGIN or word.startswith(f"{PLUGIN}="):
@@ -128,24 +135,6 @@ def _without_plugins(words: list[str]) -> list[str]:
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest
-
-
-def _environments(words: list[str]) -> list[str]:
-    """The environments' names after `--env` and `--evaluate`, which takes several."""
-    names, flag = [], ""
-    for word in words:
-        if word.startswith("--"):
-            flag, _, word = word.partition("=")
-        if flag in ENVIRONMENTS and word:
-            names.append(word.removeprefix("sampled:"))
-    return names
-
-
-def _own_module(name: str) -> bool:
-    """Whether an environment's name, such as `my_module:MyEnv-v0`, begins with a module of the working folder."""
-    module, colon, _ = name.partition(":")
-    path = Path(*module.split("."))
-    return bool(colon) and (path.with_suffix(".py").is_file() or path.is_dir())
 
 
 def _overview() -> str:

@@ -67,7 +67,6 @@ class SavedRun:
     evaluations: tuple[EvaluationReturns, ...]
     verdicts: tuple[SavedVerdict, ...]  # the newest first
     checkpoints: list[int]  # updates of the checkpoints
-    subject: SavedVerdict | None = None  # what the page is about; None: what is recommended
 
     @property
     def update(self) -> int:
