@@ -19,7 +19,7 @@ import numpy as np
 
 import tidelog as tl
 from tidelog._files import write_file
-from tidelog.cli.flags import Folder, free_folder, json_only, parse, print_json, print_line, table
+from tidelog.cli.flags import Folder, OutputFlags, free_folder, json_only, parse, print_json, print_line, table
 from tidelog.envs.treatment import clinic_visits, clinician, exact_value, treatment
 from tidelog.errors import ConfigError
 from tidelog.ope.verdict import held_out_part, store_verdict
@@ -47,7 +47,7 @@ HELD_OUT = 0.5  # of the patients
 
 
 @dataclass
-class Demo:
+class Demo(OutputFlags):
     """Create a log, learn from it, judge the policies, then play them and compare."""
 
     out: Folder | None = None
@@ -60,10 +60,6 @@ class Demo:
     """number of seeds of each algorithm"""
     episodes: int = 1_000
     """number of patients that each policy treats in the end"""
-    quiet: bool = False
-    """print the result only, without progress"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
