@@ -220,6 +220,8 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
 def run(words: list[str]) -> int:
     """Train, and print the result and the next command."""
     flags_set = {word.split("=")[0] for word in words}
+    if {"--from", "--like"} <= flags_set:
+        raise ConfigError("--from and --like are both set", fix="set only one of them")
     for flag, again in {"--from": _finetune, "--like": _refit}.items():
         if flag in flags_set:
             if not words[0].startswith("-"):
