@@ -35,6 +35,7 @@ from tidelog.data.read import Source, is_table
 from tidelog.errors import ConfigError, nearest
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import NAMED, Roles, read_by_roles
+from tidelog.schema import RENAMED as HYPERPARAMETERS
 from tidelog.training.options import options_of
 
 T = TypeVar("T")
@@ -52,6 +53,10 @@ Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]  # in a group:
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
 Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
+RENAMED = {  # flags of earlier versions
+    **{"--log": "--data", "--format": "--json", "--deterministic": "--mode"},
+    **{f"--{old}".replace("_", "-"): f"--{new}".replace("_", "-") for old, new in HYPERPARAMETERS.items()},
+}
 NUMBER = "NUMBER"
 VERSION = "version"  # a flag of every command, which prints the version before the command begins
 OUTPUT = ("quiet", "json", VERSION)
@@ -72,14 +77,19 @@ class OutputFlags:
 def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
     """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
 
-    `defaults` replace those of the fields. The flags of a group are attributes of the result too. A class with `common`
-    names the fields that `--help` shows; `--help-all` shows all.
+    `defaults` replace those of the fields. ConfigError for a flag that has another name now. The flags of a group are
+    attributes of the result too. A class with `common` names the fields that `--help` shows; `--help-all` shows all.
     """
+    known = flag_names(cls)
+    for word in (word.split("=")[0] for word in words):
+        new = RENAMED.get(word)
+        if new is not None and new[2:].replace("-", "_") in known:
+            raise ConfigError(f"{word} has another name", fix=f"write {new}")
     common: Collection[str] = getattr(cls, "common", ()) if any(word in HELP for word in words) else ()
     words = [HELP[1] if word == HELP_ALL else word for word in words]
     shown = _shown(cls, defaults or {}, common=common)
     if common:
-        rare = len(flag_names(cls)) - len(flag_names(shown)) + 1  # without --version
+        rare = len(known) - len(flag_names(shown)) + 1  # without --version
         shown.__doc__ = f"{cls.__doc__}\n\n`tidelog {command} {HELP_ALL}` shows {rare} more flags."
     terminal = os.environ.get("TERM")
     if os.environ.get("NO_COLOR"):
