@@ -338,7 +338,7 @@ def seed_judged(folder: Path) -> None:
     from tidelog.ope.verdict import store_verdict
 
     seed_record(folder)
-    shutil.copy(trained_run() / "metrics.csv", folder / "metrics.csv")
+    shutil.copy(trained_run() / "metrics.jsonl", folder / "metrics.jsonl")
     store_verdict(verdicts_on_noise(1)[0], folder, "bc")
     (folder / "evaluations").mkdir()
     played = {"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]}

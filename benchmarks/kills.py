@@ -113,7 +113,7 @@ def exported(to: str, out: str, *more: str) -> Words:
 
 
 def converted(log: str, out: str) -> Words:
-    return lambda at: ["data", "convert", "--data", str(at.parent / log), "--out", str(at / out), "--overwrite"]
+    return lambda at: ["log", "convert", "--data", str(at.parent / log), "--out", str(at / out), "--overwrite"]
 
 
 def collected(seed: int) -> Words:
@@ -139,7 +139,7 @@ def shop_run(at: Path) -> list[str]:
 
 def listed(*more: str) -> Words:
     return lambda at: [
-        "recommend", str(at / "run"), "--data", str(at.parent / "shop.csv"), "--overwrite", "--out",
+        "act", str(at / "run"), "--data", str(at.parent / "shop.csv"), "--overwrite", "--out",
         str(at / "lists.csv"), "--user", "u", "--item", "i", "--time", "t", *more,
     ]  # fmt: skip
 

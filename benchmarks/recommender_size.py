@@ -114,10 +114,10 @@ def study(events: int = EVENTS, steps: int = 4_000, folder: Path = SCRATCH) -> N
     ]
     lists = ["--out", str(folder / "lists.parquet"), "--overwrite"]
     commands = {
-        "inspect": ["data", "inspect", "--data", str(table), *COLUMNS],
+        "inspect": ["log", "inspect", "--data", str(table), *COLUMNS],
         "train": ["train", "recommender-bcq", "--data", str(table), *COLUMNS, *trained, "--overwrite"],
         "report": ["report", str(run), "--out", str(folder / "report.html")],
-        "recommend": ["recommend", str(run), "--data", str(histories), *COLUMNS, *lists],
+        "recommend": ["act", str(run), "--data", str(histories), *COLUMNS, *lists],
     }
     found = {name: measured(words) for name, words in commands.items()}
     learnt = {"steps": steps, "pretrain_share": PRETRAINED, "events_of_an_update": update}

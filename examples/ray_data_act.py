@@ -43,7 +43,7 @@ if __name__ == "__main__":
     path, source, target = sys.argv[1:]
     policy = runtime.load(path)
     if not isinstance(policy, runtime.NumpyPolicy) or policy.is_recurrent:
-        sys.exit(f"{path} ranks items or has a memory, but rows are read apart. fix: tidelog recommend, or tidelog act")
+        sys.exit(f"{path} ranks items or has a memory, but rows are read apart. fix: tidelog act")
     if "RAY_ADDRESS" not in os.environ:
         ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
     rows = ray.data.read_parquet(source)

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 
 from tidelog._files import NotRegularError, check_regular, open_regular, read_regular, read_text
+from tidelog.cli.act import _lines
 from tidelog.cli.flags import read_config
-from tidelog.cli.recommend import _lines
 from tidelog.errors import TidelogError
 from tidelog.ope.verdict import read_verdict
 from tidelog.policies.policy import _read as read_declared
 from tidelog.policies.policy import read_arrays
 from tidelog.report.frame import check_target
-from tidelog.report.runs import _played
+from tidelog.report.runs import read_evaluation
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "settings": lambda path: read_config(str(path), object), "items": lambda path: _lines(str(path)),
-    "verdict": read_verdict, "declared": read_declared, "arrays": read_arrays, "evaluation": _played,
+    "verdict": read_verdict, "declared": read_declared, "arrays": read_arrays, "evaluation": read_evaluation,
     "report": check_target,
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Where the metrics of a run go: files in its folder, and experiment trackers, each an extra.
+"""Where the metrics of a run go: a file in its folder, and experiment trackers, each an extra.
 
 A row holds the metrics of one member at one update: `{"update", "member", "seed", <metric>: <number>, ...}`. The file
 of JSON lines is the record, which `resume` reads back. A tracker shows the run as well; `sinks.json` in the run folder
@@ -7,8 +7,6 @@ says which run of a tracker that is, and the last row that it has.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import re
@@ -24,7 +22,6 @@ import msgspec
 
 from tidelog import _files
 from tidelog._files import AppendOnlyFile, parse_saved, write_file, write_json
-from tidelog.data.parse import harmless
 from tidelog.errors import CheckpointError, ConfigError, import_extra, nearest
 from tidelog.schema import decode_file
 
@@ -48,45 +45,18 @@ class Sink(Protocol):
         """Finish writing."""
 
 
-# Files of the run folder.
-
-
-class Format(NamedTuple):
-    """How a file of metrics holds rows."""
-
-    header: bytes
-    lines: Callable[[MetricsRow], bytes]  # of one row
-
-
-def _json_line(row: MetricsRow) -> bytes:
-    return f"{json.dumps(row)}\n".encode()
-
-
-def _csv_lines(row: MetricsRow) -> bytes:
-    """A line per metric, as rows may have different ones; no name is a formula of a spreadsheet."""
-    text = io.StringIO(newline="")
-    head = [row[key] for key in KEYS]
-    csv.writer(text).writerows([*head, harmless(name), value] for name, value in metrics_of(row).items())
-    return text.getvalue().encode()
-
-
-FORMATS = {
-    JSON_LINES: Format(b"", _json_line),
-    "metrics.csv": Format(b"update,member,seed,metric,value\r\n", _csv_lines),
-}
+# The file of the run folder.
 
 
 class MetricsFile:
-    """A file of metrics in a run folder, in the format of its name, to which rows are appended."""
+    """The file of JSON lines in a run folder, to which rows are appended."""
 
-    def __init__(self, path: Path) -> None:
-        self._format, self._file = FORMATS[path.name], AppendOnlyFile(path)
-        if path.stat().st_size == 0:
-            self._file.append(self._format.header)
+    def __init__(self, folder: Path) -> None:
+        self._file = AppendOnlyFile(folder / JSON_LINES)
 
     def write(self, row: MetricsRow) -> None:
         """Append one row, which is written at once and durable after `sync`."""
-        self._file.append(self._format.lines(row))
+        self._file.append(f"{json.dumps(row)}\n".encode())
 
     def sync(self) -> tuple[str, int]:
         """Make all rows durable; return the name and the bytes of the file."""
@@ -140,15 +110,14 @@ def _row(line: bytes) -> dict[str, Any]:
 
 
 def rewind(folder: Path, metrics: Mapping[str, int]) -> None:
-    """Remove what follows these bytes from the files of metrics; a CSV file that was changed is written again."""
-    for name, form in FORMATS.items():
-        path, length = folder / name, metrics.get(name, 0)
-        size = path.stat().st_size if path.exists() else 0
-        if size > length:
-            _files.DISK.cut(path, length)
-            _files.DISK.sync(path)
-        elif size < length:
-            write_file(path, form.header + b"".join(map(form.lines, rows_at(folder, metrics))))
+    """Remove what follows these bytes from the file of metrics; CheckpointError if some of them are lost."""
+    path, length = folder / JSON_LINES, metrics.get(JSON_LINES, 0)
+    size = path.stat().st_size if path.exists() else 0
+    if size > length:
+        _files.DISK.cut(path, length)
+        _files.DISK.sync(path)
+    elif size < length:
+        rows_at(folder, metrics)
 
 
 # Experiment trackers.
@@ -171,7 +140,7 @@ class TrackerRun(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SinkWarning(UserWarning):
-    """A tracker failed; the run goes on, and the files of its folder have every row."""
+    """A tracker failed; the run goes on, and the file in its folder has every row."""
 
 
 class Tracker(ABC):

@@ -120,7 +120,7 @@ def _checks(
     yield "actions have the log's shape, repeat without a seed, and are finite", lambda: _actions(run(), log)
     yield (
         "the same seed gives the same bits, however the run is cut",
-        lambda: _equal(run(), fit(algorithm, log, UPDATES, held_out=0.25, every=5, progress=False)),
+        lambda: _equal(run(), fit(algorithm, log, UPDATES, held_out=0.25, eval_every=5, progress=False)),
     )
     yield "a stopped run resumes to the same bits", lambda: _resumed(run(), algorithm, log, folder / "stopped")
     yield "seeds side by side are seeds alone", lambda: _side_by_side(algorithm, log)

@@ -8,7 +8,6 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tidelog.data.read import read_log
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 JUDGED = ["--ledger", "off", "--replicates", 1000, "--model", "tabular"]
@@ -65,26 +64,12 @@ def test_what_comes_after_training_can_be_run(here, tidelog):
     assert tidelog("judge", "all", "--data", "other", *JUDGED).code == 0
 
 
-def test_a_first_verdict_is_what_a_policy_without_one_is_sent_to(here, run, tidelog):
-    shutil.copytree(run, "run")
-    said = tidelog("act", "run", "--data", "visits.csv", "--out", "a.csv").said
-    assert "fix: tidelog judge" in said
-    assert tidelog("judge", "run", *JUDGED).code == 0
-    assert "Verdict of 20" in tidelog("act", "run", "--data", "visits.csv", "--out", "b.csv").said
-
-
-def test_files_without_a_flag_are_named_with_it(here, refused, tidelog):
-    said = refused("data", "inspect", "visits.csv")
-    words = said.split("fix: write ")[1].split()
-    assert tidelog("data", "inspect", *words).code == 0
-
-
 @pytest.mark.parametrize(("words", "message", "more"), [
     (["judge", "policy"], "fix: name a log with --data", DATA),
     (["judge", "run", "--columns", "columns.toml"], "fix: name the table with --data", ["--data", "visits.csv"]),
     (["report", "run", "--columns", "columns.toml"], "fix: name the table with --data", ["--data", "visits.csv"]),
     (["export", "policy", "--no-onnx"], "fix: name the output with --out", ["--out", "other"]),
-    (["data", "validate", "--data", "visits.csv", "--quarantine", "bad.csv"], "fix: add --columns", DATA[2:]),
+    (["log", "check", "--data", "visits.csv", "--quarantine", "bad.csv"], "fix: add --columns", DATA[2:]),
     (["act", "run", "--data", "visits.csv", "--out", "there.csv"], "add --overwrite", ["--overwrite"]),
     (["train", "bc", *DATA, "--steps", 2, "--patience", 3, "--out", "new", *SMALL], "patience needs best_metric=",
      ["--best-metric", "held_out/imitation_loss"]),
@@ -103,7 +88,7 @@ def test_what_is_missing_helps_when_it_is_added(words, message, more, here, run,
     (["act", "policy", "--data", "visits.csv", "--out", "a.csv", "--member", "1"], 2),
     (["act", "run", "--data", "visits.csv", "--out", "a.csv", "--seed", "1"], 2),
     (["evaluate", "run", "--env", "treatment", "--episodes", 2, "--sample", "--mode"], 1),
-    (["data", "inspect", *DATA, "--write", "b.toml"], 2),
+    (["log", "inspect", *DATA, "--write", "b.toml"], 2),
     (["train", "bc", *DATA, "--steps", 2, "--out", "new", *SMALL, "--preset", "antmaze"], 2),
 ])  # fmt: skip
 def test_what_is_too_much_helps_when_it_is_dropped(words, drop, here, run, refused, tidelog):
@@ -123,15 +108,6 @@ def test_members_that_act_in_different_ways_are_played_in_one(here, run, refused
     play = ["evaluate", "run", "--env", "treatment", "--episodes", 2]
     assert "fix: add --sample or --mode" in refused(*play)
     assert tidelog(*play, "--sample").code == tidelog(*play, "--mode").code == 0
-
-
-@pytest.mark.full
-def test_a_log_in_memory_is_saved_and_named(here, refused, tidelog):
-    log = tl.Log.from_arrays(**read_log("visits.csv", "columns.toml").to_arrays())
-    tl.fit(tl.BC(hidden=(4,)), log, 2, out="run", held_out=0.2, progress=False)
-    assert "fix: pass it, or another log, with --data" in refused("judge", "run", *JUDGED)
-    log.save("log.tidelog")
-    assert tidelog("judge", "run", "--data", "log.tidelog", *JUDGED).code == 0
 
 
 @pytest.mark.full

@@ -1,7 +1,6 @@
 """`train` and `judge` judge all that could be deployed; `act`, `export` and `serve` take a simple rule."""
 
 import json
-import shutil
 
 import numpy as np
 import polars as pl
@@ -12,9 +11,7 @@ from tests.cli.conftest import call
 from tests.shared import shared
 from tidelog import runtime
 from tidelog.cli import judge
-from tidelog.errors import ConfigError
 from tidelog.ope import rules
-from tidelog.report.page import report_of
 
 COLUMNS = """\
 observation = ["age", "village"]
@@ -235,22 +232,6 @@ def test_act_export_and_runtimes_take_the_rule(here, tidelog):
         "judge", "rule.json", "--data", "trial.csv", "--columns", "columns.toml", "--ledger", "off", *QUICK
     )
     assert "the policy learnt from" in judged.said, "a rule carries what it learnt from"
-
-
-def test_the_report_explains_the_rule_that_is_asked_for(here, tidelog):
-    words = ["report", "run", "--out", "rule.html"]
-    for more, name in (([], "small rule"), (["--rule"], "small rule"), (["--rule", "constant"], "best single action")):
-        assert tidelog(*words, *more).code == 0
-        page = (here / "rule.html").read_text()
-        answer, words_of_it = page.split('id="words"')
-        assert "Use small rule" in answer, "the answer does not depend on it"
-        assert words_of_it.index(f"{name}: ") < words_of_it.index("per episode compared with the logger")
-    shutil.copytree("run", "unjudged", ignore=shutil.ignore_patterns("verdicts"))
-    done = tidelog("report", "unjudged", "--rule", "--out", "none.html")
-    assert (done.code, "no verdict on a simple rule. fix: `tidelog judge unjudged` first" in done.said) == (2, True)
-    assert not (here / "none.html").exists()
-    with pytest.raises(ConfigError, match="--rule deep: expected one of constant, tree"):
-        report_of(["run"], "none.html", rule="deep")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
 """Every command does its work and says what to do next."""
 
 import dataclasses
-import importlib.util
 import json
 import re
-import runpy
 import shutil
 import sys
 from pathlib import Path
@@ -16,12 +14,9 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.runtime.cases import policy
 from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog import PPG
-from tidelog.algorithms.hyperparameters import to_config
-from tidelog.algorithms.names import algorithm_class
-from tidelog.cli import COMMANDS, demo
+from tidelog.cli import COMMANDS
 from tidelog.cli.evaluate import _parts, _print_order
 from tidelog.cli.resume import _import_environments
 from tidelog.cli.run_result import last_metrics
@@ -29,7 +24,6 @@ from tidelog.data.read import read_log
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import fingerprint, remember
 from tidelog.training.fit import EpisodeSplit
-from tidelog.training.record import Record
 from tidelog.training.run import agreement
 from tidelog.types import Discrete, Spec, Vector
 
@@ -42,23 +36,6 @@ def test_without_words_the_commands_are_listed(tidelog):
     assert all(f"tidelog {name}" in done.out for name in COMMANDS)
     assert tidelog("--help").out == tidelog("help").out == done.out
     assert tidelog("--version") == (0, f"tidelog {tl.__version__}\n", "")
-
-
-def test_data_validate_reports_on_every_kind_of_source(here, saved, log, tidelog):
-    done = tidelog("data", "validate", "--data", "visits.csv", "--columns", "columns.toml")
-    assert done.code == 0
-    assert f"visits.csv: 0 errors, 0 warnings, 1 note, {log.steps} rows read" in done.out
-    found = json.loads(tidelog("data", "validate", "--data", "visits.csv", "--columns", "columns.toml", "--json").out)
-    assert found["ok"]
-    assert found["rows"] == log.steps
-    assert tidelog("data", "validate", "--data", saved).code == 0
-    np.savez(here / "log.npz", observation=np.zeros((3, 2)), action=[0, 1, 0], reward=[0.0, 1.0, 0.5])
-    assert "0 errors" in tidelog("data", "validate", "--data", "log.npz").out
-    np.savez(here / "bad.npz", observation=np.zeros((3, 2)), action=[0, 1, 0], reward=[0.0, np.nan, 0.5])
-    done = tidelog("data", "validate", "--data", "bad.npz", "--json")
-    assert done.code == 2
-    assert not json.loads(done.out)["ok"]
-    assert tidelog("data", "validate", "--data", "nowhere/at-all-v0").code == 2
 
 
 def test_metrics_of_many_members_are_a_range():
@@ -308,33 +285,7 @@ def test_the_demo_tells_its_story(here, tidelog):
     assert "of 4 intervals" in done.out
     assert len(list((here / "demo" / "iql" / "verdicts").iterdir())) == 2
     assert tl.load_policy(here / "demo" / "policy").spec.action.n == 6
-    assert tidelog("data", "validate", "--data", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["iql", "bc"])
-def test_the_demo_has_the_settings_that_train_chooses_for_its_log(name, here, tidelog, monkeypatch):
-    asked, options = {}, demo.Demo(patients=200)
-    monkeypatch.setattr(tl, "fit", lambda *words, **more: asked.update(words=words, **more) or SimpleNamespace(
-        stream=lambda: []))  # fmt: skip
-    (here / "demo").mkdir()
-    log = demo._create_log(here / "demo", options.patients)
-    demo._learn(name, algorithm_class(name), log, here / "demo", options)
-    monkeypatch.setattr("tidelog.cli.train.train_and_show", lambda training, quiet, json, judge: 0)
-    words = ["--data", "demo/treatment.csv", "--columns", "demo/columns.toml", "--held-out", 0.5, "--seeds", 3]
-    assert tidelog("train", name, *words, "--out", "run").code == 0
-    record = Record.read(here / "run")
-    algorithm, _, steps, seeds, _ = asked["words"]
-    (config,) = record.configs
-    assert to_config(algorithm) == config
-    assert config["hidden"] == [64, 64], "the defaults follow the log"
-    chosen = record.options
-    assert (steps, tuple(range(seeds)), asked["held_out"]) == (chosen.steps, chosen.seeds, chosen.held_out)
-
-
-def test_the_demo_finds_a_free_folder(here):
-    (here / "tidelog-demo").mkdir()
-    assert str(demo._free_folder(None)) == "tidelog-demo-2"
+    assert tidelog("log", "check", "--data", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
 
 
 def test_settings_come_from_a_file_and_flags_win(here, tidelog):
@@ -387,20 +338,6 @@ def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog)
 
 
 @pytest.mark.full
-def test_settings_follow_the_kind_of_an_environment(here, tidelog):
-    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--num-envs", 4, "--rollout-steps", 16]
-    small += ["--policy-iterations", 2]
-    done = tidelog("train", "ppg", *small, "--out", "run")
-    assert done.code == 0, done.said
-    reason = "settings of the preset classic-control, because observations are numbers, actions are discrete"
-    assert f"{reason} (--preset none leaves the paper's)" in done.said
-    (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
-    classic = PPG.presets["classic-control"]
-    assert (found["learning_rate"], found["policy_epochs"]) == (classic["learning_rate"], classic["policy_epochs"])
-    assert (found["num_envs"], found["policy_iterations"]) == (4, 2), "flags win"
-
-
-@pytest.mark.full
 def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(here, tidelog):
     small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--num-envs", 4, "--rollout-steps", 16]
     small += ["--policy-iterations", 2]
@@ -443,7 +380,7 @@ def test_the_next_command_judges_all_members_at_once(here, tidelog):
 
 
 def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, tidelog):
-    done = tidelog("refit", run, "--out", here / "final", "--member", 1)
+    done = tidelog("train", "--like", run, "--out", here / "final", "--member", 1)
     assert done.code == 0, done.said
     assert "a refit: it learnt from the whole log" in done.said
     assert "next: tidelog judge" in done.out
@@ -451,14 +388,14 @@ def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, t
     acted = tidelog("act", here / "final", "--data", here / "visits.csv", "--out", here / "actions.csv")
     assert "No verdict is on the refit itself" in acted.said
     table.with_columns(pl.col("patient") + 1000).write_csv(here / "newer.csv")
-    newer = tidelog("refit", run, "--data", here / "newer.csv", "--out", here / "newer", "--json")
+    newer = tidelog("train", "--like", run, "--data", here / "newer.csv", "--out", here / "newer", "--json")
     facts = json.loads(newer.out)
     assert (newer.code, facts["done"], facts["finished"]) == (0, 42, True)
     content = json.loads((here / "newer" / "run.json").read_text())
     assert content["data"]["origin"]["source"] == str(here / "newer.csv")
     assert content["held_out_episodes"] == []
     table.rename({"strain": "load"}).write_csv(here / "other.csv")
-    refused = tidelog("refit", run, "--data", here / "other.csv", "--out", here / "other")
+    refused = tidelog("train", "--like", run, "--data", here / "other.csv", "--out", here / "other")
     assert refused.code == 2
     assert "strain" in refused.said
     assert not (here / "other").exists()
@@ -491,21 +428,6 @@ def test_the_order_of_features_is_said_where_an_environment_has_no_names(capsys)
         _print_order(Spec({"numeric": nothing}, Discrete(2)), "CartPole-v1")
     _print_order(Spec({"observation": Vector(4, names)}, Discrete(2)), "CartPole-v1")
     assert capsys.readouterr().out == ""
-
-
-def test_actions_without_names_need_no_note_on_codes(here, tidelog):
-    policy("iql, box").save("policy")
-    seen = {"observation/numeric": np.zeros((3, 4)), "observation/categorical": np.zeros((3, 2), int)}
-    np.savez("new.npz", **seen)
-    done = tidelog("act", "policy", "--data", "new.npz", "--out", "actions.npz")
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[-1] == "3 rows with their actions: actions.npz"
-    assert "codes" not in done.said
-
-
-def test_a_program_that_is_imported_does_nothing():
-    path = importlib.util.find_spec("tidelog.__main__").origin
-    assert runpy.run_path(path, run_name="imported")["main"].__name__ == "main"
 
 
 def test_environments_that_resume_names_are_imported_if_they_are_a_users_own(tmp_path, monkeypatch):

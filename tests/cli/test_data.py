@@ -1,4 +1,4 @@
-"""`tidelog data`: every error is exit code 2 with its place and its mend, and nothing is half written."""
+"""`tidelog log`: every error is exit code 2 with its place and its mend, and nothing is half written."""
 
 import json
 import shlex
@@ -12,7 +12,7 @@ import pytest
 from tests.data.test_checks import BROKEN, Broken, put, write
 from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
-from tidelog.cli import data, main
+from tidelog.cli import log, main
 from tidelog.data.raw import CHECKS
 from tidelog.data.read import read_log
 from tidelog.errors import LogError
@@ -45,7 +45,7 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
     path = write(case.change(visits()), Path("broken.csv"))
     columns = mapped(**case.mapping)
     before = sorted(tmp_path.iterdir())
-    assert main(["data", "validate", "--data", str(path), "--columns", columns]) == 2
+    assert main(["log", "check", "--data", str(path), "--columns", columns]) == 2
     said = flat(capsys.readouterr().out)
     where = f" in '{case.column}'" if case.column else ""
     assert f"error: {case.check}{where}" in said
@@ -55,7 +55,7 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
         assert f": {', '.join(map(str, case.rows))} ({word} {lines})" in said
     for part in ("found: ", "expected: ", "fix: "):
         assert part in said
-    assert main(["data", "inspect", "--data", str(path), "--columns", columns, "--html", "page.html"]) == 2
+    assert main(["log", "inspect", "--data", str(path), "--columns", columns, "--html", "page.html"]) == 2
     assert case.check in flat(capsys.readouterr().err)
     words = ["train", "bc", "--data", str(path), "--columns", columns, "--out", "run"]
     assert main(words) == 2
@@ -71,7 +71,7 @@ def test_each_remark_is_said_and_ends_with_code_0(
     if "terminations" in arrays:
         pytest.skip("an npz file has no such setting; a mapping has")
     np.savez("log.npz", **arrays)
-    assert main(["data", "validate", "--data", "log.npz"]) == 0
+    assert main(["log", "check", "--data", "log.npz"]) == 0
     assert f"{CHECKS[check].level}: {check}" in capsys.readouterr().out
 
 
@@ -90,21 +90,21 @@ def test_files_that_cannot_be_read_end_with_code_2(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    assert main(["data", "validate", "--data", str(tmp_path / name), "--columns", mapped()]) == 2
+    assert main(["log", "check", "--data", str(tmp_path / name), "--columns", mapped()]) == 2
     assert "error: unreadable file" in capsys.readouterr().out
 
 
 def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = str(write(put("p", (4, 7), (9, 0))(visits()), Path("a.csv")))
     bad, page = Path("bad.csv"), Path("page.html")
-    words = ["data", "validate", "--data", source, "--columns", mapped(), "--quarantine", str(bad), "--html", str(page)]
+    words = ["log", "check", "--data", source, "--columns", mapped(), "--quarantine", str(bad), "--html", str(page)]
     assert main(words) == 4
     assert pl.read_csv(bad)["quarantine_row"].to_list() == [4, 9]
     assert "Refused" in page.read_text()
     capsys.readouterr()
     assert main(words) == 2
     assert "exists" in capsys.readouterr().err
-    assert main(["data", "validate", "--data", source, "--quarantine", "more.csv"]) == 2
+    assert main(["log", "check", "--data", source, "--quarantine", "more.csv"]) == 2
     assert "--columns" in capsys.readouterr().err
     assert not Path("more.csv").exists()
 
@@ -114,20 +114,20 @@ def test_validate_keeps_the_other_rows_beside_the_quarantine(
 ) -> None:
     source = str(write(put("p", (4, 7), (9, 0))(visits()), Path("a.csv")))
     bad, good = Path("bad.csv"), Path("good.csv")
-    words = ["data", "validate", "--data", source, "--columns", mapped()]
+    words = ["log", "check", "--data", source, "--columns", mapped()]
     assert main([*words, "--keep", str(good)]) == 2
     assert "fix: add --quarantine FILE" in flat(capsys.readouterr().err)
     assert main([*words, "--quarantine", str(bad), "--keep", str(good)]) == 4
     assert f"written: {bad} written: {good}" in flat(capsys.readouterr().out)
     broken = set(visits()["patient"].gather([3, 8]).to_list())
     assert pl.read_csv(good)["patient"].to_list() == [one for one in visits()["patient"] if one not in broken]
-    assert main(["data", "validate", "--data", str(good), "--columns", mapped()]) == 0
+    assert main(["log", "check", "--data", str(good), "--columns", mapped()]) == 0
 
 
 def test_validate_of_a_clean_file_writes_no_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv("a.csv")
     bad = Path("bad.csv")
-    words = ["data", "validate", "--data", "a.csv", "--columns", mapped(), "--quarantine", str(bad)]
+    words = ["log", "check", "--data", "a.csv", "--columns", mapped(), "--quarantine", str(bad)]
     assert main(words) == 0
     assert "no error names a row" in capsys.readouterr().out
     assert not bad.exists()
@@ -138,19 +138,19 @@ def test_validate_of_a_clean_file_writes_no_quarantine(tmp_path: Path, capsys: p
 def test_inspect_proposes_a_mapping_that_validates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, proposal, page = (str(tmp_path / name) for name in ("a.csv", "columns.toml", "page.html"))
     visits().write_csv(source)
-    assert main(["data", "inspect", "--data", source, "--write", proposal, "--html", page]) == 0
+    assert main(["log", "inspect", "--data", source, "--write", proposal, "--html", page]) == 0
     assert f"written: {proposal}" in capsys.readouterr().out
-    assert main(["data", "validate", "--data", source, "--columns", proposal]) == 0
+    assert main(["log", "check", "--data", source, "--columns", proposal]) == 0
     assert read_log(source, proposal).steps == 39
     assert "Proposed mapping" in Path(page).read_text()
     capsys.readouterr()
     kept = Path(proposal).read_text()
-    assert main(["data", "inspect", "--data", source, "--write", proposal]) == 2
+    assert main(["log", "inspect", "--data", source, "--write", proposal]) == 2
     assert "exists" in capsys.readouterr().err
     assert Path(proposal).read_text() == kept
-    assert main(["data", "inspect", "--data", source, "--write", "c.json"]) == 2
-    assert main(["data", "inspect", "--data", source, "--columns", proposal, "--write", "d.toml"]) == 2
-    assert main(["data", "inspect", "--data", source, "--html", str(tmp_path / "nowhere" / "p.html")]) == 2
+    assert main(["log", "inspect", "--data", source, "--write", "c.json"]) == 2
+    assert main(["log", "inspect", "--data", source, "--columns", proposal, "--write", "d.toml"]) == 2
+    assert main(["log", "inspect", "--data", source, "--html", str(tmp_path / "nowhere" / "p.html")]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "columns.toml", "page.html"]
 
 
@@ -158,18 +158,17 @@ def test_the_next_commands_of_inspect_name_the_mapping_that_was_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     visits().write_csv("a.csv")
-    assert main(["data", "inspect", "--data", "a.csv"]) == 0
+    assert main(["log", "inspect", "--data", "a.csv"]) == 0
     asked = capsys.readouterr().out
     assert (
-        "next:\n  tidelog data inspect --data a.csv --write columns.toml\n  tidelog data validate --data a.csv --co"
-        in asked
+        "next:\n  tidelog log inspect --data a.csv --write columns.toml\n  tidelog log check --data a.csv --co" in asked
     )
-    assert main(["data", "inspect", "--data", "a.csv", "--write", "my roles.toml"]) == 0
+    assert main(["log", "inspect", "--data", "a.csv", "--write", "my roles.toml"]) == 0
     said = capsys.readouterr().out
     assert "proposed mapping (my roles.toml):" in said
     *commands, reason = said.split("next:\n")[1].split("written:")[0].splitlines()
     assert "it holds some episodes out" in reason
-    assert [one.split()[:3] for one in commands] == [["tidelog", "data", "validate"], ["tidelog", "train", "iql"]]
+    assert [one.split()[:3] for one in commands] == [["tidelog", "log", "check"], ["tidelog", "train", "iql"]]
     for one in commands:
         assert "--columns my roles.toml" in " ".join(shlex.split(one))
         assert "'my roles.toml'" in one
@@ -177,7 +176,7 @@ def test_the_next_commands_of_inspect_name_the_mapping_that_was_written(
 
 def test_inspect_of_a_log_writes_its_page_and_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv("a.csv")
-    words = ["data", "inspect", "--data", "a.csv", "--columns", mapped()]
+    words = ["log", "inspect", "--data", "a.csv", "--columns", mapped()]
     assert main([*words, "--html", "page.html", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["statistics"]["steps"] == 39
     assert "First rows" in Path("page.html").read_text()
@@ -187,7 +186,7 @@ def test_inspect_of_a_log_writes_its_page_and_speaks_json(tmp_path: Path, capsys
 def test_convert_writes_the_same_log_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv("a.csv")
     target = tmp_path / name
-    words = ["data", "convert", "--data", "a.csv", "--out", str(target), "--columns", mapped()]
+    words = ["log", "convert", "--data", "a.csv", "--out", str(target), "--columns", mapped()]
     assert main(words) == 0
     assert name in capsys.readouterr().out
     mapping_file = target.with_suffix(".toml")
@@ -207,7 +206,7 @@ def test_convert_refuses_a_broken_file_and_an_unknown_target(
     source = str(write(put("p", (4, 7))(visits()), Path("a.csv")))
     before = [*sorted(tmp_path.iterdir()), tmp_path / "columns.json"]
     for target, said in (("b.parquet", "propensity out of range"), ("b.xlsx", "target")):
-        assert main(["data", "convert", "--data", source, "--out", str(tmp_path / target), "--columns", mapped()]) == 2
+        assert main(["log", "convert", "--data", source, "--out", str(tmp_path / target), "--columns", mapped()]) == 2
         assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == sorted(before)
 
@@ -218,8 +217,8 @@ def test_an_error_without_a_report_is_said_itself(
     def failed(source: Any) -> None:
         raise LogError("the log is on fire. fix: put it out")
 
-    monkeypatch.setattr(data, "read_log", failed)
-    assert main(["data", "validate", "--data", "log"]) == 2
+    monkeypatch.setattr(log, "read_log", failed)
+    assert main(["log", "check", "--data", "log"]) == 2
     assert flat(capsys.readouterr().err) == "tidelog: the log is on fire. fix: put it out"
 
 
@@ -236,9 +235,9 @@ def survey(path: Path) -> str:
 
 def test_what_is_known_is_said_by_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, columns = survey(tmp_path), "c.toml"
-    words = ["data", "inspect", "--data", source]
+    words = ["log", "inspect", "--data", source]
     assert main(words) == 0
-    assert "proposed again: tidelog data inspect --data" in flat(capsys.readouterr().out)
+    assert "proposed again: tidelog log inspect --data" in flat(capsys.readouterr().out)
     said = ["--action", "folder", "--reward", "visit", "--cluster", "house", "--propensity", "{ a = 0.5, b = 0.5 }"]
     assert main([*words, *said]) == 0
     printed = capsys.readouterr().out

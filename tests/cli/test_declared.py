@@ -37,7 +37,7 @@ def log_flags(trial: Path) -> list[str]:
 
 
 def test_inspect_proposes_shares_as_a_comment_and_never_fills_them_in(trial: Path, tidelog: Any) -> None:
-    done = tidelog("data", "inspect", "--data", str(trial / "test.csv"), "--write", str(trial / "proposed.toml"))
+    done = tidelog("log", "inspect", "--data", str(trial / "test.csv"), "--write", str(trial / "proposed.toml"))
     assert done.code == 0
     lines = (trial / "proposed.toml").read_text().splitlines()
     (place,) = [at for at, line in enumerate(lines) if "propensity" in line]
@@ -51,24 +51,24 @@ def test_inspect_proposes_no_shares_where_a_column_predicts_the_action(trial: Pa
     old = pl.col("age") + 5.0 * pl.Series(np.random.default_rng(1).normal(size=3_000)) > 40.0
     table = table.with_columns(arm=pl.when(old).then(pl.lit("A")).otherwise(pl.lit("B")))
     table.write_csv(trial / "ruled.csv")
-    done = tidelog("data", "inspect", "--data", str(trial / "ruled.csv"))
+    done = tidelog("log", "inspect", "--data", str(trial / "ruled.csv"))
     assert "propensity" not in done.out
 
 
 def test_validate_reads_a_declaration_from_its_flags(trial: Path, tidelog: Any) -> None:
     for flags in (["--randomised"], ["--propensity", "{ A = 0.2, B = 0.8 }"],
                   ["--propensity", "{ shares_by = ['village'] }"], ["--propensity", "shares"]):  # fmt: skip
-        assert tidelog("data", "validate", *log_flags(trial), *flags).code == 0
-    wrong = tidelog("data", "validate", *log_flags(trial), "--propensity", "0.3")
+        assert tidelog("log", "check", *log_flags(trial), *flags).code == 0
+    wrong = tidelog("log", "check", *log_flags(trial), "--propensity", "0.3")
     assert wrong.code == 2
     assert "0.3 for each of 2 actions, 0.6 in all" in wrong.said
-    column = tidelog("data", "validate", *log_flags(trial), "--propensity", "p")
+    column = tidelog("log", "check", *log_flags(trial), "--propensity", "p")
     assert column.code == 2
     assert "no column 'p' for propensity" in column.said
 
 
 def test_flags_that_contradict_each_other_or_have_no_mapping_are_refused(trial: Path, tidelog: Any) -> None:
-    both = tidelog("data", "validate", *log_flags(trial), "--propensity", "0.5", "--randomised")
+    both = tidelog("log", "check", *log_flags(trial), "--propensity", "0.5", "--randomised")
     assert both.code == 2
     assert "both set" in both.said
     without = tidelog("train", "bc", "--data", str(trial / "test.csv"), "--randomised")
@@ -77,12 +77,12 @@ def test_flags_that_contradict_each_other_or_have_no_mapping_are_refused(trial: 
 
 
 def test_inspect_and_convert_say_and_keep_a_declaration(trial: Path, tidelog: Any) -> None:
-    shown = tidelog("data", "inspect", *log_flags(trial), "--randomised")
+    shown = tidelog("log", "inspect", *log_flags(trial), "--randomised")
     assert "propensities declared as drawn with each action's own share" in shown.out
     assert shown.said.rstrip().endswith("--randomised"), "the next command repeats the declaration"
     target = trial / "log.tidelog"
     assert (
-        tidelog("data", "convert", *log_flags(trial), "--propensity", "{ A = 0.2, B = 0.8 }", "--out", str(target)).code
+        tidelog("log", "convert", *log_flags(trial), "--propensity", "{ A = 0.2, B = 0.8 }", "--out", str(target)).code
         == 0
     )
     declared = tl.Log.load(target).declared

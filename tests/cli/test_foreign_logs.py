@@ -53,22 +53,22 @@ def test_act_names_the_conversion_of_files_of_arrays(tidelog, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     done = tidelog("act", "run", "--data", "my log.json.bz2", "--out", "a.csv")
     assert done.code == 2
-    assert "tidelog data convert --data 'my log.json.bz2' --out rows.npz" in done.said
+    assert "tidelog log convert --data 'my log.json.bz2' --out rows.npz" in done.said
 
 
 def test_inspect_names_the_training_of_a_log_without_a_mapping(tidelog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arrays = {"observation": np.zeros((4, 1)), "action": np.arange(4) % 2}
     np.savez("a.npz", **arrays)
-    assert "next: tidelog train bc --data a.npz" in tidelog("data", "inspect", "--data", "a.npz").said
+    assert "next: tidelog train bc --data a.npz" in tidelog("log", "inspect", "--data", "a.npz").said
     np.savez("b.npz", **arrays, reward=np.arange(4.0))
-    assert "next: tidelog train iql --data b.npz" in tidelog("data", "inspect", "--data", "b.npz").said
+    assert "next: tidelog train iql --data b.npz" in tidelog("log", "inspect", "--data", "b.npz").said
     np.savez("c.npz", **arrays, reward=np.ones(4))  # training refuses to learn from equal rewards
-    assert "next: tidelog train bc --data c.npz" in tidelog("data", "inspect", "--data", "c.npz").said
+    assert "next: tidelog train bc --data c.npz" in tidelog("log", "inspect", "--data", "c.npz").said
     (tmp_path / "clicks.dat").write_text("1,2\n3,4\n")
     for words in ([], ["--write", "b.toml"]):
-        refused = tidelog("data", "inspect", "--data", "clicks.dat", *words)
+        refused = tidelog("log", "inspect", "--data", "clicks.dat", *words)
         assert "unknown ending '.dat'" in refused.said
         assert "fix: give a table of text the ending .csv" in refused.said
-    refused = tidelog("data", "inspect", "--data", "b.npz", "--write", "b.toml")
+    refused = tidelog("log", "inspect", "--data", "b.npz", "--write", "b.toml")
     assert (refused.code, refused.said) == (2, "tidelog: --write needs a table without a mapping. fix: drop --write")

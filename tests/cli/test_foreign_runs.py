@@ -13,7 +13,7 @@ from tests.training.runs import bc, begin, stop_at
 from tidelog.cli import resume, sweep
 
 VERBS = {"resume": (), "judge": ("--quiet", "--model", "tabular"), "report": ("--out", "report.html")}
-NAMES = ("metrics.csv", "metrics.jsonl", "run.json", "training.lock", "looks.jsonl", "acting.json", "new-file")
+NAMES = ("metrics.jsonl", "run.json", "training.lock", "looks.jsonl", "acting.json", "new-file")
 FOLDERS = ("checkpoints", "verdicts", "best")
 
 

@@ -11,8 +11,7 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import toy
 from tests.training.runs import bc
-from tidelog.data.parse import formula_note, harmless, write_csv
-from tidelog.sinks import FORMATS
+from tidelog.data.parse import formula_note, write_csv
 
 FORMULAS = [
     "=cmd|'/c calc'!A1",
@@ -52,12 +51,6 @@ def test_labels_that_become_equal_are_written():
     assert written(pl.DataFrame({"=a": [1], "'=a": [2]}), csv_safe=True) == [["'=a", "'=a"], ["1", "2"]]
 
 
-def test_names_of_metrics_are_no_formulas():
-    row = {"update": 1, "member": 0, "seed": 0, "=cmd": -1.0, "loss": 2.0}
-    assert FORMATS["metrics.csv"].lines(row) == b"1,0,0,'=cmd,-1.0\r\n1,0,0,loss,2.0\r\n"
-    assert harmless("-1") == "-1"
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch):
     """A folder with a log of hostile words, and a run on it."""
@@ -68,7 +61,7 @@ def here(tmp_path, monkeypatch):
 
 
 def test_commands_say_it_and_write_it_as_text(here, tidelog):
-    for words in (["act", "run", "--data", "log.csv"], ["data", "validate", "--data", "bad.csv"]):
+    for words in (["act", "run", "--data", "log.csv"], ["log", "check", "--data", "bad.csv"]):
         act = words[0] == "act"
         rows = Path("log.csv").read_text().splitlines()
         Path("bad.csv").write_text("\n".join([*rows[:-1], rows[-1].replace(",1,", ",one,")]))

@@ -28,11 +28,11 @@ for line in sys.stdin.read().splitlines():
 """
 COMMANDS = (
     "act run --data log.csv --out a.csv", "act run --data log.csv --out a.parquet",
-    "data validate --data bad.csv --columns columns.toml --quarantine q.csv",
-    "data convert --data log.csv --columns columns.toml --out c.parquet",
-    "data convert --data log.csv --columns columns.toml --out c.npz",
-    "data convert --data log.csv --columns columns.toml --out c.tidelog",
-    "data inspect --data log.csv --html p.html", "report run", "export run --out p --no-onnx",
+    "log check --data bad.csv --columns columns.toml --quarantine q.csv",
+    "log convert --data log.csv --columns columns.toml --out c.parquet",
+    "log convert --data log.csv --columns columns.toml --out c.npz",
+    "log convert --data log.csv --columns columns.toml --out c.tidelog",
+    "log inspect --data log.csv --html p.html", "report run", "export run --out p --no-onnx",
 )  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from tidelog.cli.flags import parse, verb_flags
 from tidelog.cli.train import LogFlags
 
 HELPS = [
-    *([name] for name in COMMANDS if name not in ("data", "train")),
-    *(["data", name] for name in ("inspect", "validate", "convert")),
+    *([name] for name in COMMANDS if name not in ("log", "train")),
+    *(["log", name] for name in ("inspect", "check", "convert")),
     *(["train", name] for name in ALGORITHMS),
 ]
 TYPES = re.compile(r"\b(STR|INT|FLOAT|BOOL|TUPLE|None)\b|\{None\}")

@@ -60,7 +60,7 @@ def test_a_log_with_hostile_words_goes_through_the_commands(tmp_path, tidelog, m
         "action": [f"[b]{at % 2}\x1b[0m" for at in rows], "reward": rows % 2, "terminated": rows % 3 == 2,
     })  # fmt: skip
     frame.write_parquet("log.parquet")
-    inspected = tidelog("data", "inspect", "--data", "log.parquet")
+    inspected = tidelog("log", "inspect", "--data", "log.parquet")
     assert inspected.code == 0, inspected.err
     log = tl.read_log("log.parquet", tl.Columns(
         episode="episode", observation=[name, "word"], categorical=["word"], action="action", reward="reward",
@@ -69,7 +69,7 @@ def test_a_log_with_hostile_words_goes_through_the_commands(tmp_path, tidelog, m
     log.save("log")
     evaluate = {"[/oops]\x1b[2J": lambda policy: 1.0}
     tl.fit(bc(), log, 4, eval_every=2, out="run", evaluate=evaluate, held_out=0.3, progress=False)
-    done = [inspected, tidelog("data", "inspect", "--data", "log")]
+    done = [inspected, tidelog("log", "inspect", "--data", "log")]
     done += [tidelog("judge", "run", "--sample", "--replicates", 1000), tidelog("report", "run")]
     for one in done[1:]:
         assert one.code == 0, one.err
@@ -92,9 +92,9 @@ def test_a_file_whose_name_is_no_utf8_goes_through_the_commands(tmp_path, tidelo
     (tmp_path / "log.toml").write_text(mapping)
     log = ["--data", name, "--columns", "log.toml"]
     for words in (
-        ["data", "validate", *log],
-        ["data", "inspect", "--data", name, "--html", "page.html", "--write", "proposal.toml"],
-        ["data", "convert", *log, "--out", "log.npz"],
+        ["log", "check", *log],
+        ["log", "inspect", "--data", name, "--html", "page.html", "--write", "proposal.toml"],
+        ["log", "convert", *log, "--out", "log.npz"],
         ["train", "bc", "--data", "log.npz", "--steps", 2, "--out", "run", "--hidden", 4],
         ["train", "bc", "--data", "plain.csv", "--columns", "log.toml", "--steps", 2, "--out", "named", "--hidden", 4],
         ["act", "named", "--data", name, "--out", "acts.csv"],

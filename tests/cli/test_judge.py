@@ -66,7 +66,7 @@ def test_the_first_steps_that_a_verdict_names_can_be_judged_where_long_stays_car
         "ill": np.asarray(["no", "yes"])[ill], "treatment": np.asarray(["wait", "treat"])[ill ^ ~equal],
         "propensity": np.where(equal, 0.6, 0.4), "reward": 1.0 * equal,
     }).write_csv("visits.csv")  # fmt: skip
-    assert tidelog("data", "inspect", "--data", "visits.csv", "--write", "columns.toml").code == 0
+    assert tidelog("log", "inspect", "--data", "visits.csv", "--write", "columns.toml").code == 0
     small = ["--steps", 150, "--hidden", 16, "--out", "run", "--held-out", 0.5]
     assert tidelog("train", "bc", "--data", "visits.csv", "--columns", "columns.toml", *small).code == 0
     whole = tidelog("judge", "run", "--mode", *QUICK).said

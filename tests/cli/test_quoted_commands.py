@@ -47,9 +47,9 @@ def check(text):
 
 def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
     table, run = f"{NAME}/log.csv", f"{NAME}/run"
-    check(tidelog("data", "inspect", "--data", table).out)
-    check(tidelog("data", "inspect", "--data", table, "--write", f"{NAME}/proposed.toml").out)
-    check(tidelog("data", "validate", "--data", table).err)
+    check(tidelog("log", "inspect", "--data", table).out)
+    check(tidelog("log", "inspect", "--data", table, "--write", f"{NAME}/proposed.toml").out)
+    check(tidelog("log", "check", "--data", table).err)
     check(tidelog("train", "recommender-bcq", "--data", table).err)
     trained = tidelog("train", "bc", "--data", table, "--columns", f"{NAME}/columns.toml", "--steps", 2, "--hidden", 4,
                       "--out", run)  # fmt: skip

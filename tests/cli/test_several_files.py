@@ -55,16 +55,6 @@ def test_a_run_over_several_files_is_resumed_over_the_same_files(way, here, logs
     assert "does not exist" in done.said
 
 
-def test_files_in_a_configuration_give_way_to_those_of_the_command_line(here, logs, tidelog):
-    (here / "run.toml").write_text('data = ["logs/part-0.csv", "gone.csv"]\ncolumns = "columns.toml"\nsteps = 2\n')
-    done = tidelog("train", "bc", "--config", "run.toml", "--data", "logs", "--out", "run", *SMALL)
-    assert done.code == 0, done.err
-    assert tl.load_run("run").record.data.fingerprint == logs
-    done = tidelog("train", "bc", "--config", "run.toml", "--out", "other", *SMALL)
-    assert (done.code, (here / "other").exists()) == (2, False)
-    assert "gone.csv" in done.said
-
-
 def test_judge_evaluate_act_and_report_read_several_files(here, logs, run, tidelog):
     several = ["--data", "logs/part-0.csv", "--data", "logs/part-1.csv", *COLUMNS]
     shutil.copytree(run, "run")
@@ -102,13 +92,13 @@ def test_act_names_the_file_and_the_row_in_it(here, logs, run, table, tidelog):
 
 def test_data_commands_take_several_files(here, logs, tidelog):
     both = ["logs/part-0.csv", "logs/part-1.csv"]
-    assert tidelog("data", "validate", "--data", *both, *COLUMNS).code == 0
-    done = tidelog("data", "inspect", "--data", *both, *COLUMNS, "--json")
+    assert tidelog("log", "check", "--data", *both, *COLUMNS).code == 0
+    done = tidelog("log", "inspect", "--data", *both, *COLUMNS, "--json")
     assert json.loads(done.out)["fingerprint"] == logs
-    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("data", "inspect", "--data", *both).said
-    done = tidelog("data", "inspect", "--data", "logs", "--write", "proposal.toml", "--html", "page.html")
+    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("log", "inspect", "--data", *both).said
+    done = tidelog("log", "inspect", "--data", "logs", "--write", "proposal.toml", "--html", "page.html")
     assert done.code == 0, done.err
-    assert tidelog("data", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
+    assert tidelog("log", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
     assert tl.Log.load("all.tidelog").fingerprint() == logs
 
 
@@ -123,7 +113,7 @@ def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog)
     listing("lists, mean").save("policy")
     columns = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--k", 3]
     for source, target in (("days/*.csv", "lists.parquet"), ("whole.csv", "expected.parquet")):
-        done = tidelog("recommend", "policy", "--data", source, *columns, "--out", target)
+        done = tidelog("act", "policy", "--data", source, *columns, "--out", target)
         assert done.code == 0, done.err
     lists, expected = pl.read_parquet("lists.parquet"), pl.read_parquet("expected.parquet")
     assert lists.sort("u", "rank").equals(expected.sort("u", "rank"))
@@ -137,9 +127,9 @@ def test_commands_refuse_different_tables_and_write_nothing(tmp_path, capsys):
     source, before = f"{tmp_path}/*.csv", sorted(tmp_path.iterdir())
     roles = ["--user", "user", "--item", "item", "--time", "time"]
     for words in (
-        ["data", "inspect", "--data", source, "--write", str(tmp_path / "d.toml")],
-        ["data", "validate", "--data", source, "--columns", str(tmp_path / "c.toml")],
-        ["data", "validate", "--data", source, *roles],
+        ["log", "inspect", "--data", source, "--write", str(tmp_path / "d.toml")],
+        ["log", "check", "--data", source, "--columns", str(tmp_path / "c.toml")],
+        ["log", "check", "--data", source, *roles],
         ["train", "bc", "--data", source, "--columns", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run")],
         ["train", "recommender-bcq", "--data", source, *roles, "--out", str(tmp_path / "run")],
     ):

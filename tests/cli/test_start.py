@@ -11,7 +11,7 @@ import sys
 from tidelog.cli import main
 code = main(sys.argv[1:])
 heavy = {"jax", "equinox", "optax", "scipy", "matplotlib", "sklearn"} & set(sys.modules)
-if code == 0 and sys.argv[1] == "data":  # a log's propensities are tested, by SciPy's special functions (0.14 s)
+if code == 0 and sys.argv[1] == "log":  # a log's propensities are tested, by SciPy's special functions (0.14 s)
     heavy -= {"scipy"}
 raise SystemExit(f"imported {sorted(heavy)}" if heavy else code)
 """
@@ -31,9 +31,9 @@ def policy(run):
     [
         ["act", "POLICY", "--data", "visits.csv", "--out", "actions.csv"],
         pytest.param(["verify", "POLICY"], marks=pytest.mark.full),
-        pytest.param(["data", "validate", *DATA], marks=pytest.mark.full),
-        pytest.param(["data", "inspect", "--data", "visits.csv"], marks=pytest.mark.full),
-        pytest.param(["data", "convert", *DATA, "--out", "log.tidelog"], marks=pytest.mark.full),
+        pytest.param(["log", "check", *DATA], marks=pytest.mark.full),
+        pytest.param(["log", "inspect", "--data", "visits.csv"], marks=pytest.mark.full),
+        pytest.param(["log", "convert", *DATA, "--out", "log.tidelog"], marks=pytest.mark.full),
         pytest.param(["serve", "--help"], marks=pytest.mark.full),
         pytest.param(["--help"], marks=pytest.mark.full),
     ],

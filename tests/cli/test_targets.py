@@ -61,7 +61,7 @@ def test_a_run_is_replaced_by_another_one_only_if_that_begins(here, tidelog):
 @pytest.mark.full
 def test_an_overwrite_takes_away_rows_of_an_older_log_and_leaves_what_is_somebodys_own(here, tidelog):
     (here / "rows.csv").write_text("of an older log")
-    valid = ["data", "validate", *DATA, "--quarantine", "rows.csv", "--overwrite"]
+    valid = ["log", "check", *DATA, "--quarantine", "rows.csv", "--overwrite"]
     assert tidelog(*valid).code == 0
     assert not (here / "rows.csv").exists(), "no error names a row: the old file says nothing of this log"
     (here / "mine").mkdir()

@@ -24,13 +24,13 @@ VERBS = {  # a command, the lines of its quiet output (None: tables), and keys o
                                 [r"[\d,]+ rows with their actions: actions\.parquet"], {"out", "rows"}),
     "collect": (["collect", "--env", "treatment", "--episodes", 2, "--out", "played"], ["played"],
                 {"log", "steps", "episodes", "returns"}),
-    "data convert": (["data", "convert", *DATA, "--out", "log.npz"], [r"written: log\.npz"], {"written"}),
-    "data convert to a folder": (["data", "convert", *DATA, "--out", "log.tidelog"], [r"written: log\.tidelog"],
+    "log convert": (["log", "convert", *DATA, "--out", "log.npz"], [r"written: log\.npz"], {"written"}),
+    "log convert to a folder": (["log", "convert", *DATA, "--out", "log.tidelog"], [r"written: log\.tidelog"],
                                  {"written"}),
-    "data inspect": (["data", "inspect", *DATA], [r"visits\.csv: .*"], {"statistics", "fingerprint"}),
-    "data inspect of a table": (["data", "inspect", "--data", "visits.csv", "--write", "new.toml", "--html", "p.html"],
+    "log inspect": (["log", "inspect", *DATA], [r"visits\.csv: .*"], {"statistics", "fingerprint"}),
+    "log inspect of a table": (["log", "inspect", "--data", "visits.csv", "--write", "new.toml", "--html", "p.html"],
                                 [r"visits\.csv: .*", r"written: .*", r"written: .*"], {"rows", "toml"}),
-    "data validate": (["data", "validate", *DATA, "--html", "page.html"], [r"visits\.csv: .*", r"written: page\.html"],
+    "log check": (["log", "check", *DATA, "--html", "page.html"], [r"visits\.csv: .*", r"written: page\.html"],
                       {"ok", "rows"}),
     "evaluate by play": (["evaluate", "run", "--env", "treatment", "--episodes", 3], None, {"returns"}),
     "evaluate by a log": (["evaluate", "run", *DATA], None, {"members", "parts"}),
@@ -38,18 +38,28 @@ VERBS = {  # a command, the lines of its quiet output (None: tables), and keys o
                {"policy", "out", "checked"}),
     "judge": (JUDGE, ["member-0: (UNSUPPORTED|NO DIFFERENCE SHOWN)"], {"decision", "difference", "paragraph"}),
     "judge all": ([*JUDGE, "--all-members"], None, {"verdicts"}),
-    "recommend": (["recommend", "SHOP/policy", "--data", "SHOP/clicks.csv", *ROLES[:8], "--k", 2, "--out", "lists.csv"],
+    "act for users": (["act", "SHOP/policy", "--data", "SHOP/clicks.csv", *ROLES[:8], "--k", 2, "--out", "lists.csv"],
                   [r"lists of 2 items for 16 users: lists\.csv"], {"out", "users", "k", "rows"}),
-    "refit": (["refit", "run", "--out", "final"], ["run folder: final"], RUN_FACTS),
+    "train like a run": (["train", "--like", "run", "--out", "final"], ["run folder: final"], RUN_FACTS),
     "report": (["report", "run"], [r"report: report\.html"], {"report", "bytes"}),
     "resume": (["resume", "run"], ["run is complete at update 42: .*"], RUN_FACTS),
     "sweep": (["sweep", "bc", *DATA, "--steps", 2, "--out", "swept", *SMALL], ["sweep folder: swept"], {"trials"}),
     "train": (["train", "bc", *DATA, "--steps", 3, "--out", "new", *SMALL], ["run folder: new"], RUN_FACTS),
     "verify": (["verify", "policy"], ["policy: complete, not signed"], {"files", "signature"}),
 }  # fmt: skip
-ELSEWHERE = {"demo": "test_commands.py", "serve": "tests/serving", "finetune": "tests/first_hour"}
-WRITE = {"act", "collect", "export", "recommend", "refit", "sweep", "train", "data convert", "data inspect of a table"}
-WRITE |= {"act with a saved policy", "data convert to a folder", "data validate"}
+ELSEWHERE = {"demo": "test_commands.py", "serve": "tests/serving"}
+WRITE = {
+    "act",
+    "collect",
+    "export",
+    "act for users",
+    "train like a run",
+    "sweep",
+    "train",
+    "log convert",
+    "log inspect of a table",
+}
+WRITE |= {"act with a saved policy", "log convert to a folder", "log check"}
 
 
 def test_no_command_is_forgotten():
@@ -72,7 +82,7 @@ def files(folder):
 
 
 @pytest.mark.sample(
-    "act", "collect", "data inspect of a table", "evaluate by a log", "export", "judge", "train", "verify"
+    "act", "collect", "log inspect of a table", "evaluate by a log", "export", "judge", "train", "verify"
 )
 @pytest.mark.parametrize("name", VERBS)
 def test_quiet_prints_the_result_and_json_is_one_document_and_what_exists_stays(
@@ -129,7 +139,7 @@ def on_terminal(folder, *words, **environment):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["data inspect", "evaluate by a log", "train", "judge", "help"])
+@pytest.mark.parametrize("name", ["log inspect", "evaluate by a log", "train", "judge", "help"])
 def test_a_narrow_terminal_without_colours(place, name):
     words = ["act", "--help"] if name == "help" else VERBS[name][0]
     said = on_terminal(place, *words, *(["--overwrite"] if name == "train" else []), NO_COLOR="1")

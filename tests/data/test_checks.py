@@ -497,7 +497,7 @@ def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     report: Any = SimpleNamespace(ok=False, errors=[SimpleNamespace(count=0)])
     described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, named=())
     commands = inspect.Description._interaction_commands(described, "clicks.csv", {"user": "u", "item": "an item"})
-    assert commands == ["  tidelog data validate --data clicks.csv --user u --item 'an item'"]
+    assert commands == ["  tidelog log check --data clicks.csv --user u --item 'an item'"]
     described.ranking = None
     assert len(inspect.Description._interaction_commands(described, "clicks.csv", {})) == 1
 

@@ -241,7 +241,7 @@ def test_reagent_s_lines_and_mappings_are_no_documents(tmp_path):
         (tmp_path / "a.json").write_text(text)
         assert not is_table(tmp_path / "a.json"), text
     (tmp_path / "b.json").write_text(json.dumps(RECORDS))
-    with pytest.raises(LogError, match="tidelog data inspect"):
+    with pytest.raises(LogError, match="tidelog log inspect"):
         raw_reagent(tmp_path / "b.json")
 
 

@@ -154,7 +154,7 @@ def test_two_errors_in_one_file_are_quarantined_and_the_rest_is_a_log(
     assert aside.drop(ROW, PROBLEMS, LINE, strict=False).equals(as_text(frame[aside[ROW].cast(int) - 1]))
 
     again = tmp_path / "again.csv"
-    assert main(["data", "validate", "--data", str(source), "--columns", str(columns), "--quarantine", str(again)]) == 4
+    assert main(["log", "check", "--data", str(source), "--columns", str(columns), "--quarantine", str(again)]) == 4
     assert f"written: {again}" in capsys.readouterr().out
     assert again.read_bytes() == bad.read_bytes()
 

@@ -249,7 +249,7 @@ def test_several_files_without_a_mapping_are_described(tmp_path: Path) -> None:
     described = describe_table(paths)
     assert described.rows == visits().height
     assert described.proposed == describe_table(visits()).proposed
-    assert f"tidelog data validate --data {paths[0]} {paths[1]} --columns" in described.text()
+    assert f"tidelog log check --data {paths[0]} {paths[1]} --columns" in described.text()
     with pytest.raises(ConfigError, match="without a mapping"):
         read_log(paths)
 

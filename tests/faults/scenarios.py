@@ -119,7 +119,7 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
         def step(at: Path) -> None:
             said = (str(word() if callable(word) else word) for word in words)
             code = main([str(at / word[1:]) if word.startswith("@") else word for word in said])
-            assert code == 0 or words[:2] == ("data", "validate"), words
+            assert code == 0 or words[:2] == ("log", "check"), words
 
         return step
 
@@ -134,7 +134,7 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
     logged = [(*one, "--columns", work / "log.toml") for one in data]
     faulty = [("--data", work / f"faulty {name}", "--columns", work / "log.toml") for name in ("one.csv", "two.csv")]
     shown = [
-        "recommend",
+        "act",
         lambda: policy("shop"),
         "--data",
         work / "shop.csv",
@@ -161,12 +161,12 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
         "collect": twice(["collect", "--env", "treatment", "--out", "@log"], ("--episodes", 3), ("--episodes", 4)),
         "act": twice(["act", lambda: policy("run"), "--out", "@acts.csv"], *data),
         "recommend": twice([*shown, "--out", "@lists.csv"], ("--k", 2), ("--k", 3)),
-        "inspect": twice(["data", "inspect", "--html", "@page.html", "--write", "@log.toml"], *data),
+        "inspect": twice(["log", "inspect", "--html", "@page.html", "--write", "@log.toml"], *data),
         "validate": [
-            *twice(["data", "validate", "--quarantine", "@q.csv"], *faulty),
-            called("data", "validate", *clean, "--overwrite"),
+            *twice(["log", "check", "--quarantine", "@q.csv"], *faulty),
+            called("log", "check", *clean, "--overwrite"),
         ],
-        "convert": twice(["data", "convert", "--out", "@log.npz"], *logged),
+        "convert": twice(["log", "convert", "--out", "@log.npz"], *logged),
         "judge": twice(judged, *logged),
         "train": [
             trained,

@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
 @pytest.mark.full
 def test_every_command_works_as_written_and_in_order(folder):
     *steps, serve = commands(BLOCKS[1][1])
-    assert [words[0] for words in steps] == ["data", "data", "train", "train", "judge", "act", "report", "export"]
+    assert [words[0] for words in steps] == ["log", "log", "train", "train", "judge", "act", "report", "export"]
     for words in steps:
         done = run(folder, "-m", "tidelog", *words)
         assert done.returncode == 0, f"tidelog {shlex.join(words)}\n{done.stdout}\n{done.stderr}"

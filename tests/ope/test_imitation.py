@@ -87,5 +87,5 @@ def test_a_log_without_rewards_is_not_sent_in_a_circle(clones, monkeypatch, caps
 
 def test_inspect_does_not_promise_a_judgement_without_rewards(clones, monkeypatch, capsys):
     monkeypatch.chdir(clones)
-    assert main(["data", "inspect", "--data", "log.csv"]) == 0
+    assert main(["log", "inspect", "--data", "log.csv"]) == 0
     assert "to judge the policy on" not in capsys.readouterr().out

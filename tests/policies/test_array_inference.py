@@ -91,7 +91,7 @@ def test_a_recurrent_policy_follows_episodes_in_any_order(tmp_path):
 @pytest.mark.parametrize(("change", "words"), [
     (lambda a: {"observation": a["observation/numeric"]}, "the arrays observation/numeric, observation/cat"),
     (lambda a: {}, "has no arrays: expected"),
-    (lambda a: {"obs": a["observation/numeric"], "acts": np.zeros(3)}, "fix: `tidelog data convert --data .*, then"),
+    (lambda a: {"obs": a["observation/numeric"], "acts": np.zeros(3)}, "fix: `tidelog log convert --data .*, then"),
     (lambda a: {name: leaf[:0] for name, leaf in a.items()}, "has no rows"),
     (lambda a: a | {"observation/numeric": a["observation/numeric"][:-1]}, r"different numbers of rows \(numeric"),
     (lambda a: a | {"episode": np.zeros(2)}, r"different numbers of rows \(.*episode 2"),

@@ -108,7 +108,7 @@ def test_the_command_reads_a_table_of_new_items(reader, tmp_path, monkeypatch, c
     reader.save("policy")
     clicks(users=4).write_csv("clicks.csv")
     pl.DataFrame({"i": ["i3", "new"], "x": [0.5, TWIN["x"]], "y": ["a", "b"]}).write_csv("items.csv")
-    words = ["recommend", "policy", "--data", "clicks.csv", "--user", ROLES["user"], "--item", ROLES["item"]]
+    words = ["act", "policy", "--data", "clicks.csv", "--user", ROLES["user"], "--item", ROLES["item"]]
     words += ["--time", ROLES["time"], "--exclude-seen", "no", "--k", "11", "--out", "lists.csv"]
     assert main([*words, "--new-items", "items.csv"]) == 0
     assert "because training never saw them: 1 item" in capsys.readouterr().out

@@ -68,7 +68,7 @@ def test_two_errors_in_one_table_are_quarantined_and_the_rest_is_a_log(
     assert aside.drop(ROW, PROBLEMS, LINE, strict=False).equals(written)
 
     good = tmp_path / "good.csv"
-    words = ["data", "validate", "--data", str(source), *FLAGS]
+    words = ["log", "check", "--data", str(source), *FLAGS]
     assert main([*words, "--quarantine", str(again), "--keep", str(good)]) == 4
     assert f"written: {again}" in capsys.readouterr().out
     assert again.read_bytes() == bad.read_bytes()

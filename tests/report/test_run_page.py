@@ -554,77 +554,65 @@ def test_many_reports_are_thinned_to_what_can_be_seen(runs):
     assert "500 reports, shown as means of neighbours" in said
 
 
-def damaged(run, name):
-    """Break one thing of a run; the words that the refusal must hold."""
-    metrics, evaluations = run / "metrics.jsonl", run / "evaluations"
-    lines = metrics.read_text().split("\n")
-    match name:
-        case "no run":
-            (run / "run.json").unlink()
-            return "is no run folder"
-        case "no report":
-            metrics.write_text("")
-            return f"has no metrics yet.*first report is at update {EVERY}.*tidelog resume"
-        case "no metrics":
-            metrics.unlink()
-            return "has no metrics yet"
-        case "a record without its log":
-            record = json.loads((run / "run.json").read_text())
-            write_record(run, record | {"data": {"steps": 3}})
-            return "run.json does not name the log that the run learnt from"
-        case "a cut line":
-            metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
-            return r"metrics.jsonl, line 2 is damaged \("
-        case "a line of something else":
-            metrics.write_text("\n".join([lines[0], "[1]", *lines[2:]]))
-            return r"metrics.jsonl, line 2 is damaged \(expected an update"
-        case "a word for a number":
-            metrics.write_text("\n".join([lines[0].replace('"update": 14', '"update": "14"'), *lines[1:]]))
-            return r"metrics.jsonl, line 1 is damaged \(expected an update"
-        case "bytes":
-            metrics.write_bytes(b"\xff\xfe\n")
-            return "metrics.jsonl, line 1 is damaged"
-        case "a member that there is not":
-            metrics.write_text("\n".join([lines[0].replace('"member": 0', '"member": 7'), *lines[1:]]))
-            return "line 1: member = 7: expected a number below"
-        case "an evaluation":
-            played(run, "treatment", [[0.0, None]])
-            return "deterministic-0.json is not an evaluation, or it is damaged"
-        case "half an evaluation":
-            evaluations.mkdir()
-            (evaluations / "x.json").write_text('{"env"')
-            return "x.json is not an evaluation, or it is damaged"
-    path = put(run, "now", verdict())
-    content = json.loads(path.read_text())
-    match name:
-        case "half a verdict":
-            path.write_text(path.read_text()[:100])
-        case "a verdict of something else":
-            path.write_text("[]")
-        case "an unknown decision":
-            path.write_text(json.dumps(content | {"decision": "best"}))
-            return "decision = 'best'"
-        case "a missing part":
-            del content["support"]["pareto_k"]
-            path.write_text(json.dumps(content))
-            return "pareto_k"
-        case "a word in an interval":
-            path.write_text(json.dumps(content | {"difference": {"estimate": "x", "low": 0, "high": 1}}))
-        case "a broken histogram":
-            path.write_text(json.dumps(content | {"weights": {"zeros": 0, "counts": [1, 2], "log10_edges": [0, 1]}}))
-            return "'weights' is not a histogram"
-    return "now.json is not a verdict, or it is damaged"
+METRICS, EVALUATION, VERDICT = "metrics.jsonl", "evaluations/x.json", "verdicts/now.json"
+NO_VERDICT = r"now\.json is not a verdict, or it is damaged"
 
 
-@pytest.mark.parametrize("name", [
-    "no run", "a record without its log",
-    "no report", "no metrics", "a cut line", "a line of something else", "a word for a number", "bytes",
-    "a member that there is not", "an evaluation", "half an evaluation", "half a verdict",
-    "a verdict of something else", "an unknown decision", "a missing part", "a word in an interval",
-    "a broken histogram",
-])  # fmt: skip
+def with_line(number, change):
+    """A change of one line of the metrics."""
+    return lambda text: "\n".join(change(line) if at == number else line for at, line in enumerate(text.split("\n")))
+
+
+def with_part(**changes):
+    """A change of some parts of a verdict."""
+    return lambda text: json.dumps(json.loads(text) | changes)
+
+
+DAMAGES = {  # a file of the run, what becomes of its text (None: it is removed), and what is said
+    "no run": ("run.json", None, "is no run folder"),
+    "no report": (METRICS, lambda text: "", f"has no metrics yet.*first report is at update {EVERY}.*tidelog resume"),
+    "no metrics": (METRICS, None, "has no metrics yet"),
+    "a cut line": (METRICS, with_line(1, lambda line: line[:40]), r"metrics.jsonl, line 2 is damaged \("),
+    "a line of something else": (
+        METRICS, with_line(1, lambda line: "[1]"), r"metrics.jsonl, line 2 is damaged \(expected an update"),
+    "a word for a number": (
+        METRICS, with_line(0, lambda line: line.replace('"update": 14', '"update": "14"')),
+        r"metrics.jsonl, line 1 is damaged \(expected an update"),
+    "bytes": (METRICS, lambda text: "\udcff\udcfe\n", "metrics.jsonl, line 1 is damaged"),
+    "a member that there is not": (
+        METRICS, with_line(0, lambda line: line.replace('"member": 0', '"member": 7')),
+        "line 1: member = 7: expected a number below"),
+    "an evaluation": (
+        EVALUATION, lambda text: '{"env": "a", "sampled": true, "returns": [[0.0, null]]}', "x.json is not an eval"),
+    "half an evaluation": (EVALUATION, lambda text: '{"env"', "x.json is not an evaluation, or it is damaged"),
+    "half a verdict": (VERDICT, lambda text: text[:100], NO_VERDICT),
+    "a verdict of something else": (VERDICT, lambda text: "[]", NO_VERDICT),
+    "an unknown decision": (VERDICT, with_part(decision="best"), "decision = 'best'"),
+    "a missing part": (VERDICT, lambda text: text.replace('"pareto_k"', '"pareto"'), "pareto_k"),
+    "a word in an interval": (VERDICT, with_part(difference={"estimate": "x", "low": 0, "high": 1}), NO_VERDICT),
+    "a broken histogram": (
+        VERDICT, with_part(weights={"zeros": 0, "counts": [1, 2], "log10_edges": [0, 1]}), "'weights' is not a histo"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*DAMAGES, "a record without its log"])
 def test_what_is_damaged_is_refused_with_its_place_and_nothing_is_written(name, runs):
-    message = damaged(runs / "bc", name)
+    put(runs / "bc", "now", verdict())
+    if name in DAMAGES:
+        file, change, message = DAMAGES[name]
+        path = runs / "bc" / file
+        path.parent.mkdir(exist_ok=True)
+        text = path.read_text() if path.exists() else ""
+        if change is None:
+            path.unlink()
+        else:
+            path.write_bytes(change(text).encode(errors="surrogateescape"))
+    else:
+        record, message = (
+            json.loads((runs / "bc" / "run.json").read_text()),
+            "json does not name the log that",
+        )
+        write_record(runs / "bc", record | {"data": {"steps": 3}})
     before = sorted(runs.rglob("*"))
     with pytest.raises(TidelogError, match=message):
         report_of([runs / "iql", runs / "bc"], runs / "report.html")

@@ -57,11 +57,11 @@ def chunks_of(size, monkeypatch):
 
 
 def all_of(run):
-    """Everything that a resumed run has to repeat: states to the last bit, reports, best policies, metric files."""
+    """Everything that a resumed run has to repeat: learners to the last bit, metrics, best policies."""
     members = run.members if run.record.options.best_metric else []
     best = [fingerprint(run.best_policy(member=one.index).params) for one in members]
-    files = [(run.folder / name).read_text() for name in ("metrics.jsonl", "metrics.csv")]
-    return [fingerprint(learner) for learner in run.learners()], run.metrics, best, files
+    rows = (run.folder / "metrics.jsonl").read_text()
+    return [fingerprint(learner) for learner in run.learners()], run.metrics, best, rows
 
 
 def reopened(folder, **options):

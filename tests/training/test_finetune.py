@@ -218,7 +218,19 @@ def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
 def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monkeypatch, capsys):
     run, env = offline
     monkeypatch.chdir(tmp_path)
-    words = ["finetune", str(run.folder), "--env", env, "--steps", "20", "--eval-every", "10", "--offline", "0.75"]
+    words = [
+        "train",
+        "--from",
+        str(run.folder),
+        "--env",
+        env,
+        "--steps",
+        "20",
+        "--eval-every",
+        "10",
+        "--offline",
+        "0.75",
+    ]
     assert main([*words, "--evaluate", f"{env.removeprefix('jax:')}=1", "--out", "tuned"]) == 0
     said = capsys.readouterr().out
     assert "last metrics" in said
@@ -226,7 +238,7 @@ def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monke
     assert main(["resume", "tuned"]) == 0
     assert "is complete at decision 20" in capsys.readouterr().out
     assert main(["evaluate", "tuned", "--env", env, "--episodes", "1"]) == 0
-    assert main(["finetune", "tuned", "--env", env, "--steps", "20"]) == 2
+    assert main(["train", "--from", "tuned", "--env", env, "--steps", "20"]) == 2
     assert "already: expected a run that learned from a log. fix: resume this run" in capsys.readouterr().err
 
 

@@ -20,7 +20,9 @@ GRID = {
 @pytest.mark.full
 def test_pictures_are_kept_as_bytes_and_a_run_that_sees_them_goes_on_bit_equal(tmp_path, monkeypatch):
     def begin(name):
-        return learn(PPG(**GRID), vault(), 128, seeds=1, out=tmp_path / name, eval_every=64, save_seconds=0.0, train=False)
+        return learn(
+            PPG(**GRID), vault(), 128, seeds=1, out=tmp_path / name, eval_every=64, save_seconds=0.0, train=False
+        )
 
     whole = finish(begin("whole"))
     chunks_of(3, monkeypatch)

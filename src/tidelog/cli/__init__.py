@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -17,27 +18,32 @@ from typing import Any
 import tidelog
 from tidelog._machine import import_without_gc
 from tidelog._text import wrapped
-from tidelog.errors import DivergenceError, EnvironmentFailure, ProcessError, TidelogError, nearest
+from tidelog.errors import ConfigError, DivergenceError, EnvironmentFailure, ProcessError, TidelogError, nearest
 
 COMMANDS = {
     "demo": "a complete example on a log that it creates",
-    "data": "inspect or validate a log",
-    "train": "learn a policy from a log, or in an environment",
-    "sweep": "train with many settings, and compare them",
-    "finetune": "continue training of an offline run in an environment",
-    "refit": "learn from the whole log with the settings of a run's policy",
+    "log": "inspect, check or convert a log",
+    "train": "learn a policy from a log or in an environment, anew, from a run, or like a run",
     "resume": "continue an interrupted run or sweep",
+    "sweep": "train with many settings, and compare them",
     "evaluate": "play a run's policies, or compare them with a log",
     "judge": "decide whether to trust a policy before anyone uses it",
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
-    "act": "actions for new rows",
-    "recommend": "lists of items for users",
+    "act": "actions for new rows, or lists of items for users",
     "export": "write a policy as a folder, a zip or ONNX, for other programs",
     "verify": "check a saved policy: its files, its signature, where it is from",
     "serve": "answer observations over HTTP",
     "collect": "play an environment and save the log",
 }
-HOMES = {"collect": "evaluate", "finetune": "train", "refit": "train"}  # the others have a module of their own
+OLD = {  # commands of earlier versions, and what they are now
+    "data inspect": "log inspect",
+    "data validate": "log check",
+    "data convert": "log convert",
+    "data": "log",
+    "finetune": "train --from",
+    "refit": "train --like",
+    "recommend": "act",
+}
 PLUGIN = "--plugin"
 PROCESSES = ("--processes", "--coordinator", "--rank")
 ENVIRONMENTS = ("--env", "--evaluate")
@@ -91,11 +97,15 @@ def _dispatch(words: list[str]) -> int:
         return 0
     command = words[0]
     if command not in COMMANDS:
-        print(f"tidelog: no command '{command}': {nearest(command, COMMANDS)}", file=sys.stderr)  # noqa: T201
-        return 2
-    home = HOMES.get(command, command)
-    run = getattr(import_without_gc(f"tidelog.cli.{home}"), "run" if home == command else f"run_{command}")
-    code: int = run(words[1:])
+        for old, new in OLD.items():
+            if words[: len(old.split())] == old.split():
+                rest = words[len(old.split()) :]
+                run = ["RUN"] if new.startswith("train") and (not rest or rest[0].startswith("-")) else []
+                now = shlex.join(["tidelog", *new.split(), *run, *rest])
+                raise ConfigError(f"`tidelog {old}` is now `tidelog {new}`", fix=f"`{now}`")
+        raise ConfigError(f"no command '{command}': {nearest(command, COMMANDS)}")
+    home = import_without_gc(f"tidelog.cli.{'evaluate' if command == 'collect' else command}")
+    code: int = (home.run_collect if command == "collect" else home.run)(words[1:])
     return code
 
 
@@ -104,9 +114,15 @@ def _without_plugins(words: list[str]) -> list[str]:
 
     A module that `--env` or `--evaluate` names is found in the working folder too.
     """
-    rest, plugins = [], []
-    if any(map(_own_module, _environments(words))):
-        sys.path.insert(0, str(Path.cwd()))
+    rest, plugins, flag = [], [], ""
+    for word in words:  # such as `--env my_module:MyEnv-v0`; `--evaluate` takes several names
+        if word.startswith("--"):
+            flag, _, word = word.partition("=")
+        module, colon, _ = word.removeprefix("sampled:").partition(":")
+        path = Path(*module.split("."))
+        if flag in ENVIRONMENTS and colon and (path.with_suffix(".py").is_file() or path.is_dir()):
+            sys.path.insert(0, str(Path.cwd()))
+            break
     given = iter(words)
     for word in given:
         if word == PLUGIN or word.startswith(f"{PLUGIN}="):
@@ -119,24 +135,6 @@ def _without_plugins(words: list[str]) -> list[str]:
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest
-
-
-def _environments(words: list[str]) -> list[str]:
-    """The environments' names after `--env` and `--evaluate`, which takes several."""
-    names, flag = [], ""
-    for word in words:
-        if word.startswith("--"):
-            flag, _, word = word.partition("=")
-        if flag in ENVIRONMENTS and word:
-            names.append(word.removeprefix("sampled:"))
-    return names
-
-
-def _own_module(name: str) -> bool:
-    """Whether an environment's name, such as `my_module:MyEnv-v0`, begins with a module of the working folder."""
-    module, colon, _ = name.partition(":")
-    path = Path(*module.split("."))
-    return bool(colon) and (path.with_suffix(".py").is_file() or path.is_dir())
 
 
 def _overview() -> str:

@@ -19,7 +19,7 @@ import numpy as np
 
 import tidelog as tl
 from tidelog._files import write_file
-from tidelog.cli.flags import Folder, json_only, parse, print_json, print_line, table
+from tidelog.cli.flags import Folder, OutputFlags, free_folder, json_only, parse, print_json, print_line, table
 from tidelog.envs.treatment import clinic_visits, clinician, exact_value, treatment
 from tidelog.errors import ConfigError
 from tidelog.ope.verdict import held_out_part, store_verdict
@@ -47,7 +47,7 @@ HELD_OUT = 0.5  # of the patients
 
 
 @dataclass
-class Demo:
+class Demo(OutputFlags):
     """Create a log, learn from it, judge the policies, then play them and compare."""
 
     out: Folder | None = None
@@ -60,10 +60,6 @@ class Demo:
     """number of seeds of each algorithm"""
     episodes: int = 1_000
     """number of patients that each policy treats in the end"""
-    quiet: bool = False
-    """print the result only, without progress"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -71,7 +67,9 @@ def run(words: list[str]) -> int:
     options = parse(Demo, words, "demo")
     if min(options.patients, options.episodes, 2 if options.steps is None else options.steps) < 2 or options.seeds < 1:
         raise ConfigError("a number is too small", "patients, steps and episodes >= 2, and seeds >= 1")
-    folder = _free_folder(options.out)
+    if options.out is not None and Path(options.out).exists():
+        raise ConfigError(f"{options.out} exists, nothing was written", fix="choose another folder")
+    folder = free_folder("tidelog-demo", ".") if options.out is None else Path(options.out)
     quietly = contextlib.redirect_stdout(io.StringIO()) if options.quiet else json_only(options.json)
     with quietly:
         judged, report = _run(options, folder)
@@ -94,7 +92,7 @@ def run(words: list[str]) -> int:
 
 
 def _run(options: Demo, folder: Path) -> tuple[list[_Judged], str]:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     log = _create_log(folder, options.patients)
     runs = {name: _learn(name, cls, log, folder, options) for name, cls in {"iql": tl.IQL, "bc": tl.BC}.items()}
     verdicts = _judge(runs, log, folder, options.quiet)
@@ -103,24 +101,12 @@ def _run(options: Demo, folder: Path) -> tuple[list[_Judged], str]:
     report = _export(verdicts, runs, log, folder)
     print_line(f"\nall files are in {folder}/")
     print_line("next, with a log of your own:")
-    print_line("  tidelog data inspect --data YOUR.csv --write columns.toml")
+    print_line("  tidelog log inspect --data YOUR.csv --write columns.toml")
     print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
     policy, data = (shlex.quote(f"{folder}/{name}") for name in ("policy", "treatment.csv"))
     print_line(f"  tidelog act {policy} --data {data} --out actions.csv")
     return verdicts, report
-
-
-def _free_folder(out: str | None) -> Path:
-    if out is not None:
-        if Path(out).exists():
-            raise ConfigError(f"{out} exists, nothing was written", fix="choose another folder")
-        return Path(out)
-    folder, number = Path("tidelog-demo"), 1
-    while folder.exists():
-        number += 1
-        folder = Path(f"tidelog-demo-{number}")
-    return folder
 
 
 def _create_log(folder: Path, patients: int) -> tl.Log:
@@ -144,18 +130,10 @@ def _learn(name: str, cls: type[Any], log: tl.Log, folder: Path, options: Demo) 
     steps = options.steps or suggestion.steps
     print_line("\n".join(f"   {line}" for line in suggestion.lines() if options.steps is None or "steps" not in line))
     every = max(1, steps // 20)
-    evaluate = {"exact value": _exact}
     training = tl.fit(
-        suggestion.algorithm,
-        log,
-        steps,
-        options.seeds,
-        folder / name,
-        held_out=HELD_OUT,
-        evaluate=evaluate,
-        eval_every=every,
-        train=False,
-    )
+        suggestion.algorithm, log, steps, options.seeds, folder / name, held_out=HELD_OUT,
+        evaluate={"exact value": _exact}, eval_every=every, train=False,
+    )  # fmt: skip
     for now in training.stream():
         for row in now.rows[:1]:
             if row["update"] % (5 * every) == 0:
@@ -183,10 +161,9 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path, quiet: bool) -> list
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
     held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # all runs held out the same episodes
     ledger = tl.Ledger.of(held_out, runs=[folder / run for run in runs])
-    own = tuple(
-        file for file in ledger.files if file.is_relative_to(folder.absolute())
-    )  # its log is generated: looks at
-    verdicts = tl.judge(  # it are not looks of the user
+    # its log is generated: looks at it are not looks of the user
+    own = tuple(file for file in ledger.files if file.is_relative_to(folder.absolute()))
+    verdicts = tl.judge(
         policies,
         held_out,
         sample=True,
@@ -226,14 +203,14 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
 
 def _compare(judged: list[_Judged]) -> None:
     print_line("7. How accurate were the verdicts? Differences from the clinician, in share of patients who recover:")
-    rows, inside = [], 0
+    rows = []
     for one in judged:
         low, high = one.verdict.difference.low, one.verdict.difference.high
         exact = _exact(one.policy) - exact_value(clinician())
-        inside += low <= exact <= high
         cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
         rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
     table("judged from the log alone", ["", "verdict", "judged", "95% interval", "exact", "inside"], rows)
+    inside = sum(row[-1] == "yes" for row in rows)
     print_line(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 

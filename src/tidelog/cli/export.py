@@ -74,13 +74,12 @@ class Export(OutputFlags):
 def run(words: list[str]) -> int:
     """Export a policy, or check an export."""
     options = parse(Export, with_rule(words), "export")
-    return present(options, lambda: _export(options))
 
+    def work() -> dict[str, Any]:
+        written = _written(options)
+        return {"policy": options.policy, "out": None if written is None else str(written), "checked": options.check}
 
-def _export(options: Export) -> dict[str, Any]:
-    """Export or check a policy, and return what was done."""
-    written = _written(options)
-    return {"policy": options.policy, "out": None if written is None else str(written), "checked": options.check}
+    return present(options, work)
 
 
 def _written(options: Export) -> Path | None:
@@ -98,7 +97,9 @@ def _written(options: Export) -> Path | None:
     if options.to != "onnx":
         check_target(target)
     if options.sign is not None:
-        check_signing(options.sign, options.to)
+        if options.to == "onnx":
+            raise ConfigError("--sign needs a manifest, and an .onnx file has none", fix="use --to folder or --to zip")
+        sign(b"", Path(options.sign))  # an error for a key that cannot sign, before anything is computed
     if target.exists() and not options.overwrite:
         raise ConfigError(f"{target} exists, nothing was written", fix="choose another name, or add --overwrite")
     policy = open_policy(options.policy, options.member)
@@ -169,13 +170,6 @@ def _onnx_lines(target: Path) -> list[str]:
             f"[{', '.join(map(str, noise[0]['shape']))}], or export it with --mode, which takes its most likely actions"
         )
     return lines
-
-
-def check_signing(key: str, to: str) -> None:
-    """Raise ConfigError for a key that cannot sign, before anything is computed."""
-    if to == "onnx":
-        raise ConfigError("--sign needs a manifest, and an .onnx file has none", fix="use --to folder or --to zip")
-    sign(b"", Path(key))
 
 
 def _check(options: Export, folder: Path, record: Record | None) -> None:

@@ -18,7 +18,7 @@ import shlex
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ EnvNames: TypeAlias = Annotated[tuple[Env, ...], tyro.conf.UseAppendAction]  # `
 LogName: TypeAlias = Annotated[str, "LOG"]
 OnEngine: TypeAlias = Annotated[str, tyro.conf.arg(metavar="ENGINE")]
 Sources: TypeAlias = Annotated[tuple[tuple[LogName, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
+Switch: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]  # in a group: `--flag` without `--no-flag`
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
 Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
@@ -91,32 +92,20 @@ def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[st
     if common:
         rare = len(known) - len(flag_names(shown)) + 1  # without --version
         shown.__doc__ = f"{cls.__doc__}\n\n`tidelog {command} {HELP_ALL}` shows {rare} more flags."
-    with _plain_help():
+    terminal = os.environ.get("TERM")
+    if os.environ.get("NO_COLOR"):
+        os.environ["TERM"] = "dumb"  # tyro asks the kind of terminal alone
+    try:
         parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
+    finally:
+        os.environ.pop("TERM", None)
+        os.environ |= {} if terminal is None else {"TERM": terminal}
     groups = {name: kind(**vars(getattr(parsed, name))) for name, kind in _nested(cls).items()}
     values = {one.name: groups.get(one.name, getattr(parsed, one.name)) for one in dataclasses.fields(cast("Any", cls))}
     options = cls(**values)
     for group in groups.values():
         vars(options).update(vars(group))
     return options
-
-
-@contextlib.contextmanager
-def _plain_help() -> Iterator[None]:
-    """A context in which help has no colours where NO_COLOR is set: tyro asks the kind of terminal alone."""
-    with contextlib.ExitStack() as after:
-        if os.environ.get("NO_COLOR"):
-            kind = os.environ.get("TERM")
-            os.environ["TERM"] = "dumb"
-            after.callback(_set_terminal, kind)
-        yield
-
-
-def _set_terminal(kind: str | None) -> None:
-    if kind is None:
-        os.environ.pop("TERM", None)
-    else:
-        os.environ["TERM"] = kind
 
 
 def flag_names(cls: type[Any]) -> list[str]:
@@ -153,15 +142,12 @@ def _shown(
     if not is_group:
         hint = Annotated[bool, tyro.conf.FlagCreatePairsOff, _argument(bool, None, "print the version of tidelog")]
         fields.append((VERSION, hint, dataclasses.field(default=False, kw_only=True)))
-    fields.sort(key=lambda one: (one[0] in OUTPUT, not _is_required(one[2])))  # a stable order: first what is needed
+    missing = dataclasses.MISSING  # a stable order: first what is needed
+    fields.sort(key=lambda one: (one[0] in OUTPUT, {one[2].default, one[2].default_factory} != {missing}))
     frozen = cls.__dataclass_params__.frozen
     shown = dataclasses.make_dataclass(cls.__name__, fields, frozen=frozen)
     shown.__doc__ = "" if is_group else cls.__doc__
     return shown
-
-
-def _is_required(field: Any) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _texts(cls: type[Any]) -> dict[str, str]:
@@ -199,7 +185,8 @@ def _argument(hint: Any, default: Any, text: str | None) -> Any:
     note = "" if default is None or default == () or (required and get_origin(kind) is tuple) else None
     if tyro.conf.UseAppendAction in marks:
         note = f"({'required; ' if required else ''}repeatable)"
-    return tyro.conf.arg(metavar=word, help=text, help_behavior_hint=note)
+    name = next((mark.name for mark in marks if getattr(mark, "name", None)), None)
+    return tyro.conf.arg(name=name, metavar=word, help=text, help_behavior_hint=note)
 
 
 def _word(hint: Any) -> str | None:
@@ -237,43 +224,49 @@ def verb_flags(
 ) -> type[Any]:
     """A dataclass with the fields of `base` and a flag for every option of a verb ("fit", "learn", "finetune").
 
-    The options `without` have no flag.
-
-    `settings` are hyper-parameters by their groups, which follow the few options that most runs set; the other options
-    are the last group.
+    The options `without` have no flag. `settings` are hyper-parameters by their groups, which follow the few options
+    that most runs set; the other options are the last group.
     """
-    own, first = {field.name for field in dataclasses.fields(base)}, list[Any]()
-    groups: dict[str, list[Any]] = {
-        name: [(one.name, _flag_type(one), dataclasses.field(default=_flag_default(one))) for one in fields]
-        for name, fields in (settings or {}).items()
-    }
+    own, first, groups = {field.name for field in dataclasses.fields(base)}, list[Any](), dict[str, list[Any]]()
+
+    def add(group: list[Any], one: dataclasses.Field[Any], kind: Any, default: Any) -> None:
+        hint = Annotated[kind, tyro.conf.arg(help=one.metadata["help"])]
+        group.append((one.name, hint, dataclasses.field(default=default)))
+
+    for name, members in (settings or {}).items():
+        groups[name] = []
+        for one in members:
+            kind: Any = one.metadata["type"] | None if one.metadata["optional"] else one.metadata["type"]
+            default = one.default
+            if choices := one.metadata.get("choices"):
+                kind = Literal[tuple(choices)]
+                default = next((word for word, choice in choices.items() if choice is default), default)
+            add(groups[name], one, kind, default)
     for one in options_of(verb):
-        kind: Any = one.metadata["flag"]
-        if kind is not None and one.name not in own and one.name not in without:
-            default = dataclasses.field(default=defaults.get(one.name, _option_default(one)))
-            flag = (one.name, Annotated[kind, tyro.conf.arg(help=one.metadata["help"])], default)
-            (first if one.metadata["first"] else groups.setdefault("run", [])).append(flag)
+        kind = one.metadata["flag"]
+        if kind is None or one.name in own or one.name in without:
+            continue
+        default = bool(one.default) if kind is bool else one.default
+        if get_origin(kind) is tuple:
+            default = ()
+        elif default is dataclasses.MISSING or one.name in ("scale", "selection_share"):
+            default = 1 if one.name == "seeds" else None
+        group = first if one.metadata["first"] else groups.setdefault("run", [])
+        add(group, one, kind, defaults.get(one.name, default))
     for name, fields in groups.items():
         if fields:
-            group = dataclasses.make_dataclass(name, fields, kw_only=True)
-            first.append((f"{name}{OPTIONS}", group, dataclasses.field(default_factory=group)))
+            made = dataclasses.make_dataclass(name, fields, kw_only=True)
+            first.append((f"{name}{OPTIONS}", made, dataclasses.field(default_factory=made)))
     flags = dataclasses.make_dataclass(base.__name__, first, bases=(base,), kw_only=True)
     flags.__doc__ = base.__doc__
     return flags
 
 
-def _option_default(option: dataclasses.Field[Any]) -> Any:
-    if get_origin(option.metadata["flag"]) is tuple:
-        return ()
-    if option.default is dataclasses.MISSING or option.name in ("scale", "selection_share"):
-        return 1 if option.name == "seeds" else None
-    return bool(option.default) if option.metadata["flag"] is bool else option.default
-
-
 def options_in(flags: Any, verb: str) -> dict[str, Any]:
     """The options of a verb that were set as flags, as its keyword arguments; ConfigError for malformed pairs."""
     options = {one.name: getattr(flags, one.name) for one in options_of(verb) if hasattr(flags, one.name)}
-    options["evaluate"] = episodes_of(options["evaluate"])
+    expected = "NAME=EPISODES, such as Pendulum-v1=10"
+    options["evaluate"] = whole_numbers(pairs(options["evaluate"], expected), expected)
     if "devices" in options:
         options["devices"] = devices_of(options["devices"])
     if "warm_start" in options:
@@ -281,14 +274,12 @@ def options_in(flags: Any, verb: str) -> dict[str, Any]:
     return options
 
 
-def episodes_of(values: tuple[str, ...]) -> dict[str, int]:
-    """Parse `["Pendulum-v1=10"]` into a mapping; ConfigError states the expected form."""
-    expected = "NAME=EPISODES, such as Pendulum-v1=10"
-    counts = pairs(values, expected)
-    for name, count in counts.items():
-        if not count.isdigit():
-            raise ConfigError(f"'{name}={count}'", expected)
-    return {name: int(count) for name, count in counts.items()}
+def whole_numbers(words: Mapping[str, str], expected: str) -> dict[str, int]:
+    """Return whole numbers by name; ConfigError states the expected form."""
+    for name, word in words.items():
+        if not word.isdigit():
+            raise ConfigError(f"'{name}={word}'", expected)
+    return {name: int(word) for name, word in words.items()}
 
 
 def devices_of(values: tuple[str, ...]) -> int | dict[str, int] | None:
@@ -296,26 +287,7 @@ def devices_of(values: tuple[str, ...]) -> int | dict[str, int] | None:
     if len(values) == 1 and values[0].isdigit():
         return int(values[0])
     expected = "--devices N, or numbers of devices by axis, such as --devices members=4 batch=2"
-    numbers = pairs(values, expected)
-    for axis, number in numbers.items():
-        if not number.isdigit():
-            raise ConfigError(f"'{axis}={number}'", expected)
-    return {axis: int(number) for axis, number in numbers.items()} or None
-
-
-def _flag_type(field: dataclasses.Field[Any]) -> Any:
-    choices = field.metadata.get("choices")
-    kind: Any = Literal[tuple(choices)] if choices else field.metadata["type"]
-    if field.metadata["optional"] and not choices:
-        kind = kind | None
-    return Annotated[kind, tyro.conf.arg(help=field.metadata["help"])]
-
-
-def _flag_default(field: dataclasses.Field[Any]) -> Any:
-    for name, choice in (field.metadata.get("choices") or {}).items():
-        if choice is field.default:
-            return name
-    return field.default
+    return whole_numbers(pairs(values, expected), expected) or None
 
 
 def read_config(path: str | None, known: type[Any], words: Sequence[str] = ()) -> list[str]:
@@ -330,11 +302,6 @@ def read_config(path: str | None, known: type[Any], words: Sequence[str] = ()) -
         content = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
-    return words_of(content, path, known, words)
-
-
-def words_of(content: Mapping[str, Any], path: str, known: type[Any], words: Sequence[str] = ()) -> list[str]:
-    """The keys and values of a file as flags; ConfigError, with its path, for an unknown key."""
     names = [name for name in flag_names(known) if name != "config"]
     named = {word.split("=")[0] for word in words}
     flags = []
@@ -448,7 +415,16 @@ def roles_of(options: InteractionFlags) -> Roles | None:
     """The roles in the flags; None without such flags, ConfigError if some are missing or contradict each other."""
     named: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, "item_features", "user_features")}
     named |= {"session_gap": options.session_gap, "reward_unit": options.reward_unit}
-    named["reward"] = _reward(options.reward)
+    if len(options.reward) == 1 and "=" not in options.reward[0]:
+        named["reward"] = options.reward[0]
+    elif options.reward:
+        expected = "one column, or KIND=NUMBER for each kind of event, such as click=0.2 buy=1"
+        try:
+            named["reward"] = {kind: float(worth) for kind, worth in pairs(options.reward, expected).items()}
+        except ValueError as error:
+            raise ConfigError(f"--reward {' '.join(options.reward)}", expected) from error
+    else:
+        named["reward"] = None
     roles = {name: value for name, value in named.items() if value is not None}
     if not roles:
         return None
@@ -456,19 +432,6 @@ def roles_of(options: InteractionFlags) -> Roles | None:
     if missing:
         raise ConfigError("an interaction table needs --user, --item and --time", fix=f"add {' and '.join(missing)}")
     return Roles(**roles)
-
-
-def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
-    if not words:
-        return None
-    if len(words) == 1 and "=" not in words[0]:
-        return words[0]
-    expected = "one column, or KIND=NUMBER for each kind of event, such as click=0.2 buy=1"
-    rewards = pairs(words, expected)
-    try:
-        return {kind: float(worth) for kind, worth in rewards.items()}
-    except ValueError as error:
-        raise ConfigError(f"--reward {' '.join(words)}", expected) from error
 
 
 def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
@@ -481,7 +444,7 @@ def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
     if is_table(source):
         raise ConfigError(
             f"{shown} is a table without flags for its columns",
-            fix=(f"add --user U --item I --time T (`tidelog data inspect --data {shlex.join(paths)}` proposes them)"),
+            fix=(f"add --user U --item I --time T (`tidelog log inspect --data {shlex.join(paths)}` proposes them)"),
         )
     return Interactions.load(shown)
 

@@ -127,10 +127,7 @@ def refuse_lists(folder: Path, record: Record, command: str) -> None:
         quoted = shlex.quote(str(folder))
         raise ConfigError(
             f"{folder} ranks items of a catalogue, `tidelog {command}` needs a policy that chooses one action",
-            fix=(
-                f"`tidelog report {quoted}` compares its lists with baselines; `tidelog recommend {quoted}` "
-                "writes lists"
-            ),
+            fix=(f"`tidelog report {quoted}` compares its lists with baselines; `tidelog act {quoted}` writes lists"),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from tidelog.cli.flags import (
     RunFolder,
     parse,
     present,
-    print_details,
     print_line,
     source_of,
 )
-from tidelog.cli.policies import SimpleRule, with_rule
 from tidelog.data.read import read_log
 from tidelog.errors import ConfigError
 from tidelog.report.page import report_of
@@ -41,16 +38,11 @@ class ReportFlags(OutputFlags):
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: File | None = None
     """for tables: the mapping file"""
-    rule: SimpleRule | None = None
-    """explain the newest verdict on a simple rule of each run, the best one of at most two questions (`--rule` alone,
-    or `tree`) or the best single action (`constant`); default: that on what is recommended"""
-    open: bool = False
-    """open it in a browser"""
 
 
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
-    options = parse(ReportFlags, with_rule(words), "report")
+    options = parse(ReportFlags, words, "report")
     return present(options, lambda: _report(options))
 
 
@@ -59,15 +51,13 @@ def _report(options: ReportFlags) -> dict[str, Any]:
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table", fix="name the table with --data")
     if any((Path(run) / PLAN).is_file() for run in options.runs):
-        if len(options.runs) > 1 or options.data or options.rule is not None:
-            raise ConfigError("a sweep has a page of its own", fix="name its folder alone, without --data and --rule")
+        if len(options.runs) > 1 or options.data:
+            raise ConfigError("a sweep has a page of its own", fix="name its folder alone, without --data")
         path = write_page(Sweep(options.runs[0]), options.out)
     else:
         path = _page_of_runs(options)
     size = path.stat().st_size
     print_line(f"report: {path}{'' if options.quiet else f' ({size / 1e3:,.0f} kB)'}")
-    if options.open and not webbrowser.open(path.absolute().as_uri()):
-        print_details("no browser was found to open the report")
     return {"report": str(path), "bytes": size}
 
 
@@ -77,4 +67,4 @@ def _page_of_runs(options: ReportFlags) -> Path:
         if options.data:
             screen.tell("the runs' log", 0.0)
             log = read_log(source_of(options.data, "--data"), options.columns)
-        return report_of(options.runs, options.out, log=log, rule=options.rule, progress=screen.tell)
+        return report_of(options.runs, options.out, log=log, progress=screen.tell)

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, SinkName, json_only, parse, print_json, print_line
+from tidelog.cli.flags import (
+    EnvNames,
+    OnEngine,
+    OutputFlags,
+    RunFolder,
+    SinkName,
+    json_only,
+    parse,
+    print_json,
+    print_line,
+)
 from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
 from tidelog.cli.train import ProcessFlags, connect
@@ -23,7 +33,7 @@ from tidelog.training.record import Record
 
 
 @dataclass
-class Resume:
+class Resume(OutputFlags):
     """Continue an interrupted run from its last checkpoint, or an interrupted sweep."""
 
     run: tyro.conf.Positional[RunFolder]
@@ -43,17 +53,17 @@ class Resume:
     """with --on ray: also use a cluster that requires no token"""
     processes_options: ProcessFlags = field(default_factory=ProcessFlags)
     """one training in several processes"""
-    quiet: bool = False
-    """print the result only, without progress"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Resume a run and print the result."""
     options = parse(Resume, words, "resume")
     if (Path(options.run) / PLAN).is_file():
-        return _resume_sweep(options)
+        if options.env or options.checkpoint is not None or options.sink:
+            raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep", fix="drop them")
+        folder = Path(options.run)
+        pool = pool_of(options.on, Plan.read(folder).cpus, options.workers, options.insecure)
+        return drive_and_show(folder, pool, options.on, options.quiet, options.json)
     of_sweeps = options.workers is not None or options.on != "here" or options.insecure
     if of_sweeps and (Path(options.run) / RUN).is_file():
         raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run", fix="drop them")
@@ -80,15 +90,6 @@ def run(words: list[str]) -> int:
         if not options.quiet:
             print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return train_and_show(training, options.quiet, options.json)
-
-
-def _resume_sweep(options: Resume) -> int:
-    if options.env or options.checkpoint is not None or options.sink:
-        raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep", fix="drop them")
-    folder = Path(options.run)
-    plan = Plan.read(folder)
-    pool = pool_of(options.on, plan.cpus, options.workers, options.insecure)
-    return drive_and_show(folder, pool, options.on, options.quiet, options.json)
 
 
 def _import_environments(record: Record, options: Resume) -> None:

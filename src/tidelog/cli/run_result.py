@@ -34,7 +34,10 @@ def train_and_show(run: Run, quiet: bool = False, as_json: bool = False, judge: 
             began = time.monotonic()
             run.train(progress=False if quiet else None)
             seconds = time.monotonic() - began
-            judge = judge and can_be_judged(run)
+            record = run.record
+            rewards = bool(record.sketches) and all(sketch["rewards"] for sketch in record.sketches.values())
+            judge &= rewards and record.spec.rewards is None and bool(record.held_out) and connected().rank == 0
+            judge &= not isinstance(record.spec.action, Catalogue)
             if not quiet:
                 show_run(run, seconds, judged=judge)
             if quiet and not as_json:
@@ -54,15 +57,6 @@ def train_and_show(run: Run, quiet: bool = False, as_json: bool = False, judge: 
         print(f"tidelog: {where}", file=sys.stderr)  # noqa: T201
         raise
     return 0
-
-
-def can_be_judged(run: Run) -> bool:
-    """Whether a run learnt from a log with one reward and held episodes out, and this is its first process."""
-    record = run.record
-    sketches = record.sketches.values()
-    rewards = bool(sketches) and all(sketch["rewards"] for sketch in sketches) and record.spec.rewards is None
-    ranks = isinstance(record.spec.action, Catalogue)
-    return bool(record.held_out) and rewards and not ranks and connected().rank == 0
 
 
 def _judged(run: Run, quiet: bool) -> dict[str, Any] | None:
@@ -117,7 +111,7 @@ def show_run(run: Run, seconds: float, judged: bool = False) -> None:
     for line in imitation_lines(run):
         print_line(line)
     if run.record.options.log_out is not None:
-        print_line(f"log of all decisions: {_short(run.record.options.log_out)}")
+        print_line(f"log of all decisions: {_relative(run.record.options.log_out)}")
     if not judged:
         print_commands(run)
 
@@ -135,21 +129,36 @@ def imitation_lines(run: Run) -> Iterator[str]:
     except TidelogError as error:
         yield f"note: the policy was not compared with the logged actions: {error}"
         return
-    policies = {"": run.best_policy()} if record.options.best_metric is not None else dict(_members(run))
-    for name, policy in policies.items():
+    for member in run.members[: 1 if record.options.best_metric is not None else MOST_MEMBERS]:
+        policy = run.best_policy() if record.options.best_metric is not None else run.policy(member=member.index)
+        name = f" (member {member.index})" if record.options.best_metric is None and len(run.members) > 1 else ""
         yield f"on {which}, {run.name}{name} {imitation_of(policy, part).sentence}"
     yield "the log has no rewards: nothing can be said of whether other decisions are better"
 
 
-def _members(run: Run) -> Iterator[tuple[str, Any]]:
-    several = len(run.members) > 1
-    for member in run.members[:MOST_MEMBERS]:
-        yield f" (member {member.index})" if several else "", run.policy(member=member.index)
-
-
 def print_commands(run: Run, judged: bool = False) -> None:
-    """Print the next commands; `judged`: without the one that judges the run."""
-    for place, command in enumerate(_next_commands(run, judged)):
+    """Print what to do with a policy: play it if its environment is known, judge it if it learnt from a log, use it.
+
+    `judged`: without the command that judges the run.
+    """
+    record, folder = run.record, shlex.quote(str(run.folder))
+    commands = []
+    if record.environment is not None:
+        environment = shlex.quote(record.environment)
+        commands.append(f"tidelog evaluate {folder} --env {environment}")
+        if not record.is_finetuned:  # a verdict on another policy needs the log of one that does not change
+            commands.append(f"tidelog collect --env {environment} --policy {folder} --episodes 1000 --out LOG")
+    origin = record.data.origin or {}
+    if (record.environment is None or record.is_finetuned) and record.has_rewards and not judged:
+        commands.append(record.judge_command(Path(str(run.folder))))
+    if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
+        commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
+    elif feature_names(record.spec):
+        mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
+        commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
+    elif record.environment is None:
+        commands.append(f"tidelog evaluate {folder} --env NAME")
+    for place, command in enumerate(commands):
         print_line(f"{'then' if place or judged else 'next'}: {command}")
 
 
@@ -171,32 +180,10 @@ def last_metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[
     return [f"metric of {len(last)} members", "lowest", "median", "highest"], ranges
 
 
-def _next_commands(run: Run, judged: bool) -> list[str]:
-    """What to do with a policy: play it if its environment is known, judge it if it learnt from a log, then use it."""
-    record, folder = run.record, shlex.quote(str(run.folder))
-    commands = []
-    if record.environment is not None:
-        environment = shlex.quote(record.environment)
-        commands.append(f"tidelog evaluate {folder} --env {environment}")
-        if not record.is_finetuned:  # a verdict on another policy needs the log of one that does not change
-            commands.append(f"tidelog collect --env {environment} --policy {folder} --episodes 1000 --out LOG")
-    origin = record.data.origin or {}
-    if (record.environment is None or record.is_finetuned) and record.has_rewards and not judged:
-        commands.append(record.judge_command(Path(str(run.folder))))
-    if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
-        commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
-    elif feature_names(record.spec):
-        mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
-        commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
-    elif record.environment is None:
-        commands.append(f"tidelog evaluate {folder} --env NAME")
-    return commands
-
-
-def _short(path: str) -> str:
-    """A path as it is written in the working folder, if it is in it."""
-    here = Path.cwd()
-    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
+def _relative(path: Any) -> str:
+    """A path as it is written in the working folder, if it is below that."""
+    here, path = Path.cwd(), Path(path)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _number(value: Any) -> str:
@@ -226,7 +213,7 @@ def print_next(run: Run, seconds: float) -> None:
 
 
 def next_command(run: Run, rule: str | None = None) -> str:
-    """Return a `tidelog recommend` command for a run's log with every flag that it needs, ready to be run.
+    """Return a `tidelog act` command for a run's log with every flag that it needs, ready to be run.
 
     `rule` is the counting rule whose lists are advised, None for those of the policy.
 
@@ -238,16 +225,19 @@ def next_command(run: Run, rule: str | None = None) -> str:
     source = (run.record.data.origin or {}).get("source")
     here = bool(roles) and Path(str(source)).is_file()
     words: list[tuple[str, str | None]] = [] if rule is None else [("--rule", word_of(rule))]
-    words += [("--data", _shown(source) if here else "HISTORIES.csv"), *_columns(run, roles)]
+    words.append(("--data", _relative(source) if here else "HISTORIES.csv"))
+    if not here:  # else they are those of the run's log
+        several = len(run.record.spec.observation["history"].events) > 1  # type: ignore[union-attr]
+        words += [(f"--{role}", role.upper()) for role in ("user", "item", "time", *(["event"] if several else []))]
     if rule is None and run.policy().ranker().features:
         table = roles.get("user_features")
-        words.append(("--user-features", _shown(table) if table and Path(table).is_file() else "USERS.csv"))
+        words.append(("--user-features", _relative(table) if table and Path(table).is_file() else "USERS.csv"))
     if rule is None and run.policy().ranker().reads_gaps:
         words.append(("--now", "NOW"))
     words += _choices(run) if here else []
-    words.append(("--out", _free("lists.csv")))
+    words.append(("--out", "lists.csv"))
     flags = " ".join(flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in words)
-    command = f"tidelog recommend {shlex.quote(str(run.folder))} {flags}"
+    command = f"tidelog act {shlex.quote(str(run.folder))} {flags}"
     return command if here else f"{command}   ({OWN})"
 
 
@@ -277,14 +267,6 @@ def lists_advice(run: Run, seconds: float) -> Iterator[Any]:
     yield advice
 
 
-def _columns(run: Run, roles: Mapping[str, Any]) -> list[tuple[str, str | None]]:
-    """Return the columns of the log; words in capitals where they are unknown. One kind of event needs no column."""
-    history: Any = run.record.spec.observation["history"]
-    several = len(history.events) > 1
-    needed = ("user", "item", "time", *(("event",) if several or roles.get("event") else ()))
-    return [(f"--{role}", roles.get(role) or role.upper()) for role in needed]
-
-
 def _choices(run: Run) -> list[tuple[str, str | None]]:
     """Return flags for a small catalogue: shorter lists, or with items of the history where a user has taken all."""
     from tidelog.recommend.evaluate import K
@@ -299,18 +281,3 @@ def _choices(run: Run) -> list[tuple[str, str | None]]:
     seen: list[tuple[str, str | None]] = [] if left > 0 else [("--exclude-seen", "no")]
     k = min(K, items) if left <= 0 else left
     return seen if k == K else [("--k", str(k)), *seen]
-
-
-def _shown(path: Any) -> str:
-    """Return a path relative to the current folder, if it is below that."""
-    here, path = Path.cwd(), Path(path)
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
-def _free(name: str) -> str:
-    """Return a file name that does not exist, with a number if needed."""
-    path, number = Path(name), 1
-    while path.exists():
-        number += 1
-        path = Path(name).with_stem(f"{Path(name).stem}-{number}")
-    return str(path)

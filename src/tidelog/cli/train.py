@@ -1,6 +1,6 @@
 """`tidelog train ALGORITHM --data LOG` or `--env NAME`: learn a policy from a log or in an environment.
 
-`tidelog finetune` continues an offline run in an environment, `tidelog refit` learns from the whole log.
+`--from RUN` continues an offline run in an environment, `--like RUN` learns from a whole log with a run's settings.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tidelog.data.read import read_log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
-from tidelog.sinks import open_sink
+from tidelog.sinks import Tracker, open_sink
 from tidelog.training.engine import cores_as_devices
 from tidelog.training.fit import fit, refit
 from tidelog.training.learn import finetune, learn, load_run
@@ -138,7 +138,7 @@ class LogFlags(RunFlags):
     """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz or
     .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
-    """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
+    """for tables: the mapping file with the role of each column (`tidelog log inspect` proposes one)"""
     preset: Annotated[str, "auto|none|PRESET"] = AUTO
     """defaults of the hyper-parameters: "auto" follows the log and says why, "none" leaves them as they are shown here,
     and some algorithms have published ones"""
@@ -216,6 +216,14 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
 
 def run(words: list[str]) -> int:
     """Train, and print the result and the next command."""
+    flags_set = {word.split("=")[0] for word in words}
+    if {"--from", "--like"} <= flags_set:
+        raise ConfigError("--from and --like are both set", fix="set only one of them")
+    for flag, again in {"--from": _finetune, "--like": _refit}.items():
+        if flag in flags_set:
+            if not words[0].startswith("-"):
+                raise ConfigError(f"{flag} repeats the algorithm of a run", fix=f"drop '{words[0]}'")
+            return again(words)
     if not words or words[0].startswith("-"):
         usage = " or ".join(_usage())
         if not words or words[0] in ("-h", "--help"):
@@ -227,14 +235,19 @@ def run(words: list[str]) -> int:
     online, flags = learns_online(cls), flags_of(cls)
     _check_source(name, rest, online, ranks(cls))
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
-    defaults = _preset(cls, peek(arguments, "--preset")) | settings
+    defaults, preset = dict(settings), peek(arguments, "--preset") or AUTO
+    if preset not in (AUTO, NONE):
+        presets = getattr(cls, "presets", {})
+        if not presets:
+            raise ConfigError(f"{cls.__name__} has no presets", fix="drop --preset")
+        defaults = chosen_preset(cls.__name__, presets, preset) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
     connect(options)
     cores_as_devices(devices_of(options.devices))  # what suggests settings starts JAX
     if online and options.preset == AUTO:
         options = _suited(cls, name, flags, arguments, settings, options)
     if online:
-        return _play(cls, options, _folder(name, options))
+        return _learn(cls, None, options, Path(options.out) if options.out else free_folder(name))
     log = log_of(options)
     if options.preset == AUTO:
         split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
@@ -249,7 +262,7 @@ def run(words: list[str]) -> int:
             print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
-    return _read(cls, log, options, _folder(name, options))
+    return _learn(cls, log, options, Path(options.out) if options.out else free_folder(name))
 
 
 def _suited(
@@ -290,10 +303,6 @@ def algorithm_of(cls: type[Any], options: Any) -> Any:
     return cls(**{one.name: getattr(options, one.name) for group in groups_of(cls).values() for one in group})
 
 
-def _folder(name: str, options: Any) -> Path:
-    return Path(options.out) if options.out else free_folder(name)
-
-
 def print_reasons(suggestion: Suggestion, options: Any, without: Collection[str] = ()) -> None:
     """Print the settings that follow the log, without those that a flag has set."""
     followed = {name: one for name, one in suggestion.settings.items() if name not in without}
@@ -325,12 +334,14 @@ def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> No
         raise ConfigError(f"{name} learns from a log (--data LOG), not in an environment (--env)", fix=fix)
 
 
-def _usage() -> tuple[str, str]:
+def _usage() -> list[str]:
     offline, online = [*names("a log"), *names("interactions")], names("an environment")
-    return (
+    return [
         f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
         f"tidelog train {{{','.join(online)}}} --env NAME [flags]",
-    )
+        "tidelog train --from RUN --env NAME [flags]",
+        "tidelog train --like RUN [--data LOG] [flags]",
+    ]
 
 
 def _help() -> str:
@@ -340,31 +351,29 @@ def _help() -> str:
             about = (configured(name)[0].__doc__ or "").strip().split("\n")[0]
             lines.append(f"  {name:<16} learns from {what}. {about}")
     return "\n".join(
-        [*lines, "", "`tidelog train NAME --help` shows the common flags of one, `--help-all` all of them."]
+        [
+            *lines,
+            "",
+            "`--from RUN` continues an offline run in an environment; `--like RUN` learns from the whole log.",
+            "`tidelog train NAME --help` shows the common flags of one, `--help-all` all of them.",
+        ]
     )
 
 
-def _play(cls: type[Any], options: Any, folder: Path) -> int:
-    """Learn in an environment."""
-    more = options_in(options, "learn")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
-    more |= {"overwrite": options.overwrite}
-    algorithm = algorithm_of(cls, options)
-    training = learn(algorithm, options.env, out=folder, sinks=sinks, train=False, **more)
-    write_settings(cls, options, folder)
-    return train_and_show(training, options.quiet, options.json)
-
-
-def _read(cls: type[Any], log: Log | Interactions, options: Any, folder: Path) -> int:
-    """Learn from a log."""
-    more = options_in(options, "fit")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
-    algorithm = algorithm_of(cls, options)
-    training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
+def _learn(cls: type[Any], log: Log | Interactions | None, options: Any, folder: Path) -> int:
+    """Learn from a log, or in an environment without one."""
+    more = options_in(options, "learn" if log is None else "fit")
+    more |= {"out": folder, "overwrite": options.overwrite, "train": False}
+    more["sinks"], algorithm = _sinks(options, folder), algorithm_of(cls, options)
+    training = learn(algorithm, options.env, **more) if log is None else fit(algorithm, log, **more)
     write_settings(cls, options, folder)
     return train_and_show(training, options.quiet, options.json, judge=getattr(options, "judge", False))
+
+
+def _sinks(options: Any, folder: Path) -> list[Tracker]:
+    """Return the sinks of the flags, of the first process alone; ConfigError for a folder that holds something else."""
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    return [open_sink(word, folder) for word in options.sink if connected().rank == 0]
 
 
 def write_settings(cls: type[Any], options: Any, folder: Path) -> None:
@@ -398,24 +407,15 @@ def log_of(options: Any) -> Log | Interactions:
     return read_from_flags(source, options.interactions)
 
 
-def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
-    if name in (None, AUTO, NONE):
-        return {}
-    presets = getattr(cls, "presets", {})
-    if not presets:
-        raise ConfigError(f"{cls.__name__} has no presets", fix="drop --preset")
-    return chosen_preset(cls.__name__, presets, name)
-
-
-# `tidelog finetune RUN --env NAME`: continue an offline run in an environment.
+# `tidelog train --from RUN --env NAME`: continue an offline run in an environment.
 
 
 @dataclass(kw_only=True)
 class FinetuneFlags(EnvironmentFlags):
     """Continue an offline run in an environment, on its log and new experience."""
 
-    run: tyro.conf.Positional[RunFolder]
-    """the run folder"""
+    from_run: Annotated[RunFolder, tyro.conf.arg(name="from")]
+    """the folder of the offline run"""
     env: Env
     """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces must be those of the log"""
     out: Folder | None = None
@@ -425,24 +425,21 @@ class FinetuneFlags(EnvironmentFlags):
 Finetune = verb_flags("finetune", FinetuneFlags, steps=20_000, **asdict(FinetuneConfig()))
 
 
-def run_finetune(words: list[str]) -> int:
+def _finetune(words: list[str]) -> int:
     """Fine-tune a run and print the result."""
-    options = parse(Finetune, words, "finetune")
-    refuse_lists(Path(options.run), Record.read(Path(options.run)), "finetune")
-    offline_run = load_run(options.run)
+    options = parse(Finetune, words, "train")
+    refuse_lists(Path(options.from_run), Record.read(Path(options.from_run)), "train --from")
+    offline_run = load_run(options.from_run)
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     arguments = options_in(options, "finetune")
-    if folder.exists() and folder.samefile(options.run):
+    if folder.exists() and folder.samefile(options.from_run):
         raise ConfigError(f"--out {folder} is the run that is continued", fix="choose another folder")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink]
-    training = finetune(
-        offline_run, options.env, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **arguments
-    )
+    arguments |= {"out": folder, "sinks": _sinks(options, folder), "overwrite": options.overwrite}
+    training = finetune(offline_run, options.env, train=False, **arguments)
     return train_and_show(training, options.quiet, options.json)
 
 
-# `tidelog refit RUN`: the settings of a run's policy once more, on the whole log, before the policy is used.
+# `tidelog train --like RUN`: the settings of a run's policy once more, on the whole log, before the policy is used.
 
 
 @dataclass(kw_only=True)
@@ -452,7 +449,7 @@ class Refit(RunFlags):
     The result learns from the held-out episodes too, and so has no verdict.
     """
 
-    run: tyro.conf.Positional[RunFolder]
+    like: RunFolder
     """the run folder (its best policy if there is one, else its first member)"""
     data: Repeated = ()
     """a newer log with the same columns; default: the log of the run, read again"""
@@ -462,13 +459,12 @@ class Refit(RunFlags):
     """the new run folder; default: runs/<algorithm>-refit, with a number if it exists"""
 
 
-def run_refit(words: list[str]) -> int:
+def _refit(words: list[str]) -> int:
     """Refit a run and print the result."""
-    options = parse(Refit, words, "refit")
-    record = Record.read(Path(options.run))
+    options = parse(Refit, words, "train")
+    record = Record.read(Path(options.like))
     folder = Path(options.out) if options.out else free_folder(f"{record.algorithm}-refit")
-    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    log = None
+    sinks, log = _sinks(options, folder), None
     if options.data:
         if record.data.origin is None:
             raise ConfigError(
@@ -476,8 +472,7 @@ def run_refit(words: list[str]) -> int:
                 fix="use tl.refit(run, out, log=log) in Python",
             )
         log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
-    sinks = [open_sink(word, folder) for word in options.sink]
     training = refit(
-        options.run, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
+        options.like, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
     )
     return train_and_show(training, options.quiet, options.json)

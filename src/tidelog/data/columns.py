@@ -515,7 +515,7 @@ class Columns:
             data = parse_json(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(
-                f"there is no mapping {path}", fix=f"`tidelog data inspect --data LOG --write {path}` proposes one"
+                f"there is no mapping {path}", fix=f"`tidelog log inspect --data LOG --write {path}` proposes one"
             ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error

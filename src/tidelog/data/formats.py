@@ -253,7 +253,7 @@ def read_objects(
         lines = [number for number, _ in broken[:_SHOWN]]
         fix = "correct these lines; an incomplete last line means a truncated file"
         if not document and (not numbers or data.lstrip().startswith(b"[")):
-            fix = "a list of objects in one .json document is a table: `tidelog data inspect` proposes its mapping"
+            fix = "a list of objects in one .json document is a table: `tidelog log inspect` proposes its mapping"
         found = f"{'objects that cannot be read' if document else 'lines that are not a JSON object'}: {broken[0][1]}"
         raise unreadable(path, found, expected, fix, rows=lines, count=len(broken))
     if not columns:

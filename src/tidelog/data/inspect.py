@@ -1,4 +1,4 @@
-"""The output of `tidelog data inspect`: statistics of a log, or a proposed mapping for a table."""
+"""The output of `tidelog log inspect`: statistics of a log, or a proposed mapping for a table."""
 
 from __future__ import annotations
 
@@ -1167,8 +1167,8 @@ class Description:
             return ["next:", *self._interaction_commands(source, roles)]
         mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
         again = shlex.join([*self.named, *self.flags])
-        write = [f"  tidelog data inspect --data {again} --write {mapping}"] if self.written is None else []
-        lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
+        write = [f"  tidelog log inspect --data {again} --write {mapping}"] if self.written is None else []
+        lines = ["next:", *write, f"  tidelog log check --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             lists = any(one.name == self.interactions["item"] and one.kind == "list" for one in self.fields)
@@ -1177,21 +1177,21 @@ class Description:
                 column = json.dumps(self.explode or self.interactions["item"], ensure_ascii=False)
                 inner = f", then unnest({column})" if self.explode else ""
                 text = f"next: write one item per row{when}: split text into lists, explode({column}){inner} in Polars:"
-                return _hint(text, "tidelog data inspect --data one_item_per_row.csv")
+                return _hint(text, "tidelog log inspect --data one_item_per_row.csv")
             lines += _hint(
                 "lists of items need a time for every event, and one item per row; with your column of times for TIME:",
-                f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
+                f"tidelog log check --data {source} --user {user} --item {item} --time TIME",
             )
         elif not any(one.role == "action" for one in self.fields):
             lines += _hint(
                 "name the column of decisions, and others that you know (--reward, --episode, ...), and the rest is "
                 "proposed again:",
-                f"tidelog data inspect --data {again} --action COLUMN",
+                f"tidelog log inspect --data {again} --action COLUMN",
             )
             lines += _hint(
                 "where a row says who chose which item and no decision was made, name the columns instead (a visit "
                 "can be the user):",
-                f"tidelog data validate --data {source} --user USER --item ITEM --time TIME",
+                f"tidelog log check --data {source} --user USER --item ITEM --time TIME",
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             alone = all(one.unique == 1 for one in self.fields if one.role == "action")
@@ -1208,7 +1208,7 @@ class Description:
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
         """Commands for interactions: training, or a copy without the rows of errors."""
         flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
-        validate = f"  tidelog data validate --data {source} {flags}"
+        validate = f"  tidelog log check --data {source} {flags}"
         if self.ranking is None or self.ranking_report is None:
             return [validate]
         if self.ranking_report.ok:
@@ -1217,7 +1217,7 @@ class Description:
             return [validate]
         return [
             f"{validate} --quarantine {BAD_ROWS} --keep {GOOD_ROWS}",
-            f"  tidelog data inspect --data {GOOD_ROWS}",
+            f"  tidelog log inspect --data {GOOD_ROWS}",
             f"{BAD_ROWS} has the rows with errors, {GOOD_ROWS} all others",
         ]
 

@@ -604,7 +604,7 @@ def read_log(
         raise ConfigError(
             f"{_shown(source)} is not a saved log: only saved logs can stay on disk",
             fix=(
-                f"save it with `tidelog data convert --data {_quoted(source)} --out NAME.tidelog`, and "
+                f"save it with `tidelog log convert --data {_quoted(source)} --out NAME.tidelog`, and "
                 "--columns FILE for a table"
             ),
         )
@@ -683,7 +683,7 @@ def _raw(source: Any, files: Files | None, columns: Columns | None, format: str 
         raise ConfigError(
             f"{_shown(source)} is a table without a mapping of its columns",
             fix=(
-                f"`tidelog data inspect --data {_quoted(source)}` proposes a mapping; write it to a file and "
+                f"`tidelog log inspect --data {_quoted(source)}` proposes a mapping; write it to a file and "
                 "pass --columns FILE"
             ),
         )

@@ -266,7 +266,7 @@ def _propensities_fit(a: Assessment, balance: Balance) -> FindingText:
     sentence = f"the {what} probabilities of the decisions do not fit the logged actions: {predicted(balance, what)}"
     advice: tuple[str, ...] = (CHECKED,)
     if declared:
-        advice = ("correct the declaration", "`tidelog data validate` says how")
+        advice = ("correct the declaration", "`tidelog log check` says how")
     if any(one.name in a.leaks for one in balance.named):  # the first cause
         sentence += f"; {leak_sentence(a.leaks)}"
         advice = (f"take {listed(a.leaks)} out of the observations, unless known before the decision, and train again",)
@@ -276,8 +276,8 @@ def _propensities_fit(a: Assessment, balance: Balance) -> FindingText:
 def leak_sentence(leaks: Sequence[str]) -> str:
     """That columns of the observation may be outcomes of the decision; empty without any."""
     if len(leaks) == 1:
-        return f"{listed(leaks)} looks like an outcome of the decision (`tidelog data validate` says why)"
-    return f"{listed(leaks)} look like outcomes of the decision (`tidelog data validate` says why)" if leaks else ""
+        return f"{listed(leaks)} looks like an outcome of the decision (`tidelog log check` says why)"
+    return f"{listed(leaks)} look like outcomes of the decision (`tidelog log check` says why)" if leaks else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -163,7 +163,7 @@ def _files(table: ParsedTable) -> list[tuple[str, int]]:
 def _table(policy: Acts, source: Source, mapping: Columns | None) -> ParsedTable:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
-        raise SpecError("this policy ranks items of a catalogue", fix="use tidelog recommend")
+        raise SpecError("this policy ranks items of a catalogue", fix="use `policy.recommend` with histories")
     needed = feature_names(_with_names(policy.spec))
     table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form, needed=needed)
     if not table.rows:
@@ -516,7 +516,7 @@ def act_on_arrays(
     LogError for a file that is not an archive of arrays, SpecError for arrays that do not fit the policy.
     """
     if isinstance(policy.spec.action, Catalogue):
-        raise SpecError("this policy ranks items of a catalogue", fix="use tidelog recommend")
+        raise SpecError("this policy ranks items of a catalogue", fix="use `policy.recommend` with histories")
     check_has_chances(policy, asked=probabilities)
     arrays, objects = named_arrays(path)
     leaves = _leaves_of_arrays(arrays, policy.spec.observation, str(path))
@@ -551,7 +551,7 @@ def _leaves_of_arrays(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str,
         has = ", ".join(arrays) or "no arrays"
         fix = "add or rename them"
         if "obs" in arrays or "observations" in arrays:  # layouts of demonstrations, D4RL and OGBench
-            convert = shlex.join(["tidelog", "data", "convert", "--data", source, "--out", "rows.npz"])
+            convert = shlex.join(["tidelog", "log", "convert", "--data", source, "--out", "rows.npz"])
             fix = f"`{convert}`, then use rows.npz"
         raise SpecError(f"{source} has {has}", f"the arrays {', '.join(wanted)}", fix)
     return {name: _rows_of_leaf(found[name], leaf) for name, leaf in expected.items()}

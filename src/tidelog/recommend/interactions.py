@@ -504,7 +504,7 @@ def _uneven(log: Interactions, before: Values, counted: Values, share: float) ->
         )
     else:
         advice = (
-            "correct or remove events with wrong times (the check 'times far outside' of `tidelog data validate` names "
+            "correct or remove events with wrong times (the check 'times far outside' of `tidelog log check` names "
             "their rows), or choose another share of the time"
         )
     return [_warning(OTHER_SHARE if enough else UNEVEN, message, f"about {share:.0%} of the events", advice)]

@@ -558,7 +558,7 @@ def several_items(raw: RawInteractions) -> Iterable[Finding]:
         return
     several = words.str.contains(r"\d\D+\d").to_numpy()
     rows = np.flatnonzero(several[raw.item.values] & raw.item.usable)
-    advice = "write one row per item; `tidelog data inspect` prints the command"
+    advice = "write one row per item; `tidelog log inspect` prints the command"
     found = f"{words.filter(several)[0]!r} counts as one item"
     yield Finding(raw.item.name, rows, found, "one item in a cell", advice)
 

@@ -163,8 +163,13 @@ def _first_rows(log: Log) -> str:
     count = min(_FIRST_ROWS, log.steps)
     columns: dict[str, Iterable[Any]] = {"episode": log.episode_ids[log.episode[:count]], "step": log.step[:count]}
     for name, leaf in log.observation.items():
-        if leaf.ndim == 2:
-            columns |= dict(_named_columns(log, name, leaf[log.position[:count]]))
+        if leaf.ndim != 2:
+            continue
+        spec = log.spec.observation[name]
+        labels = getattr(spec, "names", ()) or [f"{name}[{place}]" for place in range(leaf.shape[1])]
+        words = getattr(spec, "vocabularies", ()) or [None] * len(labels)  # categories instead of codes
+        for label, codes, word_of in zip(labels, leaf[log.position[:count]].T, words, strict=True):
+            columns[label] = codes if word_of is None else [word_of[code] for code in codes]
     hidden, names = max(0, len(columns) - _FIRST_COLUMNS), getattr(log.spec.action, "names", ())
     actions: Iterable[Any] = log.action[:count]
     if names and log.action.ndim == 1:
@@ -176,16 +181,6 @@ def _first_rows(log: Log) -> str:
     columns |= {} if log.cluster is None else {"cluster": log.cluster[:count]}
     rows = list(zip(*(map(_cell, values) for values in columns.values()), strict=True))
     return table(tuple(columns), rows) + (f"<p>{hidden:,} more columns.</p>" if hidden else "")
-
-
-def _named_columns(log: Log, name: str, values: Values) -> Iterator[tuple[str, Iterable[Any]]]:
-    """Columns of one leaf, with categories instead of codes."""
-    spec = log.spec.observation[name]
-    labels = getattr(spec, "names", ()) or [f"{name}[{place}]" for place in range(values.shape[1])]
-    vocabularies = getattr(spec, "vocabularies", ())
-    for place, label in enumerate(labels):
-        column = values[:, place]
-        yield label, [vocabularies[place][code] for code in column] if vocabularies else column
 
 
 def _cell(value: Any) -> str:

@@ -148,9 +148,9 @@ _SELECTED = (  # by whether some users choose the policy and the others are repo
 )
 _EARLIER_ITEMS = "The measured lists may contain items that the user took before. "
 _REPEATS = (  # by whether such items are left out by default
-    "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog recommend` and "
+    "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog act` and "
     "`tidelog serve` may contain them, too (`--exclude-seen yes` leaves them out).",
-    "Users do so in {share:.0%} of the events only, so `tidelog recommend` and `tidelog serve` leave these items out "
+    "Users do so in {share:.0%} of the events only, so `tidelog act` and `tidelog serve` leave these items out "
     "(`--exclude-seen no` keeps them).",
 )
 

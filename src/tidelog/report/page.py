@@ -8,14 +8,11 @@ them, so that the page of one run fits on three sides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tidelog._files import write_file
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
-from tidelog.ope.rules import CONSTANT, rule_name
-from tidelog.ope.verdict import SavedVerdict
 from tidelog.recommend.interactions import Interactions
 from tidelog.report.frame import REPORT_KIND, check_target, heading, page, paragraph, section, table
 from tidelog.report.lists import lists
@@ -27,14 +24,12 @@ from tidelog.report.runs import (
     fingerprint,
     logs_of,
     machine,
-    quoted,
     ranks,
     read_runs,
     settings,
     source,
 )
 from tidelog.report.verdict import (
-    JudgedCandidates,
     answer_section,
     answer_title,
     candidates_of,
@@ -49,36 +44,21 @@ def report_of(
     out: str | Path = "report.html",
     *,
     log: Log | Interactions | None = None,
-    rule: str | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Path:
     """Write the report of run folders to a file and return its path; replaces an older report.
 
-    `log` is needed if the runs' log was in memory only or has moved. With `rule`, "constant" or "tree", the page
-    explains the newest verdict on this simple rule of each run, not that on what is recommended. `progress` gets the
-    current part of the page and the share of parts that are done.
+    `log` is needed if the runs' log was in memory only or has moved. `progress` gets the current part of the page and
+    the share of parts that are done.
 
-    ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet, is named twice, or has
-    no verdict on the rule;
+    ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet or is named twice;
     CheckpointError if a folder is not a run or is damaged; LogError if no run learnt from `log`. Errors leave the file
     unchanged.
     """
     target = Path(out)
     check_target(target)
-    saved = read_runs(runs)
-    if rule is not None:
-        saved = [replace(run, subject=_on_rule(run, rule)) for run in saved]
-    write_file(target, run_page(saved, log, progress).encode(), ConfigError)
+    write_file(target, run_page(read_runs(runs), log, progress).encode(), ConfigError)
     return target
-
-
-def _on_rule(run: SavedRun, word: str) -> SavedVerdict:
-    """The newest verdict on a simple rule; of a run whose tree asks nothing, that on the single action."""
-    for name in (rule_name(word), CONSTANT):
-        for one in run.verdicts:
-            if one.verdict.is_rule and one.name.endswith(name):
-                return one
-    raise ConfigError(f"{run.path} has no verdict on a simple rule", fix=f"`tidelog judge {quoted(run.path)}` first")
 
 
 def run_page(
@@ -94,9 +74,16 @@ def run_page(
     logged = [run for run in decide if run.has_log]
     theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, logged)}
     judged = [run for run in decide if run.has_log or run.verdicts]
-    candidates = candidates_of(runs)
+    candidates = candidates_of(runs)  # one answer over all runs and rules
+
+    def answer() -> str:
+        if not decide:
+            return ""
+        apart = (f'<div class="run">{verdict_section(run)}</div>' for run in decide)
+        return section("The answer", "".join(apart) if candidates is None else answer_section(candidates), "verdict")
+
     parts: dict[str, Callable[[], str]] = {
-        "verdict": lambda: _answer(runs, candidates) if decide else "",
+        "verdict": answer,
         "lists": lambda: lists(runs, logs, within("lists")),
         "words": lambda: _judgements(runs) if decide or len(runs) > 1 else "",
         "estimates": lambda: estimates(judged) if judged else "",
@@ -140,14 +127,6 @@ _LINKS = {
 }  # fmt: skip
 _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimator, all metrics, settings and versions."
 _ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics, settings and versions."
-
-
-def _answer(runs: Sequence[SavedRun], candidates: JudgedCandidates | None) -> str:
-    """The first screen: one answer over all runs and rules."""
-    decide = [run for run in runs if not ranks(run)]
-    if candidates is not None:
-        return section("The answer", answer_section(candidates), "verdict")
-    return section("The answer", "".join(f'<div class="run">{verdict_section(run)}</div>' for run in decide), "verdict")
 
 
 def _judgements(runs: Sequence[SavedRun]) -> str:

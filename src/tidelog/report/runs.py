@@ -42,21 +42,12 @@ _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 Returns = Annotated[list[Finite], msgspec.Meta(min_length=1)]
 
 
-class EvaluationFile(msgspec.Struct):
+class EvaluationReturns(msgspec.Struct):
     """The file of an evaluation, as far as reports read it."""
 
     env: str
     sampled: bool
     returns: Annotated[list[Returns], msgspec.Meta(min_length=1)]  # of each member
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluationReturns:
-    """Returns of one evaluation, one row per member."""
-
-    env: str
-    sampled: bool
-    returns: tuple[Values, ...]  # [episodes] per member
 
     @property
     def name(self) -> str:
@@ -75,7 +66,6 @@ class SavedRun:
     evaluations: tuple[EvaluationReturns, ...]
     verdicts: tuple[SavedVerdict, ...]  # the newest first
     checkpoints: list[int]  # updates of the checkpoints
-    subject: SavedVerdict | None = None  # what the page is about; None: what is recommended
 
     @property
     def update(self) -> int:
@@ -133,49 +123,37 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _read(path: Path, name: str) -> SavedRun:
-    record = _checked_record(path, Record.read(path))
-    members = len(record.configs) * len(record.options.seeds)
-    checkpoints = Checkpoints(path / "checkpoints", 1)
-    file = path / JSON_LINES
-    rows = _checked_rows(file, read_rows(file, checkpoints.metrics().get(JSON_LINES, 0)), members)
+    record = Record.read(path)
+    origin, in_environment = record.data.origin, record.environment is not None and not record.is_finetuned
+    unnamed = record.data.fingerprint is None and not in_environment
+    if unnamed or (origin is not None and not {"source", "columns"} <= set(origin)):
+        raise CheckpointError(
+            f"{path / 'run.json'} does not name the log that the run learnt from", fix="restore the file"
+        )
+    checkpoints, file = Checkpoints(path / "checkpoints", 1), path / JSON_LINES
+    rows, members = read_rows(file, checkpoints.metrics().get(JSON_LINES, 0)), len(record.configs)
+    members *= len(record.options.seeds)
+    for line, row in enumerate(rows, 1):
+        if row["member"] >= members:
+            raise CheckpointError(
+                f"{file}, line {line}: member = {row['member']}",
+                f"a number below {members}, the number of the run's members",
+                "remove that line",
+            )
     if not rows:
         raise ConfigError(
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
             f"{min(record.options.eval_every, record.options.steps):,}",
             fix=f"continue with `{record.resume_command(path)}`",
         )
-    evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
-    verdicts = read_verdicts(path / "verdicts")
-    return SavedRun(path, name, record, rows, evaluations, verdicts, checkpoints.updates())
+    evaluations = tuple(map(read_evaluation, sorted((path / "evaluations").glob("*.json"))))
+    return SavedRun(path, name, record, rows, evaluations, read_verdicts(path / "verdicts"), checkpoints.updates())
 
 
-def _checked_record(path: Path, record: Record) -> Record:
-    origin = record.data.origin
-    in_environment = record.environment is not None and not record.is_finetuned
-    if (record.data.fingerprint is None and not in_environment) or (
-        origin is not None and not {"source", "columns"} <= set(origin)
-    ):
-        raise CheckpointError(
-            f"{path / 'run.json'} does not name the log that the run learnt from", fix="restore the file"
-        )
-    return record
-
-
-def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[dict[str, Any]]:
-    for line, row in enumerate(rows, 1):
-        if row["member"] >= members:
-            raise CheckpointError(
-                f"{path}, line {line}: member = {row['member']}",
-                f"a number below {members}, the number of the run's members",
-                "remove that line",
-            )
-    return rows
-
-
-def _played(path: Path) -> EvaluationReturns:
+def read_evaluation(path: Path) -> EvaluationReturns:
+    """Read the file of an evaluation; CheckpointError if it is damaged."""
     where = f"{path} is not an evaluation, or it is damaged"
-    file = decode_file(path, EvaluationFile, fix="remove it and evaluate the run again", where=where)
-    return EvaluationReturns(file.env, file.sampled, tuple(np.asarray(one, np.float64) for one in file.returns))
+    return decode_file(path, EvaluationReturns, fix="remove it and evaluate the run again", where=where)
 
 
 def plain(value: Any) -> str:
@@ -358,29 +336,20 @@ def _short(value: Any) -> str:
     return ", ".join(map(_short, value)) if isinstance(value, list) else three_digits(value)
 
 
-_HELD = {True: "of the time held out", False: "episodes held out"}
-
-
 def facts(run: SavedRun) -> str:
     """Tiles with the size of a run and of its log."""
     record = run.record
-    return tiles(
-        [
-            (record.algorithm, "algorithm"),
-            (f"{len(record.options.seeds):,}", "seeds"),
-            (f"{run.done:,}", f"of {record.options.steps:,} {run.unit}"),
-            *(_log_facts(run) if run.has_log else []),
-        ]
-    )
-
-
-def _log_facts(run: SavedRun) -> list[tuple[str, str]]:
-    record = run.record
-    return [
-        (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
-        (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
-        (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
+    shown = [
+        (record.algorithm, "algorithm"),
+        (f"{len(record.options.seeds):,}", "seeds"),
+        (f"{run.done:,}", f"of {record.options.steps:,} {run.unit}"),
     ]
+    if run.has_log:
+        shown.append((f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"))
+        shown.append((f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"))
+        held = (f"{record.options.held_out:.0%}", "of the time held out")
+        shown.append(held if ranks(run) else (f"{len(record.held_out):,}", "episodes held out"))
+    return tiles(shown)
 
 
 def settings(runs: Sequence[SavedRun]) -> str:

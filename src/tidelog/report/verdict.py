@@ -217,15 +217,13 @@ def _table(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
 
 
 def headline(run: SavedRun) -> SavedVerdict:
-    """The verdict that the page begins with, that of the run's subject if it has one.
+    """The verdict that the page begins with.
 
     Of each policy its newest verdict counts, because it acts in the way in which it was judged last. The first is the
     recommended one of the newest set of policies that were judged together; else the best of those that are better
     (several looks at the same episodes are held to stricter levels, so that it is not better by luck); else, of that
     set, the supported one with the highest lower end; else the newest verdict.
     """
-    if run.subject is not None:
-        return run.subject
     newest = {one.name: one for one in reversed(run.verdicts)}
     better = [one for one in newest.values() if one.verdict.decision == "better"]
     together = next((one.together for one in run.verdicts if one.together is not None), None)

@@ -27,7 +27,6 @@ from tidelog.networks.layers import duplicate, new_key
 from tidelog.policies.policy import Policy, as_declared, fill, load_learnt_policy, value_unit
 from tidelog.runtime.policy import replay_actions, replay_log_probability
 from tidelog.sinks import (
-    FORMATS,
     JSON_LINES,
     MetricsFile,
     MetricsRow,
@@ -440,7 +439,7 @@ class Run:
         self._updates_on_disk = checkpoints.updates()
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
-        self._files = [] if self.folder is None else [MetricsFile(self.folder / name) for name in FORMATS]
+        self._files = [] if self.folder is None else [MetricsFile(self.folder)]
         for sink in self._files:
             stack.callback(sink.close)
         for one in self._sinks:

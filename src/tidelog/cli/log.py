@@ -1,4 +1,4 @@
-"""`tidelog data inspect|validate|convert`: examine a log before training, or write it in another format."""
+"""`tidelog log inspect|check|convert`: examine a log before training, or write it in another format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from tidelog.recommend.read import Roles, is_saved_interactions, validate_by_rol
 QUARANTINE_CODE = 4  # the exit code where rows with problems were written
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
-    "validate": "all problems of a log",
+    "check": "all problems of a log",
     "convert": "the same log in another format",
 }
 
@@ -98,7 +98,7 @@ class Inspect(ReadFlags):
 
 
 @dataclass
-class Validate(ReadFlags):
+class CheckFlags(ReadFlags):
     """Report all problems of a log.
 
     The exit code is 2 if it is not usable, 4 if rows with problems were written.
@@ -121,7 +121,7 @@ class Convert(DeclaredFlags, OutputFlags):
     """Write a log in another format; the suffix of --out names it."""
 
     data: Sources
-    """anything that `tidelog data inspect` reads"""
+    """anything that `tidelog log inspect` reads"""
     out: Annotated[str, "FILE|FOLDER"]
     """a .parquet table, .tidelog folder or .npz file"""
     columns: File | None = None
@@ -131,18 +131,18 @@ class Convert(DeclaredFlags, OutputFlags):
 
 
 def run(words: list[str]) -> int:
-    """Inspect, validate or convert."""
+    """Inspect, check or convert."""
     if not words or words[0] in ("-h", "--help"):
-        print("\n".join(f"  tidelog data {name:<9} {what}" for name, what in COMMANDS.items()))  # noqa: T201
+        print("\n".join(f"  tidelog log {name:<9} {what}" for name, what in COMMANDS.items()))  # noqa: T201
         return 0 if words else 2
     if words[0] not in COMMANDS:
-        raise ConfigError(f"no command 'data {words[0]}': {nearest(words[0], COMMANDS)}")
+        raise ConfigError(f"no command 'log {words[0]}': {nearest(words[0], COMMANDS)}")
     if words[1:] and not words[1].startswith("-"):
         raise ConfigError(f"'{words[1]}' has no flag before it", fix=f"write --data {words[1]}")
-    return {"inspect": _inspect, "validate": _validate, "convert": _convert}[words[0]](words[1:])
+    return {"inspect": _inspect, "check": _check, "convert": _convert}[words[0]](words[1:])
 
 
-def _mapping(options: Inspect | Validate) -> str | Columns | None:
+def _mapping(options: Inspect | CheckFlags) -> str | Columns | None:
     """The mapping, with the propensities that flags declare; `--propensity` is not one of interactions then."""
     if options.columns is None and not options.randomised:
         return None
@@ -152,13 +152,9 @@ def _mapping(options: Inspect | Validate) -> str | Columns | None:
 
 
 def _inspect(words: list[str]) -> int:
-    options = parse(Inspect, words, "data inspect")
+    options = parse(Inspect, words, "log inspect")
     source = source_of(options.data, "--data")
     check_targets(options.html, options.write, overwrite=options.overwrite)
-    return _inspect_source(options, source)
-
-
-def _inspect_source(options: Inspect, source: Source) -> int:
     named = options.interactions.propensity if options.columns is not None else None
     declared = ["--randomised"] * options.randomised + ([] if named is None else ["--propensity", named])
     roles = _declared_roles(options, source)
@@ -246,8 +242,13 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
 
 def _describe(options: Inspect, source: Source, roles: dict[str, Any]) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    described = replace(describe_table(source, roles), flags=_words_of(roles))
-    table = replace(_with_ranking(described, source), written=options.write)
+    table = replace(describe_table(source, roles), flags=_words_of(roles), written=options.write)
+    of_interactions: Any = table.interaction_roles()
+    if of_interactions is not None:
+        from tidelog.algorithms.names import names  # JAX: only a table of interactions needs it
+
+        report = validate_by_roles(source, Roles(**of_interactions))
+        table = replace(table, ranking=names("interactions")[0], ranking_report=report)
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok
@@ -260,37 +261,25 @@ def _describe(options: Inspect, source: Source, roles: dict[str, Any]) -> int:
     return 0
 
 
-def _with_ranking(table: Description, source: Source) -> Description:
-    """Add the checks as interactions to the description of a table of interactions, and the algorithm for them."""
-    roles = table.interaction_roles()
-    if roles is None:
-        return table
-    from tidelog.algorithms.names import names  # JAX: only a table of interactions needs it
-
-    columns: dict[str, Any] = dict(roles)
-    report = validate_by_roles(source, Roles(**columns))
-    return replace(table, ranking=names("interactions")[0], ranking_report=report)
-
-
-def _validate(words: list[str]) -> int:
-    options = parse(Validate, words, "data validate")
+def _check(words: list[str]) -> int:
+    options = parse(CheckFlags, words, "log check")
     check_targets(options.html, options.quarantine, options.keep, overwrite=options.overwrite)
-    return _validate_source(options, source_of(options.data, "--data"))
-
-
-def _validate_source(options: Validate, source: Source) -> int:
-    mapping = _mapping(options)
+    source, mapping = source_of(options.data, "--data"), _mapping(options)
     roles = roles_of(options.interactions)
     if options.keep is not None and options.quarantine is None:
         raise ConfigError("--keep writes what --quarantine leaves of a table", fix="add --quarantine FILE")
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item)", fix="drop --columns")
-        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep)
+        report = validate_by_roles(
+            source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep
+        )
     elif options.quarantine is not None:
         if mapping is None:
             raise ConfigError("--quarantine writes rows of a table", fix="add --columns, or --user and --item")
-        report = quarantine(source, mapping, options.quarantine, options.csv_safe, options.overwrite, options.keep)
+        report = quarantine(
+            source, mapping, options.quarantine, options.csv_safe, options.overwrite, options.keep
+        )
     else:
         report = _report(source, mapping)
     written = []
@@ -300,7 +289,11 @@ def _validate_source(options: Validate, source: Source) -> int:
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
-        written += [options.keep] if options.keep is not None and Path(options.keep).exists() else []
+        written += (
+            [options.keep]
+            if options.keep is not None and Path(options.keep_checkpoints).exists()
+            else []
+        )
     _print_contents(options, report.to_json(), report.text(), report, written)
     if options.quarantine in written and not (options.csv_safe or options.json or options.quiet):
         note = formula_note(pl.read_csv(options.quarantine, infer_schema=False), options.quarantine)
@@ -311,7 +304,7 @@ def _validate_source(options: Validate, source: Source) -> int:
 
 
 def _convert(words: list[str]) -> int:
-    options = parse(Convert, words, "data convert")
+    options = parse(Convert, words, "log convert")
     source = source_of(options.data, "--data")
     mapping = with_declared(options.columns, declared_value(options.propensity, options.randomised))
     written = convert(source, options.out, mapping, options.overwrite)
@@ -323,7 +316,7 @@ def _convert(words: list[str]) -> int:
 
 
 def _page(
-    options: Inspect | Validate, report: Report, log: Log | None = None, table: Description | None = None
+    options: Inspect | CheckFlags, report: Report, log: Log | None = None, table: Description | None = None
 ) -> list[str]:
     """Write the page of --html, if any, and return the names of written files."""
     from tidelog.report.data_page import write_data_page
@@ -334,7 +327,7 @@ def _page(
 
 
 def _print_contents(
-    options: Inspect | Validate, facts: dict[str, Any], contents: str, report: Report, written: list[str]
+    options: Inspect | CheckFlags, facts: dict[str, Any], contents: str, report: Report, written: list[str]
 ) -> None:
     """Print what was found, as JSON, as text or as the report's first line, and the names of written files."""
     if options.json:
