@@ -291,7 +291,7 @@ def _check(words: list[str]) -> int:
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
         written += (
             [options.keep]
-            if options.keep is not None and Path(options.keep_checkpoints).exists()
+            if options.keep is not None and Path(options.keep).exists()
             else []
         )
     _print_contents(options, report.to_json(), report.text(), report, written)
