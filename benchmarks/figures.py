@@ -64,23 +64,6 @@ def _with_error(value: float | None, error: float | None) -> str:
     return "-" if value is None else f"{value:+.3g}" + ("" if error is None else f" ± {error:.2g}")
 
 
-def held_out(found: Found) -> Found:
-    """The mean gain over problems, by the number of decisions and by the share that judges."""
-    cells = found["cells"]
-    shares = sorted({row["share"] for row in cells})
-
-    def gain(share: float, sizes: set[int]) -> str:
-        some = [row for row in cells if row["share"] == share and row["rows"] in sizes]
-        error = sum(row["error"] ** 2 for row in some) ** 0.5 / len(some)
-        return f"{mean(row['gain'] for row in some):.2f} ± {error:.2f}"
-
-    sizes = sorted({row["rows"] for row in cells})
-    named = [(f"{size:,}", {size}) for size in sizes] + [("all", set(sizes))]
-    rows = [{"decisions": name} | {f"{share:.0%}": gain(share, some) for share in shares} for name, some in named]
-    problems = len(cells) // len(shares) // len(sizes)
-    return {"rows": rows, "logs": cells[0]["logs"], "problems": problems, "all": rows[-1]}
-
-
 def peers_learning(found: Found) -> Found:
     """A row a task, log and algorithm; a column a way of training."""
     ways = ("default", "as before", "d3rlpy")
@@ -120,7 +103,6 @@ def peers(found: Found) -> Found:
         for name, one in found["algorithms"].items()
     ]
     met = [f"{name} beside {way}" for way in ways for name in ratio[way] if ratio[way][name]["median"] >= ways[way]]
-    shares = [kept("update_profile")["profiles"][name]["shares"]["matrix products"] for name in found["algorithms"]]
     return {
         "rows": rows,
         "goals": ways,
@@ -131,22 +113,7 @@ def peers(found: Found) -> Found:
             for way in ways
             if way in one
         ),
-        "products": least_and_most(1 / one for one in shares),
     } | {f"over_{way}": least_and_most(one["median"] for one in ratio[way].values()) for way in ways}
-
-
-def update_profile(found: Found) -> Found:
-    """Shares of an update, and the most that an option of the compiler gains."""
-    options = found["options over default"]
-    named = [name for name in next(iter(options.values())) if name != "default"]
-    return {
-        "rows": [
-            {"name": name, "all": sum(one["microseconds"].values())} | one for name, one in found["profiles"].items()
-        ],
-        "products": least_and_most(one["shares"]["matrix products"] for one in found["profiles"].values()),
-        "options": ", ".join(named),
-        "most": max((one[name] for one in options.values() for name in named), key=lambda ratio: ratio["median"]),
-    }
 
 
 def rounded_products(found: Found) -> Found:
@@ -159,24 +126,16 @@ def rounded_products(found: Found) -> Found:
     return {
         "rates": rates,
         "ratios": least_and_most(one["ratio"] for one in rates.values()),
-        "survival": {name: one["means"] | one for name, one in parts["icu"]["algorithms"].items()},
-        "returns": {name: one["means"] | one for name, one in parts["pendulum"]["algorithms"].items()},
+        "survival": parts["icu"]["algorithms"],
+        "returns": parts["pendulum"]["algorithms"],
     }
 
 
 def start(found: Found) -> Found:
-    """By how much IQL misses its goals, and what its warm start is spent on, in seconds."""
+    """By how many seconds IQL misses its goals."""
     iql, goals = found["entries"]["iql"], {"cold": 2.2, "warm": 1.1}  # bare starts
-    phases = {name: spent / 1e3 for name, spent in iql["phases"].items()}
-    updates, jax = phases["100 updates and their report"], phases["import of JAX"]
-    other = sum(phases.values()) - updates - jax - phases["programs"] - phases["Python"] - phases["end of the process"]
     missed = {way: median(iql[way]) - goal * median(found["bare"]) for way, goal in goals.items()}
-    return {"goals": goals, "missed": missed, "updates": updates, "jax": jax, "other": other}
-
-
-def several_seeds(found: Found) -> Found:
-    """The ends of what four seeds in a run make of two processes."""
-    return {"ratios": least_and_most(one["four_over_two_processes"]["median"] for one in found["algorithms"].values())}
+    return {"goals": goals, "missed": missed}
 
 
 def gpu_judge(found: Found) -> Found:
@@ -258,26 +217,7 @@ def ppg_speed_sb3(found: Found) -> Found:
         "rows": rows,
         "over": {row["setting"]: row["tidelog"]["median"] for row in rows},
         "rates": {name: {one: own[name].get(one) for one in figures} for name in names},
-        "solved": {
-            name: {what: median_and_range([run[what] for run in one["solved"]]) for what in ("seconds", "decisions")}
-            for name, one in own.items()
-            if isinstance(one, dict) and "solved" in one
-        },
-        "playing": 1e6 / own["CartPole-v1"]["collecting"]["median"],
-        "learning": 1e6 / own["jax:CartPole-v1"]["ppo_two_networks"]["median"],
-        "tenth": 1e5 / rows[0]["theirs"],
     }
-
-
-def sweep_overhead(found: Found) -> Found:
-    """Seconds beyond a bare start."""
-    bare = median(found["bare"])
-    rows = {
-        one["engine"]: {way: median(one[way]) - bare for way in ("cold", "warm")}
-        | {"more": median_and_range(one["one_more"])}
-        for one in found["engines"]
-    }
-    return {"rows": rows, "start": bare}
 
 
 WAYS = {
@@ -308,8 +248,6 @@ def picture_speed_cpu(found: Found) -> Found:
         ],
         "rate": {name: ways["tidelog"]["updates_a_second"]["median"] for name, ways in batches.items()},
         "idle": idle,
-        "profile": sum(found["microseconds_a_picture_of_one_core"].values()),
-        "theirs": 1e6 / batches["64"]["channels-last"]["updates_a_processor_second"]["median"],
         "over": {name: ways["channels-last"]["over_it"]["tidelog-cores"] for name, ways in batches.items()},
     }
 
@@ -373,20 +311,18 @@ def randomised_part(found: Found) -> Found:
         "rows": rows,
         "wrong": sum(found["summary"][f"{side}_though_not"]["count"] for side in counted),
         "estimated": sum(row["better"] for row in rows if row["propensities"] == "estimated"),
-        "exceptions": ", ".join(sorted({f"*{one['decision']}*" for one in found["open_bandit"] if not one["holds"]})),
-        "held": {"count": sum(one["holds"] for one in found["open_bandit"]), "of": len(found["open_bandit"])},
     }
 
 
 def adversarial(found: Found) -> Found:
-    """A row a world that a log can show, and a row a variant of one that it cannot."""
+    """A row a world: those that a log can show, and those that it cannot."""
     asked = [one for one in found["cells"] if "words" not in one]
     hidden = [one for one in found["cells"] if "words" in one]
     before = Counter(one["promise"] for one in kept("adversarial_before")["cells"])
     again = kept("adversarial_again")
     return {
         "rows": [_world(world, list(cells)) for world, cells in _grouped(asked, lambda one: one["world"])],
-        "hidden": [_hidden(list(cells)) for _, cells in _grouped(hidden, lambda one: (one["world"], one["variant"]))],
+        "hidden": [_hidden(list(cells)) for _, cells in _grouped(hidden, lambda one: one["world"])],
         "all": len(found["cells"]),
         "words_alone": found["promises"].get("kept by its words", 0),
         "held": _held(found["cells"]),
@@ -423,12 +359,9 @@ def _world(world: str, cells: Sequence[Found]) -> Found:
 
 
 def _hidden(cells: Sequence[Found]) -> Found:
-    truths = sorted({round(one["truth"], 3) for one in cells})
     return {
         "world": cells[0]["world"],
-        "variant": cells[0]["variant"],
         "logs": sum(one["logs"] for one in cells),
-        "truth": " to ".join(f"{truth:+.3g}" for truth in dict.fromkeys((truths[0], truths[-1]))),
         "said": {"count": sum(one["said_where_wrong"] for one in cells), "of": sum(one["wrong"] for one in cells)},
     } | {side: sum(one[f"wrong_{side}"]["count"] for one in cells) for side in ("better", "worse")}
 
@@ -473,11 +406,6 @@ def looks(found: Found) -> Found:
     }
 
 
-def choose_carrying(found: Found) -> Found:
-    """How verdicts on fresh logs fared."""
-    return {"fresh": kept("carrying_report")["summary"], "verdicts": found["tried"][0]["verdicts"]}
-
-
 def risk_bands(found: Found) -> Found:
     """How wide this band is, beside two others, and how often the sign of a difference is wrong."""
     rows = [row for row in found["rows"] if row["episodes"] == 1_000]
@@ -491,15 +419,10 @@ def risk_bands(found: Found) -> Found:
 
 def verdict_speed(found: Found) -> Found:
     """A row a log: the whole verdict, and its estimates alone."""
-    cases, estimates, fqe = found["cases"], kept("judging_speed"), kept("fqe_speed")
+    cases = found["cases"]
     return {
         "rows": {name: one["median"] | {"bound": one["bound_seconds"]} for name, one in cases.items()},
         "used": least_and_most(one["median"]["processor_seconds"] for one in cases.values()),
-        "estimates": ", ".join(
-            f"{one['seconds']:.1f} s and {one['peak_bytes'] / 2**20:,.0f} MB for {one['steps']:,} steps ({name})"
-            for name, one in estimates["cases"].items()
-        ),
-        "fqe": least_and_most(fqe[kind]["ratio"] for kind in ("continuous", "discrete")),
     }
 
 
@@ -602,16 +525,6 @@ def recommender_simulators(found: Found) -> Found:
     }
 
 
-def recommender_speed(found: Found) -> Found:
-    """Rates of the phases, and of users."""
-    return {
-        "rows": {
-            name: one | {"rate": [one["events"], one["least"], one["most"]]} for name, one in found["phases"].items()
-        },
-        "over": least_and_most(one["over_fewest"] for one in found["users"]["found"].values()),
-    }
-
-
 def recommender_peers(found: Found) -> Found:
     """A row a model, a column a number of cores."""
     events = found["settings"]["batch_size"] * found["settings"]["targets"]
@@ -628,7 +541,6 @@ def recommender_peers(found: Found) -> Found:
     first = next(iter(one_core.values()))
     return {
         "rows": rows,
-        "products": least_and_most(one["shares"]["matrix products"] for one in found["profiles"].values()),
         "ratios": least_and_most(row["one"]["median"] for row in rows),
         "version": first["ways"]["torch"]["torch"].partition("+")[0],
         "rounds": first["rounds"],
@@ -638,19 +550,6 @@ def recommender_peers(found: Found) -> Found:
 def recommender_size(found: Found) -> Found:
     """Most memory of a command."""
     return {"most": max(one["gigabytes"] for one in found["commands"].values())}
-
-
-def recommender_successors(found: Found) -> Found:
-    """A row a log and a list."""
-    means = {(row["log"], row["ranker"], row["measure"]): row["mean"] for row in found["rows"] if "ranker" in row}
-    ndcg = [row for row in found["rows"] if row["measure"] == "ndcg" and "over" in row]
-    gains = {(row["log"], row["over"]): row["gain"] for row in ndcg}
-    rows = [
-        {"log": log, "ranker": ranker, "hits": means[log, ranker, "hit rate"], "ndcg": means[log, ranker, "ndcg"]}
-        | {"gain": gains.get((log, ranker)), "seconds": means.get((log, ranker, "seconds"), [None])[0]}
-        for log, ranker in dict.fromkeys(key[:2] for key in means)
-    ]
-    return {"rows": rows, "gains": {log: gains[log, "without counts"] for log in ("groups", "independent")}}
 
 
 def retrieval(found: Found) -> Found:

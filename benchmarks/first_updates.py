@@ -9,5 +9,5 @@ from tidelog._machine import import_without_gc
 if __name__ == "__main__":
     fit = import_without_gc("tidelog.training.fit").fit  # as `tl.fit` is imported
     speed = import_without_gc("benchmarks.speed")
-    entry = speed.entry_of(sys.argv[1])
-    fit(entry.algorithm, speed.synthetic_log(entry.discrete), 100, progress=False)
+    algorithm = speed.entry_of(sys.argv[1])
+    fit(algorithm, speed.log_for(algorithm), 100, progress=False)

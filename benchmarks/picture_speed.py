@@ -11,7 +11,6 @@ another order every round; a ratio is that of one round. Gradients are compared 
 """
 
 import os
-import re
 import sys
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -27,7 +26,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from benchmarks.keep import keep
 from benchmarks.peers import answer, compared
 from benchmarks.spread import words_of
-from benchmarks.update_profile import profiled, traced
 from tidelog.networks import pictures as convolve
 from tidelog.networks.encoder import EncoderConfig, Picture
 from tidelog.networks.pictures import impala
@@ -91,14 +89,6 @@ def gaps():
     return {"median": float(np.median(found)), "most": max(found)}
 
 
-PARTS = {
-    "matrix products and convolutions": re.compile("^dot |^convolution |(dot|conv)_general(_dilated)?$"),
-    "what is kept for the gradient": re.compile("dynamic_update_slice$|reduce_precision$"),
-    "sums of rows, neighbours in a row, pads and layouts": re.compile("(pad|concatenate|stack|transpose)$"),
-}
-OTHERS = "pools, ReLUs, sums and Adam"
-
-
 def on_cores(carry, *batch):
     """The carry on all devices, a batch cut among them, and the context in which networks see them."""
     mesh = jax.make_mesh((jax.device_count(),), (BATCH_AXIS,), (AxisType.Auto,))
@@ -128,32 +118,6 @@ def work(way: str, batch: int) -> None:
         answer({"weights": weights}, advance)
 
 
-class Trainer:
-    """Steps of one minibatch, as `benchmarks/update_profile.py` traces them."""
-
-    def __init__(self):
-        network, *self.drawn = made()
-        self.carry = network, ADAM.init(eqx.filter(network, eqx.is_inexact_array))
-
-    def advance(self, updates: int) -> None:
-        jax.block_until_ready(many(self.carry, *self.drawn, updates, "tidelog"))
-
-
-def part_of(operation: str) -> str:
-    """What an operation does, by its opcode and the place in the source of its last part."""
-    return next((part for part, words in PARTS.items() if words.search(operation)), OTHERS)
-
-
-def trace(_: str, folder: str) -> dict[str, float]:
-    """Return the microseconds a picture of one core, by what its operations do."""
-    trainer = Trainer()
-    trainer.advance(2)
-    found = dict.fromkeys((*PARTS, OTHERS), 0.0)
-    for operation, microseconds, _ in traced(trainer, 20, folder):
-        found[part_of(operation)] += microseconds / BATCH
-    return found
-
-
 def study(peer_python: str = sys.executable, rounds: int = 7, seconds: float = 3.0) -> None:
     """Measure both sizes of batch, and keep the results."""
     script = Path(__file__).with_name("peer_scripts") / "pictures_torch.py"
@@ -166,7 +130,6 @@ def study(peer_python: str = sys.executable, rounds: int = 7, seconds: float = 3
     facts = {
         "pictures": list(LEAF.__dict__.values()),
         "gaps_of_gradients": gaps(),
-        "microseconds_a_picture_of_one_core": profiled(trace, "impala"),
         "cores": os.cpu_count(),
     }
     keep("picture_speed_cpu", COMMAND, facts | {"rounds": rounds, "seconds": seconds, "batches": found})

@@ -40,13 +40,13 @@ gc.freeze()
 marks["jax"] = now()
 jax.monitoring.register_event_duration_secs_listener(listen)
 import tidelog as tl
-from benchmarks.speed import entry_of, synthetic_log
-fit, entry = tl.fit, entry_of(sys.argv[1])
+from benchmarks.speed import entry_of, log_for
+fit, algorithm = tl.fit, entry_of(sys.argv[1])
 gc.freeze()
 marks["tidelog"] = now()
-log = synthetic_log(entry.discrete)
+log = log_for(algorithm)
 marks["log"] = now()
-run = fit(entry.algorithm, log, 100, progress=False, train=False)
+run = fit(algorithm, log, 100, progress=False, train=False)
 marks["run"], before = now(), dict(programs)
 run.train(progress=False)
 marks["done"] = now()
