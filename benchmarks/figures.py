@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.calibration import KEYS, coverage_over_seeds
 from benchmarks.curves import draw_curves
 from benchmarks.icu_sepsis_bcq import cell
-from benchmarks.keep import RESULTS, kept, median_and_range, seed_interval, share
+from benchmarks.keep import RESULTS, kept, seed_interval, share
 
 Found = dict[str, Any]
 
@@ -66,13 +66,13 @@ def _with_error(value: float | None, error: float | None) -> str:
 
 def peers_learning(found: Found) -> Found:
     """A row a task, log and algorithm; a column a way of training."""
-    ways = ("default", "as before", "d3rlpy")
+    ways = ("default", "d3rlpy")
     rows: dict[tuple, Found] = {}
     for part in found["parts"]:
         key = (part["task"], part["algorithm"].replace("_", " "), part["log"])
-        rows.setdefault(key, dict.fromkeys(way.replace(" ", "_") for way in ways) | {"seeds": len(part["returns"])})
+        rows.setdefault(key, dict.fromkeys(ways) | {"seeds": len(part["returns"])})
         if part["way"] in ways:
-            rows[key][part["way"].replace(" ", "_")] = part["mean"]
+            rows[key][part["way"]] = part["mean"]
     table = [{"task": task, "algorithm": name, "log": log} | rows[task, name, log] for task, name, log in sorted(rows)]
     iql = [row for row in table if (row["task"], row["algorithm"]) == ("pendulum", "iql")]
     return {
@@ -222,8 +222,6 @@ def ppg_speed_sb3(found: Found) -> Found:
 
 WAYS = {
     "tidelog-cores": "tidelog, each core a device",
-    "xla": "XLA's gradients, one call a step",
-    "xla-loop": "XLA's gradients in the same loop",
     "channels-last": "PyTorch, channels last",
     "channels-first": "PyTorch, channels first",
     "compile": "PyTorch, `torch.compile`",
@@ -280,7 +278,6 @@ def calibration(found: Found) -> Found:
         ],
         "over": over,
         "answered": 1 - whole["unsupported"] / whole["verdicts"],
-        "widths": least_and_most(one["half_width"] / one["refitted_half_width"] for one in found["refits"]),
         "again": again["summary"] | {"command": again["command"], "verdicts": len(now)},
         "changed": "; ".join(f"{count} from *{old}* to *{new}*" for (old, new), count in sorted(changed.items())),
     }
@@ -292,25 +289,6 @@ def _decisions(packs: Sequence[Found]) -> dict[tuple, str]:
         (*(pack[key] for key in KEYS), seed): decision
         for pack in packs
         for seed, decision in zip(pack["seed"], pack["decision"], strict=True)
-    }
-
-
-def randomised_part(found: Found) -> Found:
-    """A row a kind of log."""
-    counted = ("better", "worse")
-    rows = [
-        {"log": log, "propensities": propensities}
-        | {
-            name: {one: sum(row[name][one] for row in some) for one in ("count", "of")}
-            for name in ("answered", "covered")
-        }
-        | {name: sum(row[name] for row in some) for name in counted}
-        for (log, propensities), some in _grouped(found["groups"], lambda one: (one["log"], one["propensities"]))
-    ]
-    return {
-        "rows": rows,
-        "wrong": sum(found["summary"][f"{side}_though_not"]["count"] for side in counted),
-        "estimated": sum(row["better"] for row in rows if row["propensities"] == "estimated"),
     }
 
 
@@ -407,14 +385,9 @@ def looks(found: Found) -> Found:
 
 
 def risk_bands(found: Found) -> Found:
-    """How wide this band is, beside two others, and how often the sign of a difference is wrong."""
-    rows = [row for row in found["rows"] if row["episodes"] == 1_000]
-    over = {
-        name: median_and_range([row["policy width"] / row["beside"][name]["policy width"] for row in rows])
-        for name in ("constant width", "key points")
-    }
+    """How often everything holds at the largest size, and how often the sign of a difference is wrong."""
     signs = max(row["wrong sign of cvar difference"][2] for row in found["pooled"])
-    return {"last": found["pooled"][-1], "signs": signs, "over": over}
+    return {"last": found["pooled"][-1], "signs": signs}
 
 
 def verdict_speed(found: Found) -> Found:
@@ -438,7 +411,7 @@ LOGS = {
 def recommender_satiation(found: Found) -> Found:
     """What is exact and what was played, in the simulator with satiation."""
     exact = {name: found["exact"][name] for name in ("logger", "best within support 0.2", "optimal")}
-    clicks = exact | found["intervals"]
+    clicks = exact | {name: one for name, one in found["intervals"].items() if name != "critic on proposed items"}
     minus = {name.removeprefix("minus "): one for name, one in found["differences"].items()}
     rows = [{"name": name, "clicks": one, "minus": minus.get(name)} for name, one in clicks.items()]
     return {"rows": rows, "gained": minus["logger"]}
@@ -503,47 +476,6 @@ def recommender_delays(found: Found) -> Found:
             | {"chosen": sum(weight > 0 for weight in one["weights"])}
             for delay, one in found["delays"].items()
         },
-    }
-
-
-def recommender_simulators(found: Found) -> Found:
-    """A row a ranker of another package, a column a simulator."""
-    worlds = found["worlds"]
-    packages = list(next(iter(worlds.values()))["chosen"])
-    own = {
-        name: seed_interval([row["clicks"] for row in one["rows"] if row["ranker"] == "recommender BCQ"])
-        for name, one in worlds.items()
-    }
-    return {
-        "head": " | ".join(worlds),
-        "own": [own],
-        "rows": [{"name": name} | {world: one["gains"][name] for world, one in worlds.items()} for name in packages],
-        "best": {
-            world: min((one["gains"][name] for name in packages), key=lambda gain: gain[0])
-            for world, one in worlds.items()
-        },
-    }
-
-
-def recommender_peers(found: Found) -> Found:
-    """A row a model, a column a number of cores."""
-    events = found["settings"]["batch_size"] * found["settings"]["targets"]
-    one_core, two_cores = found["parts"]["1 core"], found["parts"]["2 cores"]
-    rows = [
-        {way: events * one_core[case]["ways"][way]["updates_a_second"]["median"] for way in ("tidelog", "torch")}
-        | {
-            "name": case,
-            "one": one_core[case]["ways"]["torch"]["tidelog_over_it_a_second"],
-            "two": two_cores[case]["ways"]["torch"]["tidelog_over_it_a_second"],
-        }
-        for case in one_core
-    ]
-    first = next(iter(one_core.values()))
-    return {
-        "rows": rows,
-        "ratios": least_and_most(row["one"]["median"] for row in rows),
-        "version": first["ways"]["torch"]["torch"].partition("+")[0],
-        "rounds": first["rounds"],
     }
 
 

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ POLICIES: dict[str, tuple[Any, ...]] = {  # at the sizes of the papers; requests
     "IQL, 25 actions": (IQL(), Discrete(25), 1_000, 256),
     "BCQ, 3 dimensions, 100 candidates": (BCQ(), BOX, 200, 16),
 }
-BATCHES, CLIENTS, STARTS = 40, 8, 11
+BATCHES, STARTS = 40, 11
 
 
 def made(place: Path, name: str) -> Path:
@@ -89,19 +88,6 @@ def one_after_another(port: int, content: bytes, count: int) -> list[float]:
         return [asked(client, content) for _ in range(count + count // 10)][count // 10 :]
 
 
-def side_by_side(port: int, content: bytes, count: int) -> float:
-    """Requests a second of several clients at once."""
-    workers = [
-        threading.Thread(target=one_after_another, args=(port, content, count // CLIENTS)) for _ in range(CLIENTS)
-    ]
-    begin = time.perf_counter()
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return CLIENTS * (count // CLIENTS + count // CLIENTS // 10) / (time.perf_counter() - begin)
-
-
 def served(path: Path, requests: int, rows: int) -> dict:
     """What a client sees of one server process."""
     command = [sys.executable, "-m", "tidelog", "serve", str(path), "--port", "0"]
@@ -112,14 +98,12 @@ def served(path: Path, requests: int, rows: int) -> dict:
             batch = request({"observations": [observation(i) for i in range(rows)]})
             alone = one_after_another(port, single, requests)
             many = one_after_another(port, batch, BATCHES)
-            rate = side_by_side(port, single, requests)
         finally:
             server.send_signal(signal.SIGTERM)
             server.wait()
     return {
         "single": {**spread(alone), "per_second": len(alone) / sum(alone)},
         f"batch of {rows}": {**spread(many), "rows_per_second": rows * len(many) / sum(many)},
-        f"{CLIENTS} clients, single": {"per_second": rate},
     }
 
 

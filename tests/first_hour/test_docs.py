@@ -28,7 +28,6 @@ NOT_RUN = {
     "index.md": ["text"],
     "installation.md": ["text", "text"],
     "judging-appendix.md": ["text"],
-    "documentation.md": ["text"],
     "scale.md": ["text"] * 6,
     "tools.md": ["text"],
 }
