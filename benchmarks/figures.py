@@ -85,9 +85,7 @@ def peers_learning(found: Found) -> Found:
 def speed_cpu(found: Found) -> Found:
     """A row an algorithm."""
     rows = {name: one for name, one in found.items() if isinstance(one, dict) and "operations_per_update" in one}
-    own = [rows[name] for name in ("iql", "bcq", "discrete-bcq", "bc")]
-    alone = (one["share_of_ceiling"]["median"] / one["share_of_products_alone"]["median"] for one in own)
-    return {"rows": rows, "alone": least_and_most(alone)}
+    return {"rows": rows}
 
 
 def peers(found: Found) -> Found:

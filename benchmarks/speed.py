@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -36,9 +36,6 @@ from tidelog.types import Continuous
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
 SECONDS = 2.0  # approximate duration of a measurement
-
-
-Loop = Callable[[int], None]  # runs that many updates
 
 
 ENTRIES: dict[str, Any] = {name: algorithm_class(name)() for name in names("a log")} | {
@@ -149,52 +146,9 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
     return product
 
 
-def _barrier(values: Any) -> Any:
-    """Values that the compiler does not look into: no product is merged, moved out of the loop or left out."""
-    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
-
-
-def products_loop(products: Mapping[Product, int]) -> Loop:
-    """Return a compiled loop of the matrix products of an update alone: the least that any implementation does.
-
-    The products of one pass do not depend on each other, so the compiler may run them in any order or at once; no
-    pass begins before the one before has ended.
-    """
-    shapes = [shape for shape, count in sorted(products.items()) for _ in range(count)]
-    pairs = [(jnp.full((m, k), 0.5), jnp.full((k, n), 0.5)) for m, k, n in shapes]
-
-    def take(passes: int) -> None:
-        jax.block_until_ready(_products_alone(pairs, passes))  # type: ignore[no-untyped-call]
-
-    take(1)
-    return take
-
-
-@jax.jit
-def _products_alone(pairs: list[tuple[jax.Array, jax.Array]], passes: int) -> jax.Array:
-    def one_pass(_: Any, total: jax.Array) -> jax.Array:
-        total, factors = _barrier((total, pairs))
-        for left, right in factors:
-            total = total + _barrier(left @ right)[0, 0]
-        return total
-
-    total: jax.Array = jax.lax.fori_loop(0, passes, one_pass, jnp.zeros(()))
-    return total
-
-
 def rate_of(trainer: Engine) -> float:
     """Return the updates per second over all members, in chunks as long as those of a run."""
     return _rate(trainer.advance) * len(trainer.members)
-
-
-def plain_rate_of(loop: Loop) -> float:
-    """Return the updates per second of a plain loop, in chunks as long as those of a run."""
-
-    def take(updates: int) -> int:
-        loop(updates)
-        return updates
-
-    return _rate(take)
 
 
 def _rate(advance: Callable[[int], int]) -> float:
@@ -207,10 +161,10 @@ def _rate(advance: Callable[[int], int]) -> float:
 
 
 def measure(algorithm: Any, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield one row per repeat: the ceiling, and the rates of one seed, of several and of the products alone."""
+    """Yield one row per repeat: the ceiling, and the rates of one seed and of several."""
     log = log_for(algorithm)
     products = products_of(algorithm, log)
-    work, products_alone = operations(products), products_loop(products)  # type: ignore[arg-type]
+    work = operations(products)  # type: ignore[arg-type]
     one, many = trainer_of(algorithm, log, 1), trainer_of(algorithm, log, seeds)
     for _ in range(repeats):
         top, alone, side_by_side = ceiling(), rate_of(one), rate_of(many)
@@ -220,8 +174,6 @@ def measure(algorithm: Any, seeds: int, repeats: int) -> Iterator[dict[str, Any]
             "share_of_ceiling": alone * work / top,
             f"updates_per_second_{seeds}_seeds": side_by_side,
             "seeds_over_one": side_by_side / alone,
-            "products_alone_per_second": (bound := plain_rate_of(products_alone)),
-            "share_of_products_alone": alone / bound,
         }
 
 

@@ -1,10 +1,8 @@
 """The measured loops: each figure is the ratio that its name says."""
 
 import json
-import re
 from types import SimpleNamespace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from benchmarks import keep, speed
 from benchmarks.speed import ENTRIES
 
 
-def test_a_row_has_the_rates_of_one_seed_of_several_and_of_the_products_alone(monkeypatch):
+def test_a_row_has_the_rates_of_one_seed_and_of_several(monkeypatch):
     for name, value in {
         "SECONDS": 0.01, "ceiling": lambda: 2e9, "rate_of": lambda trainer: 30.0, "trainer_of": lambda *args: None,
         "products_of": lambda *args: {(10, 10, 10): 1}, "synthetic_log": lambda *args: None,
@@ -20,15 +18,6 @@ def test_a_row_has_the_rates_of_one_seed_of_several_and_of_the_products_alone(mo
         monkeypatch.setattr(speed, name, value)
     first, _ = speed.measure(SimpleNamespace(takes=()), 2, 2)
     assert first["share_of_ceiling"] == 30.0 * 2000 / 2e9
-    assert first["share_of_products_alone"] == 30.0 / first["products_alone_per_second"]
-    assert first["products_alone_per_second"] > 0
-
-
-def test_the_products_alone_are_those_of_an_update():
-    speed.products_loop({(4, 3, 2): 2, (5, 4, 3): 1})(3)
-    pairs = [(jnp.ones((m, k)), jnp.ones((k, n))) for m, k, n in ((40, 30, 20), (40, 30, 20), (50, 40, 30))]
-    compiled = speed._products_alone.lower(pairs, 3).compile().as_text()
-    assert len(re.findall(r" dot\(|custom-call\(.*matmul", compiled)) == 3  # none is merged or left out
 
 
 def test_everything_that_is_measured_is_one_phase_over_a_log():
