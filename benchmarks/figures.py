@@ -44,7 +44,6 @@ def league(found: Found) -> Found:
         {
             "name": row["log"].replace("_", " "),
             "acts": _with_error(row["difference_where_it_acts"], row["error_where_it_acts"]),
-            "all": _with_error(row["difference"], row["error"]),
         }
         | row
         for row in table
