@@ -35,7 +35,6 @@ NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
     "judging-appendix.md": ("sklearn",),
-    "estimator.md": ("sklearn",),
     "optuna.md": ("optuna",),
 }
 
