@@ -155,12 +155,6 @@ def promised_share(count: int, of: int) -> dict[str, Any]:
     return share(count, of) | {"more_than_promised": float(binomtest(count, of, PROMISED, "greater").pvalue)}
 
 
-def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, float]:
-    """How often each limitation's words stand in verdicts of `ordinary`, where they say nothing."""
-    rows = [row for cell, found in by_cell.items() if cell.world == "ordinary" for row in found]
-    return {name: sum(name in row["words"] for row in rows) / len(rows) for name in WORDS} if rows else {}
-
-
 def study(
     *worlds: str,
     logs: int = LOGS,
@@ -188,7 +182,6 @@ def study(
         "state": state(),
         "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in marks}},
         "words": WORDS,
-        "heard_in_ordinary_logs": heard_elsewhere(by_cell),
         "promises": dict(Counter(cell["promise"] for cell in made)),
     }
     named = " ".join(f"'{world}'" if " " in world else world for world in worlds)
@@ -196,18 +189,5 @@ def study(
         f"python -m benchmarks adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {logs_networks}"
     )
     keep(name, command if name == "adversarial" else f"{command} --name {name}", content, cells=made)
-    return "\n".join([table(made), *map(str, sorted(Counter(cell["promise"] for cell in made).items()))])
-
-
-def table(made: Sequence[dict[str, Any]]) -> str:
-    """A line a cell."""
-    lines = [f"{'cell':62} {'truth':>8} {'logs':>4}  better if-rand worse no-diff unsup  promise"]
-    for row in made:
-        said = row["decisions"]
-        where = f"{row['world']} / {row['variant']} / {row['episodes']}"
-        lines.append(
-            f"{where:62} {row['truth']:+8.3f} {row['logs']:4d} {said['better']:7d} "
-            f"{said['better if randomised']:7d} {said['worse']:5d} {said['no difference shown']:7d} "
-            f"{said['unsupported']:5d}  {row['promise']}"
-        )
-    return "\n".join(lines)
+    broken = [f"{cell['world']} / {cell['variant']} / {cell['episodes']}: {cell['promise']}" for cell in made]
+    return "\n".join(line for line in broken if not line.endswith(("kept", "kept by its words")))

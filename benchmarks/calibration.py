@@ -6,8 +6,7 @@ to support an answer; among the supported, how often the 95% interval on the dif
 true difference; and how often *better* or *worse* was said although it is not so.
 
 The default limits were chosen by `benchmarks/choose_limits.py` in the history, on logs of other seeds than those
-that are counted here. `refits` compares the interval, which is bootstrapped over episodes with models fitted once, with
-the spread over 50 refits of everything.
+that are counted here.
 """
 
 import os
@@ -37,7 +36,6 @@ COMMAND = "python -m benchmarks calibration"
 SCRATCH = scratch("calibration")
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 KEYS = ("problem", "propensities", "episodes", "target")
-REFITS, REFIT_LOGS, REFIT_EPISODES = 50, 2, 2_500
 FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
 TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its logger: a share of half the range
 
@@ -265,21 +263,6 @@ def _pendulum_policies() -> tuple[float, dict]:
     return float(logger.returns.mean()), found
 
 
-# Intervals against refits.
-
-
-def refits(seed: int) -> dict:
-    """Half the width of one verdict's interval, and of that from 50 resampled logs with everything fitted anew."""
-    target = Table(world("treatment").targets["a fifth optimal"], lookup("treatment"))
-    log = made_log("treatment", REFIT_EPISODES, seed)
-    once = tl.judge(target, log, seed=seed, ledger=False).difference
-    generator = np.random.default_rng(seed)
-    again = [log.take_episodes(generator.integers(len(log.episodes), size=len(log.episodes))) for _ in range(REFITS)]
-    refitted = [tl.judge(target, one, seed=i, ledger=False).difference.estimate for i, one in enumerate(again)]
-    half = 1.96 * float(np.std(refitted, ddof=1))
-    return {"seed": seed, "half_width": (once.high - once.low) / 2, "refitted_half_width": half}
-
-
 # The whole study.
 
 
@@ -319,7 +302,6 @@ def study(
     found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, folder)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
-    content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]
     keep(name, f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
     return content
 

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.calibration import KEYS, coverage_over_seeds
 from benchmarks.curves import draw_curves
 from benchmarks.icu_sepsis_bcq import cell
-from benchmarks.keep import RESULTS, kept, median_and_range, seed_interval, share
+from benchmarks.keep import RESULTS, kept, seed_interval, share
 
 Found = dict[str, Any]
 
@@ -44,7 +44,6 @@ def league(found: Found) -> Found:
         {
             "name": row["log"].replace("_", " "),
             "acts": _with_error(row["difference_where_it_acts"], row["error_where_it_acts"]),
-            "all": _with_error(row["difference"], row["error"]),
         }
         | row
         for row in table
@@ -64,32 +63,15 @@ def _with_error(value: float | None, error: float | None) -> str:
     return "-" if value is None else f"{value:+.3g}" + ("" if error is None else f" ± {error:.2g}")
 
 
-def held_out(found: Found) -> Found:
-    """The mean gain over problems, by the number of decisions and by the share that judges."""
-    cells = found["cells"]
-    shares = sorted({row["share"] for row in cells})
-
-    def gain(share: float, sizes: set[int]) -> str:
-        some = [row for row in cells if row["share"] == share and row["rows"] in sizes]
-        error = sum(row["error"] ** 2 for row in some) ** 0.5 / len(some)
-        return f"{mean(row['gain'] for row in some):.2f} ± {error:.2f}"
-
-    sizes = sorted({row["rows"] for row in cells})
-    named = [(f"{size:,}", {size}) for size in sizes] + [("all", set(sizes))]
-    rows = [{"decisions": name} | {f"{share:.0%}": gain(share, some) for share in shares} for name, some in named]
-    problems = len(cells) // len(shares) // len(sizes)
-    return {"rows": rows, "logs": cells[0]["logs"], "problems": problems, "all": rows[-1]}
-
-
 def peers_learning(found: Found) -> Found:
     """A row a task, log and algorithm; a column a way of training."""
-    ways = ("default", "as before", "d3rlpy")
+    ways = ("default", "d3rlpy")
     rows: dict[tuple, Found] = {}
     for part in found["parts"]:
         key = (part["task"], part["algorithm"].replace("_", " "), part["log"])
-        rows.setdefault(key, dict.fromkeys(way.replace(" ", "_") for way in ways) | {"seeds": len(part["returns"])})
+        rows.setdefault(key, dict.fromkeys(ways) | {"seeds": len(part["returns"])})
         if part["way"] in ways:
-            rows[key][part["way"].replace(" ", "_")] = part["mean"]
+            rows[key][part["way"]] = part["mean"]
     table = [{"task": task, "algorithm": name, "log": log} | rows[task, name, log] for task, name, log in sorted(rows)]
     iql = [row for row in table if (row["task"], row["algorithm"]) == ("pendulum", "iql")]
     return {
@@ -102,9 +84,7 @@ def peers_learning(found: Found) -> Found:
 def speed_cpu(found: Found) -> Found:
     """A row an algorithm."""
     rows = {name: one for name, one in found.items() if isinstance(one, dict) and "operations_per_update" in one}
-    own = [rows[name] for name in ("iql", "bcq", "discrete-bcq", "bc")]
-    alone = (one["share_of_ceiling"]["median"] / one["share_of_products_alone"]["median"] for one in own)
-    return {"rows": rows, "alone": least_and_most(alone)}
+    return {"rows": rows}
 
 
 def peers(found: Found) -> Found:
@@ -120,7 +100,6 @@ def peers(found: Found) -> Found:
         for name, one in found["algorithms"].items()
     ]
     met = [f"{name} beside {way}" for way in ways for name in ratio[way] if ratio[way][name]["median"] >= ways[way]]
-    shares = [kept("update_profile")["profiles"][name]["shares"]["matrix products"] for name in found["algorithms"]]
     return {
         "rows": rows,
         "goals": ways,
@@ -131,22 +110,7 @@ def peers(found: Found) -> Found:
             for way in ways
             if way in one
         ),
-        "products": least_and_most(1 / one for one in shares),
     } | {f"over_{way}": least_and_most(one["median"] for one in ratio[way].values()) for way in ways}
-
-
-def update_profile(found: Found) -> Found:
-    """Shares of an update, and the most that an option of the compiler gains."""
-    options = found["options over default"]
-    named = [name for name in next(iter(options.values())) if name != "default"]
-    return {
-        "rows": [
-            {"name": name, "all": sum(one["microseconds"].values())} | one for name, one in found["profiles"].items()
-        ],
-        "products": least_and_most(one["shares"]["matrix products"] for one in found["profiles"].values()),
-        "options": ", ".join(named),
-        "most": max((one[name] for one in options.values() for name in named), key=lambda ratio: ratio["median"]),
-    }
 
 
 def rounded_products(found: Found) -> Found:
@@ -159,24 +123,16 @@ def rounded_products(found: Found) -> Found:
     return {
         "rates": rates,
         "ratios": least_and_most(one["ratio"] for one in rates.values()),
-        "survival": {name: one["means"] | one for name, one in parts["icu"]["algorithms"].items()},
-        "returns": {name: one["means"] | one for name, one in parts["pendulum"]["algorithms"].items()},
+        "survival": parts["icu"]["algorithms"],
+        "returns": parts["pendulum"]["algorithms"],
     }
 
 
 def start(found: Found) -> Found:
-    """By how much IQL misses its goals, and what its warm start is spent on, in seconds."""
+    """By how many seconds IQL misses its goals."""
     iql, goals = found["entries"]["iql"], {"cold": 2.2, "warm": 1.1}  # bare starts
-    phases = {name: spent / 1e3 for name, spent in iql["phases"].items()}
-    updates, jax = phases["100 updates and their report"], phases["import of JAX"]
-    other = sum(phases.values()) - updates - jax - phases["programs"] - phases["Python"] - phases["end of the process"]
     missed = {way: median(iql[way]) - goal * median(found["bare"]) for way, goal in goals.items()}
-    return {"goals": goals, "missed": missed, "updates": updates, "jax": jax, "other": other}
-
-
-def several_seeds(found: Found) -> Found:
-    """The ends of what four seeds in a run make of two processes."""
-    return {"ratios": least_and_most(one["four_over_two_processes"]["median"] for one in found["algorithms"].values())}
+    return {"goals": goals, "missed": missed}
 
 
 def gpu_judge(found: Found) -> Found:
@@ -258,32 +214,11 @@ def ppg_speed_sb3(found: Found) -> Found:
         "rows": rows,
         "over": {row["setting"]: row["tidelog"]["median"] for row in rows},
         "rates": {name: {one: own[name].get(one) for one in figures} for name in names},
-        "solved": {
-            name: {what: median_and_range([run[what] for run in one["solved"]]) for what in ("seconds", "decisions")}
-            for name, one in own.items()
-            if isinstance(one, dict) and "solved" in one
-        },
-        "playing": 1e6 / own["CartPole-v1"]["collecting"]["median"],
-        "learning": 1e6 / own["jax:CartPole-v1"]["ppo_two_networks"]["median"],
-        "tenth": 1e5 / rows[0]["theirs"],
     }
-
-
-def sweep_overhead(found: Found) -> Found:
-    """Seconds beyond a bare start."""
-    bare = median(found["bare"])
-    rows = {
-        one["engine"]: {way: median(one[way]) - bare for way in ("cold", "warm")}
-        | {"more": median_and_range(one["one_more"])}
-        for one in found["engines"]
-    }
-    return {"rows": rows, "start": bare}
 
 
 WAYS = {
     "tidelog-cores": "tidelog, each core a device",
-    "xla": "XLA's gradients, one call a step",
-    "xla-loop": "XLA's gradients in the same loop",
     "channels-last": "PyTorch, channels last",
     "channels-first": "PyTorch, channels first",
     "compile": "PyTorch, `torch.compile`",
@@ -308,8 +243,6 @@ def picture_speed_cpu(found: Found) -> Found:
         ],
         "rate": {name: ways["tidelog"]["updates_a_second"]["median"] for name, ways in batches.items()},
         "idle": idle,
-        "profile": sum(found["microseconds_a_picture_of_one_core"].values()),
-        "theirs": 1e6 / batches["64"]["channels-last"]["updates_a_processor_second"]["median"],
         "over": {name: ways["channels-last"]["over_it"]["tidelog-cores"] for name, ways in batches.items()},
     }
 
@@ -342,7 +275,6 @@ def calibration(found: Found) -> Found:
         ],
         "over": over,
         "answered": 1 - whole["unsupported"] / whole["verdicts"],
-        "widths": least_and_most(one["half_width"] / one["refitted_half_width"] for one in found["refits"]),
         "again": again["summary"] | {"command": again["command"], "verdicts": len(now)},
         "changed": "; ".join(f"{count} from *{old}* to *{new}*" for (old, new), count in sorted(changed.items())),
     }
@@ -357,36 +289,15 @@ def _decisions(packs: Sequence[Found]) -> dict[tuple, str]:
     }
 
 
-def randomised_part(found: Found) -> Found:
-    """A row a kind of log."""
-    counted = ("better", "worse")
-    rows = [
-        {"log": log, "propensities": propensities}
-        | {
-            name: {one: sum(row[name][one] for row in some) for one in ("count", "of")}
-            for name in ("answered", "covered")
-        }
-        | {name: sum(row[name] for row in some) for name in counted}
-        for (log, propensities), some in _grouped(found["groups"], lambda one: (one["log"], one["propensities"]))
-    ]
-    return {
-        "rows": rows,
-        "wrong": sum(found["summary"][f"{side}_though_not"]["count"] for side in counted),
-        "estimated": sum(row["better"] for row in rows if row["propensities"] == "estimated"),
-        "exceptions": ", ".join(sorted({f"*{one['decision']}*" for one in found["open_bandit"] if not one["holds"]})),
-        "held": {"count": sum(one["holds"] for one in found["open_bandit"]), "of": len(found["open_bandit"])},
-    }
-
-
 def adversarial(found: Found) -> Found:
-    """A row a world that a log can show, and a row a variant of one that it cannot."""
+    """A row a world: those that a log can show, and those that it cannot."""
     asked = [one for one in found["cells"] if "words" not in one]
     hidden = [one for one in found["cells"] if "words" in one]
     before = Counter(one["promise"] for one in kept("adversarial_before")["cells"])
     again = kept("adversarial_again")
     return {
         "rows": [_world(world, list(cells)) for world, cells in _grouped(asked, lambda one: one["world"])],
-        "hidden": [_hidden(list(cells)) for _, cells in _grouped(hidden, lambda one: (one["world"], one["variant"]))],
+        "hidden": [_hidden(list(cells)) for _, cells in _grouped(hidden, lambda one: one["world"])],
         "all": len(found["cells"]),
         "words_alone": found["promises"].get("kept by its words", 0),
         "held": _held(found["cells"]),
@@ -423,12 +334,9 @@ def _world(world: str, cells: Sequence[Found]) -> Found:
 
 
 def _hidden(cells: Sequence[Found]) -> Found:
-    truths = sorted({round(one["truth"], 3) for one in cells})
     return {
         "world": cells[0]["world"],
-        "variant": cells[0]["variant"],
         "logs": sum(one["logs"] for one in cells),
-        "truth": " to ".join(f"{truth:+.3g}" for truth in dict.fromkeys((truths[0], truths[-1]))),
         "said": {"count": sum(one["said_where_wrong"] for one in cells), "of": sum(one["wrong"] for one in cells)},
     } | {side: sum(one[f"wrong_{side}"]["count"] for one in cells) for side in ("better", "worse")}
 
@@ -473,33 +381,18 @@ def looks(found: Found) -> Found:
     }
 
 
-def choose_carrying(found: Found) -> Found:
-    """How verdicts on fresh logs fared."""
-    return {"fresh": kept("carrying_report")["summary"], "verdicts": found["tried"][0]["verdicts"]}
-
-
 def risk_bands(found: Found) -> Found:
-    """How wide this band is, beside two others, and how often the sign of a difference is wrong."""
-    rows = [row for row in found["rows"] if row["episodes"] == 1_000]
-    over = {
-        name: median_and_range([row["policy width"] / row["beside"][name]["policy width"] for row in rows])
-        for name in ("constant width", "key points")
-    }
+    """How often everything holds at the largest size, and how often the sign of a difference is wrong."""
     signs = max(row["wrong sign of cvar difference"][2] for row in found["pooled"])
-    return {"last": found["pooled"][-1], "signs": signs, "over": over}
+    return {"last": found["pooled"][-1], "signs": signs}
 
 
 def verdict_speed(found: Found) -> Found:
     """A row a log: the whole verdict, and its estimates alone."""
-    cases, estimates, fqe = found["cases"], kept("judging_speed"), kept("fqe_speed")
+    cases = found["cases"]
     return {
         "rows": {name: one["median"] | {"bound": one["bound_seconds"]} for name, one in cases.items()},
         "used": least_and_most(one["median"]["processor_seconds"] for one in cases.values()),
-        "estimates": ", ".join(
-            f"{one['seconds']:.1f} s and {one['peak_bytes'] / 2**20:,.0f} MB for {one['steps']:,} steps ({name})"
-            for name, one in estimates["cases"].items()
-        ),
-        "fqe": least_and_most(fqe[kind]["ratio"] for kind in ("continuous", "discrete")),
     }
 
 
@@ -515,7 +408,7 @@ LOGS = {
 def recommender_satiation(found: Found) -> Found:
     """What is exact and what was played, in the simulator with satiation."""
     exact = {name: found["exact"][name] for name in ("logger", "best within support 0.2", "optimal")}
-    clicks = exact | found["intervals"]
+    clicks = exact | {name: one for name, one in found["intervals"].items() if name != "critic on proposed items"}
     minus = {name.removeprefix("minus "): one for name, one in found["differences"].items()}
     rows = [{"name": name, "clicks": one, "minus": minus.get(name)} for name, one in clicks.items()]
     return {"rows": rows, "gained": minus["logger"]}
@@ -583,74 +476,9 @@ def recommender_delays(found: Found) -> Found:
     }
 
 
-def recommender_simulators(found: Found) -> Found:
-    """A row a ranker of another package, a column a simulator."""
-    worlds = found["worlds"]
-    packages = list(next(iter(worlds.values()))["chosen"])
-    own = {
-        name: seed_interval([row["clicks"] for row in one["rows"] if row["ranker"] == "recommender BCQ"])
-        for name, one in worlds.items()
-    }
-    return {
-        "head": " | ".join(worlds),
-        "own": [own],
-        "rows": [{"name": name} | {world: one["gains"][name] for world, one in worlds.items()} for name in packages],
-        "best": {
-            world: min((one["gains"][name] for name in packages), key=lambda gain: gain[0])
-            for world, one in worlds.items()
-        },
-    }
-
-
-def recommender_speed(found: Found) -> Found:
-    """Rates of the phases, and of users."""
-    return {
-        "rows": {
-            name: one | {"rate": [one["events"], one["least"], one["most"]]} for name, one in found["phases"].items()
-        },
-        "over": least_and_most(one["over_fewest"] for one in found["users"]["found"].values()),
-    }
-
-
-def recommender_peers(found: Found) -> Found:
-    """A row a model, a column a number of cores."""
-    events = found["settings"]["batch_size"] * found["settings"]["targets"]
-    one_core, two_cores = found["parts"]["1 core"], found["parts"]["2 cores"]
-    rows = [
-        {way: events * one_core[case]["ways"][way]["updates_a_second"]["median"] for way in ("tidelog", "torch")}
-        | {
-            "name": case,
-            "one": one_core[case]["ways"]["torch"]["tidelog_over_it_a_second"],
-            "two": two_cores[case]["ways"]["torch"]["tidelog_over_it_a_second"],
-        }
-        for case in one_core
-    ]
-    first = next(iter(one_core.values()))
-    return {
-        "rows": rows,
-        "products": least_and_most(one["shares"]["matrix products"] for one in found["profiles"].values()),
-        "ratios": least_and_most(row["one"]["median"] for row in rows),
-        "version": first["ways"]["torch"]["torch"].partition("+")[0],
-        "rounds": first["rounds"],
-    }
-
-
 def recommender_size(found: Found) -> Found:
     """Most memory of a command."""
     return {"most": max(one["gigabytes"] for one in found["commands"].values())}
-
-
-def recommender_successors(found: Found) -> Found:
-    """A row a log and a list."""
-    means = {(row["log"], row["ranker"], row["measure"]): row["mean"] for row in found["rows"] if "ranker" in row}
-    ndcg = [row for row in found["rows"] if row["measure"] == "ndcg" and "over" in row]
-    gains = {(row["log"], row["over"]): row["gain"] for row in ndcg}
-    rows = [
-        {"log": log, "ranker": ranker, "hits": means[log, ranker, "hit rate"], "ndcg": means[log, ranker, "ndcg"]}
-        | {"gain": gains.get((log, ranker)), "seconds": means.get((log, ranker, "seconds"), [None])[0]}
-        for log, ranker in dict.fromkeys(key[:2] for key in means)
-    ]
-    return {"rows": rows, "gains": {log: gains[log, "without counts"] for log in ("groups", "independent")}}
 
 
 def retrieval(found: Found) -> Found:

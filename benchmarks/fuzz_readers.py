@@ -2,15 +2,16 @@
 
     python -m benchmarks fuzz_readers --seconds 600          # pieces over all readers; they add up
     python -m benchmarks fuzz_readers --readers csv npz --inputs 5000
-    python -m benchmarks fuzz_readers --minimise             # findings become small files under tests/data/corpus
 
 Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, columns of
 tables, data sets of HDF5, manifests with repaired checksums) and by bytes, guided by coverage of tidelog where
 `atheris` is installed. A child process reads many inputs one after another, with 1 GB of address space beyond its start
 and 10 processor seconds an input. A finding is any exception that is not a TidelogError, a report that contradicts its
 log, a changed policy with a valid signature, a slow input, or the end of the process. An input that was read before, in
-any piece of this work folder, is neither read nor counted again. Results, with the version and the checksum of the
-source that each batch of seeds was read by: benchmarks/results/fuzz_readers.json.
+any piece of this work folder, is neither read nor counted again. The
+shortest input of each finding is in `findings` of the work folder, under the name that it needs in tests/data/corpus.
+Results, with the version and the checksum of the source that each batch of seeds was read by:
+benchmarks/results/fuzz_readers.json.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ from benchmarks.keep import RESULTS as FOLDER
 from benchmarks.keep import known
 from benchmarks.spread import words_of
 
-CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 RESULTS = FOLDER / "fuzz_readers.json"
 COMMAND = "python -m benchmarks fuzz_readers --seconds 600"
 SHARED_MEMORY = Path("/dev/shm")
@@ -1133,7 +1133,7 @@ def child(name: str, folder: str, inputs: int, seconds: float, seed: int) -> Non
     atheris.Fuzz()
 
 
-# The parent: pieces, results, small files.
+# The parent: pieces and results.
 
 
 def processor_seconds(process: int) -> float:
@@ -1209,40 +1209,6 @@ def add(results: dict[str, Any], name: str, state: dict[str, Any], seconds: floa
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def still(name: str, files: Files, key: str) -> bool:
-    with tempfile.TemporaryDirectory() as made:
-        return outcome(READERS[name], files, Path(made) / "one") == key
-
-
-def minimised(name: str, files: Files, key: str, tries: int = 600) -> Files:
-    """Files that still give the finding, with parts cut out while that holds."""
-    for part in list(files):
-        size = max(1, len(files[part]) // 2)
-        while size and tries:
-            at = 0
-            while at < len(files[part]) and tries:
-                shorter = {**files, part: files[part][:at] + files[part][at + size :]}
-                tries -= 1
-                if still(name, shorter, key):
-                    files = shorter
-                else:
-                    at += size
-            size //= 2
-    return files
-
-
-def write_corpus(base: Path) -> None:
-    """Write small inputs of all findings under tests/data/corpus."""
-    CORPUS.mkdir(exist_ok=True)
-    for path in sorted((base / "findings").glob("*.json")):
-        about = json.loads(path.read_text())
-        files = unpacked(path.with_name(path.stem).read_bytes())
-        if still(about["reader"], files, about["key"]):
-            files = minimised(about["reader"], files, about["key"])
-        (CORPUS / path.stem).write_bytes(packed(files))
-        print(f"{path.stem}: {about['key']}, {len(packed(files)):,} bytes")
-
-
 def study(
     readers: Sequence[str] = tuple(READERS),
     inputs: int = 50_000,
@@ -1250,14 +1216,10 @@ def study(
     seconds: float = 0.0,
     seed: int | None = None,
     work: Path | None = None,
-    minimise: bool = False,
 ) -> None:
     """Read pieces of at most so many inputs and processor seconds, reader after reader, for so many seconds."""
     shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
     base = work or shared / "tidelog-fuzz"
-    if minimise:
-        write_corpus(base)
-        return
     from tidelog import __version__
     from tidelog.training.record import this_machine
 

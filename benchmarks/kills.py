@@ -22,12 +22,10 @@ import pkgutil
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import cycle, islice, takewhile
@@ -406,45 +404,6 @@ def check_interrupted_command(place: Place, now: State) -> None:
             raise AssertionError(f"{place.at.name}: {name} is neither the old nor the new one after a kill")
 
 
-# Serving: nothing is written, and what was answered is right until the kill.
-
-
-def disturb_serving(at: Path, dice: random.Random) -> dict[str, int]:
-    """Serve an exported policy, ask it until it is killed, and compare every answer with the first one."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    before = seen(at, ("p",))
-    child = os.fork()
-    if child == 0:
-        handle = os.open(at / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        os._exit(tidelog.cli.main(["serve", str(at / "p"), "--port", str(port)]))
-    body = json.dumps({"observation": {"observation": [0.1, 0.2, 0.3, 0.4, 0.5]}}).encode()
-    answers, end = set[bytes](), time.monotonic() + dice.uniform(0.2, 1.5)
-    while time.monotonic() < end:
-        try:
-            request = urllib.request.Request(f"http://127.0.0.1:{port}/act", body, {"Content-Type": "application/json"})
-            answers.add(urllib.request.urlopen(request, timeout=2).read())
-        except OSError:
-            time.sleep(0.02)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    right = len(answers) <= 1 and seen(at, ("p",)) == before
-    return {"kills": 1, "ends": 0, "not equal": int(not right)}
-
-
-def served(base: Path) -> Path:
-    """The folder of a policy to serve."""
-    at = base / "serve"
-    if not at.exists():
-        at.mkdir()
-        sure(run_of(at), at / "said")
-        sure(["export", str(at / "run"), "--out", str(at / "p"), "--no-onnx"], at / "said")
-    return at
-
-
 def fill_up(place: Place, dice: random.Random) -> dict[str, int]:
     """Run a command on a disk with little space; after space is back, the same command ends as undisturbed."""
     at, run_like = place.at, isinstance(place.path, Training)
@@ -485,7 +444,7 @@ def study(seconds: float = 600.0, paths: Sequence[str] = (), full: int = 0) -> d
     counts, disks = before.get("paths", {}), before.get("full disks", {})
     dice = random.Random(before.get("kills", 0) + 7 * sum(one["runs"] for one in disks.values()))
     warm_up()
-    chosen = [name for name in (*PATHS, "serve") if not paths or name.startswith(tuple(paths))]
+    chosen = [name for name in PATHS if not paths or name.startswith(tuple(paths))]
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder) / "disk"
         base.mkdir()
@@ -496,14 +455,12 @@ def study(seconds: float = 600.0, paths: Sequence[str] = (), full: int = 0) -> d
         try:
             prepare(base)
             place = cache(partial(undisturbed, work=base))
-            for name in islice(cycle(name for name in chosen if name != "serve"), full):
+            for name in islice(cycle(chosen), full):
                 add(disks, name, fill_up(place(name), dice))
                 _keep(counts, disks)
             end = time.monotonic() + seconds
             for name in takewhile(lambda _: not full and time.monotonic() < end, cycle(chosen)):
-                add(
-                    counts, name, disturb_serving(served(base), dice) if name == "serve" else disturb(place(name), dice)
-                )
+                add(counts, name, disturb(place(name), dice))
                 _keep(counts, disks)
         finally:
             if full:

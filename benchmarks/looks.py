@@ -10,14 +10,11 @@ which some policy was called better, and decisions of each kind.
 `python -m benchmarks looks [--logs 200]`; with `--check`, some logs are compared with `tl.judge` and a ledger.
 """
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import tidelog as tl
 from benchmarks.keep import keep, share
 from tidelog.data.log import Log
 from tidelog.ope.decide import Assessment, decide
@@ -139,24 +136,6 @@ def counted(name: str, logs: int) -> dict[str, Any]:
     return row
 
 
-def compare(logs: int = 3) -> None:
-    """Compare with `tl.judge`: one after the other with a ledger, and at once."""
-    for name in PROBLEMS:
-        for seed in range(logs):
-            log, policies = drawn(name, seed)
-            said = decisions(name, seed)
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "looks.jsonl"
-                in_turn = [tl.judge(one, log, ledger=file).decision for one in policies.values()]
-            at_once = [one.decision for one in tl.judge(policies, log, ledger=False)]
-            alone = [tl.judge(one, log, ledger=False).decision for one in policies.values()]
-            same = (in_turn, at_once, alone) == (said["ledger"], said["at once"], said["alone"])
-            print(name, seed, "the same" if same else "DIFFERENT", flush=True)
-
-
-def study(logs: int = LOGS, check: bool = False) -> None:
-    """Count, and keep what was counted; or compare some logs with `tl.judge`."""
-    if check:
-        compare()
-    else:
-        keep("looks", COMMAND, {"rows": [counted(name, logs) for name in PROBLEMS]})
+def study(logs: int = LOGS) -> None:
+    """Count, and keep what was counted."""
+    keep("looks", COMMAND, {"rows": [counted(name, logs) for name in PROBLEMS]})

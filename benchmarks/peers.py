@@ -29,10 +29,10 @@ SCRIPT = Path(__file__).with_name("peer_scripts") / "peers_torch.py"
 
 def work(name: str) -> None:
     """Be tidelog's process: print facts, then a measurement for every line that is read."""
-    from benchmarks.speed import entry_of, operations, products_of, synthetic_log, trainer_of
+    from benchmarks.speed import entry_of, log_for, operations, products_of, trainer_of
 
-    algorithm = entry_of(name).algorithm
-    log = synthetic_log(entry_of(name).discrete)
+    algorithm = entry_of(name)
+    log = log_for(algorithm)
     trainer = trainer_of(algorithm, log, 1)
     facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}  # type: ignore[arg-type]
     count = updates_of_a_call(trainer)

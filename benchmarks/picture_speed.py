@@ -1,19 +1,16 @@
-"""Pictures a second of one training step of IMPALA: ours, XLA's own gradients, and PyTorch.
+"""Pictures a second of one training step of IMPALA: ours and PyTorch.
 
 64 by 64 by 3, 256 features, squared error of 16 of them, Adam. `tidelog` is what trains, many steps in one compiled
 loop, and `tidelog-cores` the same where each core is a device that has its part of the batch (`devices={"batch": 2}`).
-`xla` is the same network as it is for devices that are no CPUs: one look at the whole batch, convolutions, pools and
-their gradients as XLA has them, a step a call, for in a loop its kernels are far worse (`xla-loop`). PyTorch runs in an
-environment of its own (`pictures_torch.py`). All wait in processes of their own and are measured in turn, in
-another order every round; a ratio is that of one round. Gradients are compared at the size that is timed.
+PyTorch runs in an environment of its own (`pictures_torch.py`). All wait in processes of their own and are measured in
+turn, in another order every round; a ratio is that of one round.
 
 `python -m benchmarks picture_speed --peer-python PYTHON [--rounds 7] [--seconds 3]`
 """
 
 import os
-import re
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -27,8 +24,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from benchmarks.keep import keep
 from benchmarks.peers import answer, compared
 from benchmarks.spread import words_of
-from benchmarks.update_profile import profiled, traced
-from tidelog.networks import pictures as convolve
 from tidelog.networks.encoder import EncoderConfig, Picture
 from tidelog.networks.pictures import impala
 from tidelog.training.engine import cores_as_devices, put
@@ -38,18 +33,8 @@ from tidelog.types import Image
 COMMAND = "python -m benchmarks picture_speed --peer-python PYTHON"
 TRAINED = ("tidelog", "tidelog-cores")
 BATCH, LEAF = 64, Image(64, 64, 3)
-OWN, PEERS = ("tidelog", "tidelog-cores", "xla", "xla-loop"), ("channels-last", "channels-first", "compile")
+PEERS = ("channels-last", "channels-first", "compile")
 ADAM = optax.adam(5e-4)
-
-
-@contextmanager
-def as_elsewhere():
-    """What is traced within is for devices that are no CPUs."""
-    before, convolve.on_cpu = convolve.on_cpu, lambda: False
-    try:
-        yield
-    finally:
-        convolve.on_cpu = before
 
 
 def loss(network, pictures, targets):
@@ -79,26 +64,6 @@ def made(batch=BATCH):
     return network, jnp.asarray(pictures), jnp.asarray(generator.standard_normal((batch, 16)), jnp.float32)
 
 
-def gaps():
-    """The largest gap between the two ways' gradients, relative to the largest entry of each array: all arrays'."""
-    network, pictures, targets = made()
-    slope = lambda network: jax.grad(loss)(network, pictures, targets)  # noqa: E731
-    ours = jax.jit(slope)(network)
-    with as_elsewhere():
-        theirs = jax.jit(lambda network: slope(network))(network)
-    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    found = [float(jnp.abs(one - two).max() / jnp.abs(two).max()) for one, two in pairs]
-    return {"median": float(np.median(found)), "most": max(found)}
-
-
-PARTS = {
-    "matrix products and convolutions": re.compile("^dot |^convolution |(dot|conv)_general(_dilated)?$"),
-    "what is kept for the gradient": re.compile("dynamic_update_slice$|reduce_precision$"),
-    "sums of rows, neighbours in a row, pads and layouts": re.compile("(pad|concatenate|stack|transpose)$"),
-}
-OTHERS = "pools, ReLUs, sums and Adam"
-
-
 def on_cores(carry, *batch):
     """The carry on all devices, a batch cut among them, and the context in which networks see them."""
     mesh = jax.make_mesh((jax.device_count(),), (BATCH_AXIS,), (AxisType.Auto,))
@@ -108,8 +73,7 @@ def on_cores(carry, *batch):
 
 def work(way: str, batch: int) -> None:
     """Be a process of tidelog's: facts, then the pictures trained on in as many seconds as a line says."""
-    context = nullcontext() if way in TRAINED else as_elsewhere()
-    count = max(1, 10 * BATCH // batch) if way in TRAINED else 1
+    context, count = nullcontext(), max(1, 10 * BATCH // batch)
     if way == "tidelog-cores":
         cores_as_devices(os.cpu_count())
     network, *drawn = made(batch)
@@ -117,7 +81,7 @@ def work(way: str, batch: int) -> None:
     if way == "tidelog-cores":
         carry, drawn, context = on_cores(carry, *drawn)
     with context:
-        run = partial(jax.jit(step), carry, *drawn) if way == "xla" else partial(many, carry, *drawn, count, way)
+        run = partial(many, carry, *drawn, count, way)
 
         def advance() -> int:
             jax.block_until_ready(run())
@@ -128,45 +92,17 @@ def work(way: str, batch: int) -> None:
         answer({"weights": weights}, advance)
 
 
-class Trainer:
-    """Steps of one minibatch, as `benchmarks/update_profile.py` traces them."""
-
-    def __init__(self):
-        network, *self.drawn = made()
-        self.carry = network, ADAM.init(eqx.filter(network, eqx.is_inexact_array))
-
-    def advance(self, updates: int) -> None:
-        jax.block_until_ready(many(self.carry, *self.drawn, updates, "tidelog"))
-
-
-def part_of(operation: str) -> str:
-    """What an operation does, by its opcode and the place in the source of its last part."""
-    return next((part for part, words in PARTS.items() if words.search(operation)), OTHERS)
-
-
-def trace(_: str, folder: str) -> dict[str, float]:
-    """Return the microseconds a picture of one core, by what its operations do."""
-    trainer = Trainer()
-    trainer.advance(2)
-    found = dict.fromkeys((*PARTS, OTHERS), 0.0)
-    for operation, microseconds, _ in traced(trainer, 20, folder):
-        found[part_of(operation)] += microseconds / BATCH
-    return found
-
-
 def study(peer_python: str = sys.executable, rounds: int = 7, seconds: float = 3.0) -> None:
     """Measure both sizes of batch, and keep the results."""
     script = Path(__file__).with_name("peer_scripts") / "pictures_torch.py"
     found = {}
     for batch in (BATCH, 8 * BATCH):
-        commands = {way: words_of(work, way, batch) for way in (OWN if batch == BATCH else TRAINED)}
+        commands = {way: words_of(work, way, batch) for way in TRAINED}
         commands |= {way: [peer_python, str(script), way, str(batch)] for way in PEERS}
         found[str(batch)] = compared(commands, rounds, seconds)
         print(batch, found[str(batch)], flush=True)
     facts = {
         "pictures": list(LEAF.__dict__.values()),
-        "gaps_of_gradients": gaps(),
-        "microseconds_a_picture_of_one_core": profiled(trace, "impala"),
         "cores": os.cpu_count(),
     }
     keep("picture_speed_cpu", COMMAND, facts | {"rounds": rounds, "seconds": seconds, "batches": found})

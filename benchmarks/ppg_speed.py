@@ -1,17 +1,16 @@
-"""Decisions a second on CartPole and Hopper: collecting alone and training; seconds to a return on CartPole, Pendulum.
+"""Decisions a second on CartPole and Hopper: collecting alone and training.
 
 64 environments x 128 steps, 64 x 64 tanh, 4 minibatches. `ppo` is the published baseline, one trunk and 3 epochs;
 `ppo_two_networks` has two and 4 epochs; `ppo_small_minibatches` is that with Stable-Baselines3's defaults, 10 epochs in
 minibatches of 64 single steps; `benchmarks/sb3_ppo.py` runs both there. `ppg` is `ppo_two_networks` with its auxiliary
-phase. Hopper has the preset `mujoco`, without the auxiliary phase and with it; Pendulum the preset `classic-control`
-without it. `python -m benchmarks ppg_speed`. Rates are of chunks of whole rounds, after compilation.
+phase. Hopper has the preset `mujoco`, without the auxiliary phase and with it. Rates are of chunks of whole rounds,
+after compilation.
 """
 
 import time
 from dataclasses import replace
 
 import jax
-import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, median_and_range
@@ -28,9 +27,7 @@ ENVIRONMENTS = ("jax:CartPole-v1", "CartPole-v1")
 MUJOCO = tl.PPG.preset("mujoco")
 HOPPER, HOPPER_SETTINGS = "Hopper-v5", {"ppo": replace(MUJOCO, auxiliary_epochs=0), "ppg": MUJOCO}
 COMMAND = "python -m benchmarks ppg_speed"
-PENDULUM, PENDULUM_SETTING = "Pendulum-v1", replace(tl.PPG.preset("classic-control"), auxiliary_epochs=0)
-REPEATS, SEEDS = 9, (0, 1, 2, 3, 4)
-SOLVED = {"CartPole-v1": 475.0, PENDULUM: -200.0}  # mean return of a report's episodes
+REPEATS = 9
 
 
 def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
@@ -77,31 +74,15 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
     return median_and_range(rates)
 
 
-def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
-    """Seconds until the episodes of one report reach a return on average, without compilation."""
-    size = algorithm.num_envs * algorithm.rollout_steps
-    enough = SOLVED[env.removeprefix("jax:")]
-    run = learn(algorithm, env, 3_000_000, seeds=[seed], eval_every=size, train=False)
-    begin = time.monotonic()
-    for now in run.stream():
-        if any(row.get("collect/return", -np.inf) >= enough for row in now.rows):
-            return {"seconds": time.monotonic() - begin, "decisions": run.done}
-    return {"seconds": None, "decisions": run.done}
-
-
 def study() -> dict:
     found = {
         env: {
             "collecting": collecting(PPO, env),
             **{name: training(h, env) for name, h in SETTINGS.items()},
-            "solved": [solved(PPO, env, seed) for seed in SEEDS],
         }
         for env in ENVIRONMENTS
     }
     found[HOPPER] = {"collecting": collecting(MUJOCO, HOPPER)}
     found[HOPPER] |= {name: training(h, HOPPER) for name, h in HOPPER_SETTINGS.items()}
-    for env in (f"jax:{PENDULUM}", PENDULUM):
-        solved(PENDULUM_SETTING, env, SEEDS[0])  # compiles
-        found[env] = {"solved": [solved(PENDULUM_SETTING, env, seed) for seed in SEEDS]}
     keep("ppg_speed_cpu", COMMAND, {"environments": PPO.num_envs, "rollout_steps": PPO.rollout_steps, **found})
     return found

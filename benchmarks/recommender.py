@@ -12,7 +12,7 @@ another algorithm into every table. `SETTINGS` were chosen on an earlier cut of 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -23,7 +23,6 @@ import polars as pl
 import tidelog as tl
 from benchmarks import entree, online_retail, open_bandit
 from benchmarks.keep import SHARED, keep, seed_interval
-from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation
 from tidelog.recommend.evaluate import (
     EASE,
@@ -65,7 +64,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15", "open_bandit": "2019-11-28"}
 VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
-BCQ, ENCODER, MISTAKEN = "recommender BCQ", "encoder alone", "critic on proposed items"
+BCQ, ENCODER = "recommender BCQ", "encoder alone"
 
 Rankers = Mapping[str, Ranks]
 
@@ -75,14 +74,6 @@ def recommender_bcq(log: Any, study: str, seed: int) -> Rankers:
     algorithm = tl.RecommenderBCQ(**SETTINGS[study])
     policy = fitted(algorithm, log, study, seed)
     return {BCQ: policy.ranker(), ENCODER: policy.ranker(supervised=True)}
-
-
-def mistaken(log: Any, study: str, seed: int) -> Rankers:
-    """In the simulator, the mistake of published ports: their critic rates proposed items by logged rewards."""
-    if study != "satiation":
-        return {}
-    algorithm = Mistaken(**SETTINGS[study])
-    return {MISTAKEN: fitted(algorithm, log, study, seed).ranker()}
 
 
 def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
@@ -95,7 +86,7 @@ def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
     return tl.fit(algorithm, log, steps=steps, seeds=[seed], eval_every=steps).policy()
 
 
-LEARNT: tuple[Callable[..., Rankers], ...] = (recommender_bcq, mistaken)
+LEARNT: tuple[Callable[..., Rankers], ...] = (recommender_bcq,)
 
 
 def baselines(by_event: bool) -> tuple[Callable[[Any], Rankers], ...]:
@@ -235,17 +226,15 @@ def logged_visits(seed: int) -> Any:
     )  # fmt: skip
 
 
-def shown_first(
-    ranker: Ranks, log: Any, names: Sequence[str] = satiation.ITEMS, kinds: Sequence[str] = satiation.EVENTS
-) -> satiation.Act:
+def shown_first(ranker: Ranks, log: Any) -> satiation.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
-    action = np.array([names.index(str(item)) for item in log.items])
+    action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in kinds)])
+    kind = np.array([0, *(log.events.index(event) + 1 for event in satiation.EVENTS)])
 
     def act(histories: Any, events: Any) -> Any:
         items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
-        return np.eye(len(names))[action[items[:, 0] - 1]]
+        return np.eye(len(satiation.ITEMS))[action[items[:, 0] - 1]]
 
     return act
 

@@ -6,8 +6,6 @@ and the probability of a bad outcome are compared with the truth of returns cut 
 which is what their intervals are about; "cvar uncut" compares with the truth without that cut. "all" is everything at
 once, for which the level is 95%. Shares have 95% Wilson intervals.
 
-Two other bands stand beside it: of constant width (bootstrap of the largest unstandardised error), and at ten key
-points with empirical Bernstein bounds (Maurer & Pontil 2009) after Chandak et al. 2021, split over points and sides.
 Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `benchmarks risk_bands [--logs 300]`.
 """
 
@@ -23,9 +21,8 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from benchmarks.keep import keep
-from tidelog.ope.estimators import log_weights, means
 from tidelog.ope.evidence import Evidence
-from tidelog.ope.intervals import Confidence, bernstein, resampled_counts
+from tidelog.ope.intervals import Confidence
 from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, summary
 
 COMMAND = "python -m benchmarks risk_bands"
@@ -195,7 +192,6 @@ def one(problem: Problem, episodes: int, seed: int) -> dict[str, Any]:
         "policy width": risk.cvar.policy.high - risk.cvar.policy.low,
         "shown": bool(gap.low > 0 or gap.high < 0),
         "wrong": bool((gap.low > 0 and sign < -2 * step) or (gap.high < 0 and sign > 2 * step)),
-        "others": others(sample, evidence, sure, problem, risk),
     }
 
 
@@ -207,55 +203,6 @@ def _quantiles(risk: Risk, grids: list[Any], step: float) -> list[bool]:
             kept.append(inside(interval, value, 2 * step))
     assert len(kept) == 3 * len(QUANTILES)
     return kept
-
-
-def others(sample: Sample, evidence: Evidence, sure: Confidence, problem: Problem, risk: Risk) -> dict[str, Any]:
-    """Coverage of the policy's curve and width of its CVaR by a band of constant width and by bounds at key points."""
-    truth = problem.truth(problem.target)(sample.values)
-    bands = {"constant width": constant(sample, sure), "key points": key_points(evidence, sample)}
-    found = {}
-    for name, (low, high) in bands.items():
-        kept = bool((low <= truth + 1e-9).all() and (truth <= high + 1e-9).all())
-        ends = [_cvar_of(sample.values, curve) for curve in (high, low)]
-        found[name] = {"covered": kept, "width": ends[1] - ends[0]}
-    return found
-
-
-def _cvar_of(values: np.ndarray, curve: np.ndarray) -> float:
-    mass = np.diff(np.minimum(curve, ALPHA), prepend=0.0)
-    return float((mass @ values + (ALPHA - mass.sum()) * values[-1]) / ALPHA)
-
-
-def constant(sample: Sample, sure: Confidence) -> tuple[np.ndarray, np.ndarray]:
-    """The policy's curve [M] plus and minus the 95% quantile of its largest error."""
-    levels = np.unique(np.linspace(1, len(sample.values), 150).astype(int))
-    cell = np.searchsorted(levels, sample.place, side="right") + sample.unit * (len(levels) + 1)
-    cells = sample.clusters * (len(levels) + 1)
-    table = np.bincount(cell, sample.policy, cells).reshape(sample.clusters, -1)
-    largest = []
-    for drawn in resampled_counts(sample.clusters, sure.replicates, sure.seed):
-        rising = np.cumsum(drawn.astype(float) @ table, axis=1)
-        error = rising[:, :-1] / rising[:, -1:] - sample.policy_cdf[levels]
-        largest.append(np.abs(error).max(1))
-    half = float(np.quantile(np.concatenate(largest), sure.level))
-    return np.maximum(sample.policy_cdf[1:] - half, 0.0), np.minimum(sample.policy_cdf[1:] + half, 1.0)
-
-
-def key_points(evidence: Evidence, sample: Sample, points: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the policy's curve [M] at key points by empirical Bernstein, joined as the curve can only rise."""
-    weight = np.exp(log_weights(evidence))
-    most = float(weight.max())
-    at = np.unique(np.searchsorted(sample.policy_cdf[1:], np.linspace(0.5 / points, 1 - 0.5 / points, points)))
-    low, high = np.zeros(len(sample.values)), np.ones(len(sample.values))
-    for place in at[::-1]:
-        sure = Confidence(1.0 - 0.05 / len(at), bounds=(-1e-9, most + 1e-9))
-        found = bernstein(means(weight * (sample.place <= place)), sure)
-        high[: place + 1] = np.minimum(high[: place + 1], min(found.high, 1.0))
-    for place in at:
-        sure = Confidence(1.0 - 0.05 / len(at), bounds=(-1e-9, most + 1e-9))
-        found = bernstein(means(weight * (sample.place <= place)), sure)
-        low[place:] = np.maximum(low[place:], max(found.low, 0.0))
-    return low, high
 
 
 def wilson(kept: int, many: int) -> list[float]:
@@ -274,16 +221,9 @@ def cell(name: str, episodes: int, logs: int) -> dict[str, Any]:
     medians = {
         what: float(np.median([row[what] for row in found])) for what in ("ess", "critical", "width", "policy width")
     }
-    beside = {
-        other: {
-            "covered": wilson(sum(row["others"][other]["covered"] for row in found), logs),
-            "policy width": float(np.median([row["others"][other]["width"] for row in found])),
-        }
-        for other in found[0]["others"]
-    }
     row = {"problem": name, "episodes": episodes, "logs": logs, "covered": covered, **medians}
     row |= {"shown": float(np.mean([one["shown"] for one in found])), "wrong": int(sum(one["wrong"] for one in found))}
-    row |= {"beside": beside, "seconds": time.perf_counter() - begin}
+    row["seconds"] = time.perf_counter() - begin
     print(name, episodes, {what: round(share[0], 3) for what, share in covered.items()}, medians, flush=True)
     return row
 

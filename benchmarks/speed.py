@@ -1,6 +1,6 @@
 """Updates per second at paper size, beside the speed of the same machine's matrix products at the same time.
 
-`python -m benchmarks speed [--algorithms NAME ...] [--seeds 4] [--repeats 5] [--no-start]` keeps
+`python -m benchmarks speed [--algorithms NAME ...] [--seeds 4] [--repeats 5]` keeps
 `benchmarks/results/speed_cpu.json` (or `speed_gpu`), if all are measured: the median, the least and the most of repeats
 in turns.
 
@@ -11,15 +11,9 @@ work of every implementation, and the rates.
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -28,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.keep import keep, median_and_range
-from benchmarks.plain_loop import discrete_bcq_loop
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.names import algorithm_class, names
 from tidelog.data.log import Log
@@ -40,39 +33,26 @@ from tidelog.training.run import CHUNK_SECONDS
 from tidelog.training.stores import stores_of
 from tidelog.types import Continuous
 
-ROOT = Path(__file__).resolve().parents[1]
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
 SECONDS = 2.0  # approximate duration of a measurement
 
 
-Loop = Callable[[int], None]  # runs that many updates
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An algorithm, and optionally the same updates as a plain compiled loop."""
-
-    algorithm: Any
-    plain: Callable[[Log, Any], Loop] | None = None
-
-    @property
-    def discrete(self) -> bool:
-        """Whether its benchmark log has discrete actions."""
-        return Continuous not in self.algorithm.takes
-
-
-ENTRIES: dict[str, Entry] = {name: Entry(algorithm_class(name)()) for name in names("a log")} | {
-    "discrete-bcq": Entry(DiscreteBCQ(), discrete_bcq_loop),
-    "discrete-bcq-1024": Entry(DiscreteBCQ(batch_size=1024), discrete_bcq_loop),
+ENTRIES: dict[str, Any] = {name: algorithm_class(name)() for name in names("a log")} | {
+    "discrete-bcq-1024": DiscreteBCQ(batch_size=1024)
 }
 
 
-def entry_of(name: str) -> Entry:
-    """Return the entry of that name, or raise ConfigError with the nearest one."""
+def entry_of(name: str) -> Any:
+    """Return the algorithm of that name, or raise ConfigError with the nearest one."""
     if name not in ENTRIES:
         raise ConfigError(f"no benchmark '{name}': {nearest(name, ENTRIES)}")
     return ENTRIES[name]
+
+
+def log_for(algorithm: Any, seed: int = 0) -> Log:
+    """Return the benchmark log of an algorithm's kind of actions."""
+    return synthetic_log(Continuous not in algorithm.takes, seed)
 
 
 Product = tuple[int, int, int]  # m, k, n of [m, k] @ [k, n]
@@ -166,52 +146,9 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
     return product
 
 
-def _barrier(values: Any) -> Any:
-    """Values that the compiler does not look into: no product is merged, moved out of the loop or left out."""
-    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
-
-
-def products_loop(products: Mapping[Product, int]) -> Loop:
-    """Return a compiled loop of the matrix products of an update alone: the least that any implementation does.
-
-    The products of one pass do not depend on each other, so the compiler may run them in any order or at once; no
-    pass begins before the one before has ended.
-    """
-    shapes = [shape for shape, count in sorted(products.items()) for _ in range(count)]
-    pairs = [(jnp.full((m, k), 0.5), jnp.full((k, n), 0.5)) for m, k, n in shapes]
-
-    def take(passes: int) -> None:
-        jax.block_until_ready(_products_alone(pairs, passes))  # type: ignore[no-untyped-call]
-
-    take(1)
-    return take
-
-
-@jax.jit
-def _products_alone(pairs: list[tuple[jax.Array, jax.Array]], passes: int) -> jax.Array:
-    def one_pass(_: Any, total: jax.Array) -> jax.Array:
-        total, factors = _barrier((total, pairs))
-        for left, right in factors:
-            total = total + _barrier(left @ right)[0, 0]
-        return total
-
-    total: jax.Array = jax.lax.fori_loop(0, passes, one_pass, jnp.zeros(()))
-    return total
-
-
 def rate_of(trainer: Engine) -> float:
     """Return the updates per second over all members, in chunks as long as those of a run."""
     return _rate(trainer.advance) * len(trainer.members)
-
-
-def plain_rate_of(loop: Loop) -> float:
-    """Return the updates per second of a plain loop, in chunks as long as those of a run."""
-
-    def take(updates: int) -> int:
-        loop(updates)
-        return updates
-
-    return _rate(take)
 
 
 def _rate(advance: Callable[[int], int]) -> float:
@@ -223,30 +160,21 @@ def _rate(advance: Callable[[int], int]) -> float:
     return updates / (time.perf_counter() - begin)
 
 
-def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield one row per repeat: the ceiling, and the rates of one seed, of several and of plain loops."""
-    log = synthetic_log(entry.discrete)
-    products = products_of(entry.algorithm, log)
-    work, products_alone = operations(products), products_loop(products)  # type: ignore[arg-type]
-    one, many = trainer_of(entry.algorithm, log, 1), trainer_of(entry.algorithm, log, seeds)
-    plain = None if entry.plain is None else entry.plain(log, entry.algorithm)
-    if plain is not None:
-        plain(20)
+def measure(algorithm: Any, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield one row per repeat: the ceiling, and the rates of one seed and of several."""
+    log = log_for(algorithm)
+    products = products_of(algorithm, log)
+    work = operations(products)  # type: ignore[arg-type]
+    one, many = trainer_of(algorithm, log, 1), trainer_of(algorithm, log, seeds)
     for _ in range(repeats):
         top, alone, side_by_side = ceiling(), rate_of(one), rate_of(many)
-        row = {
+        yield {
             "ceiling_gflops": top / 1e9,
             "updates_per_second": alone,
             "share_of_ceiling": alone * work / top,
             f"updates_per_second_{seeds}_seeds": side_by_side,
             "seeds_over_one": side_by_side / alone,
-            "products_alone_per_second": (bound := plain_rate_of(products_alone)),
-            "share_of_products_alone": alone / bound,
         }
-        if plain is not None:
-            slower = plain_rate_of(plain)
-            row |= {"plain_loop_updates_per_second": slower, "one_over_plain_loop": alone / slower}
-        yield row
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
@@ -254,39 +182,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return {name: median_and_range([row[name] for row in rows]) for name in rows[0]}
 
 
-def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Return the seconds from process start to the end of 100 updates, with an empty and a filled compilation cache."""
-    rows = []
-    for _ in range(repeats):
-        with tempfile.TemporaryDirectory() as cache:
-            rows.append({"cold_seconds": _first(name, cache), "warm_seconds": _first(name, cache)})
-    return summary(rows)
-
-
-def _first(name: str, cache: str) -> float:
-    begin = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "benchmarks.first_updates", name],
-        check=True,
-        env={**os.environ, "TIDELOG_CACHE": cache, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )
-    return time.perf_counter() - begin
-
-
-def figures(name: str, seeds: int, repeats: int, start: bool) -> dict[str, Any]:
+def figures(name: str, seeds: int, repeats: int) -> dict[str, Any]:
     """Measure one entry: the operations and products of an update, and every rate with its range."""
-    entry = entry_of(name)
-    products = products_of(entry.algorithm, synthetic_log(entry.discrete))
-    found = summary(list(measure(entry, seeds, repeats))) | (first_updates(name, repeats) if start else {})
+    algorithm = entry_of(name)
+    products = products_of(algorithm, log_for(algorithm))
+    found = summary(list(measure(algorithm, seeds, repeats)))
     shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
     return {"operations_per_update": operations(products), "matrix_products": shapes, **found}  # type: ignore[arg-type]
 
 
-def study(algorithms: Sequence[str] = tuple(ENTRIES), seeds: int = 4, repeats: int = 5, no_start: bool = False) -> None:
+def study(algorithms: Sequence[str] = tuple(ENTRIES), seeds: int = 4, repeats: int = 5) -> None:
     """Measure these entries, print the figures, and keep them if all are measured."""
     results = {}
     for name in algorithms:
-        results[name] = figures(name, seeds, repeats, not no_start)
+        results[name] = figures(name, seeds, repeats)
         for figure, value in results[name].items():
             if isinstance(value, dict) and "median" in value:
                 print(f"{name}: {figure} {value['median']:.4g} ({value['min']:.4g} to {value['max']:.4g})", flush=True)

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_readers import CORPUS, READERS, Files, outcome, packed, unpacked
+from benchmarks.fuzz_readers import READERS, Files, outcome, packed, unpacked
 from tests.data import damage
 from tests.data.damage import BINARY, BYTE_DAMAGE, TABLE_DAMAGE, TABLES, Elsewhere
 from tests.data.nstep import n_step
@@ -33,6 +33,7 @@ from tidelog.data.log import Log
 from tidelog.data.read import read_log, validate
 from tidelog.errors import TidelogError
 
+CORPUS = Path(__file__).parent / "corpus"
 FINE = ("valid", "caught")
 NO_MEMORY = f"the process ended with {-signal.SIGABRT}"
 SEEDS = st.integers(0, 2**32 - 1)

@@ -28,7 +28,6 @@ NOT_RUN = {
     "index.md": ["text"],
     "installation.md": ["text", "text"],
     "judging-appendix.md": ["text"],
-    "documentation.md": ["text"],
     "scale.md": ["text"] * 6,
     "tools.md": ["text"],
 }
@@ -36,7 +35,6 @@ NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
     "judging-appendix.md": ("sklearn",),
-    "estimator.md": ("sklearn",),
     "optuna.md": ("optuna",),
 }
 

@@ -110,7 +110,7 @@ def test_recommender_bcq_comes_close_to_the_best_within_the_support_where_greedy
     found = recommender.of_log("satiation")
     beside = found["differences"]
     assert beside["share of best within support"][0] >= 0.85  # 0 of 400,000 runs fail, here and below
-    for other in ("logger", recommender.ENCODER, recommender.MISTAKEN):
+    for other in ("logger", recommender.ENCODER):
         assert beside[f"minus {other}"][1] > 0
 
 

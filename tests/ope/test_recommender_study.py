@@ -1,17 +1,7 @@
-import dataclasses
-
-import jax
 import pytest
 
 from benchmarks import recommender
-from benchmarks.mistaken import Mistaken
-from tests.algorithms.recommenders import batch, described, fresh, small
-from tests.conformance.cases import differ, same
-from tidelog.algorithms.optimisation import gradient_step
-from tidelog.recommend import recommender_bcq
 from tidelog.recommend.evaluate import Markov, Popularity
-from tidelog.recommend.recommender_bcq import critic_inputs
-from tidelog.training.loop import as_arrays
 
 
 def stub(log, study, seed):
@@ -62,23 +52,3 @@ def test_what_was_learnt_is_compared_seed_by_seed():
     assert said["minus encoder alone"] == [2.0, 2.0, 2.0]
     assert said["minus logger"][0] == 3.0
     assert said["share of best within support"][0] == pytest.approx(1.0)
-
-
-@pytest.mark.full
-def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
-    h = small(joint=False, threshold=0.01)
-    wrong = Mistaken(**{field.name: getattr(h, field.name) for field in dataclasses.fields(h)})
-    log = described()
-    state, row = fresh(h, log), batch(h, log)
-    right, other = (one.phases()[1].step(as_arrays(one), state, row)[0] for one in (h, wrong))
-    assert differ(right.critic, other.critic)
-    same(right.next_item, other.next_item)
-    seen = critic_inputs(h, state, row.data)
-    _, chosen = recommender_bcq.values(h, state, seen, jax.random.key(0))
-    taken = row._replace(data=row.data._replace(chosen=chosen[:, :-1]))
-    target = recommender_bcq.target_value(row.data, recommender_bcq.values(h, state, seen, jax.random.key(0))[0])
-    vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
-    by_hand = gradient_step(
-        recommender_bcq.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None
-    )
-    same(by_hand.network, other.critic, atol=1e-5)

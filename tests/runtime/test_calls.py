@@ -71,7 +71,7 @@ def test_zips_and_folders_are_the_same_policy(artefacts, tmp_path):
 
 
 def test_starting_imports_no_jax_and_is_quick(artefacts):
-    """CPU seconds of a whole process that loads a policy and acts; a loose bound: benchmarks/serving.py measures it."""
+    """CPU seconds of a whole process that loads a policy and acts; a loose bound."""
     script = """
 import sys
 from tidelog import runtime

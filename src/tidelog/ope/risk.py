@@ -35,7 +35,7 @@ from tidelog.policies.statistics import Interval
 # probability ratios. It rises from 0 to 1 by construction.
 #
 # The band differs from the paper's: bounds at key points need a bound on the weights and are several times wider on
-# logs of usual size (`benchmarks/risk_bands.py` measures both, and how often this band holds). Here a bootstrap over
+# logs of usual size (`benchmarks/risk_bands.py` measures how often this band holds). Here a bootstrap over
 # episodes, or clusters of them, gives the distribution of the largest standardised error over all returns, for policy,
 # logger, difference and CVaR together; its upper quantile `c` is the half-width of the band. The error of a
 # distribution function is standardised by the binomial likelihood ratio `sqrt(2 m KL(estimate, truth))` (Owen 1995,
