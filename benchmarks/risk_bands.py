@@ -23,9 +23,9 @@ from scipy.stats import binom
 from scipy.stats import t as student
 
 from benchmarks.keep import keep
-from tidelog.ope.estimators import log_weights, means
+from tidelog.ope.estimators import log_weights
 from tidelog.ope.evidence import Evidence
-from tidelog.ope.intervals import Confidence, bernstein, resampled_counts
+from tidelog.ope.intervals import Confidence, resampled_counts
 from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, summary
 
 COMMAND = "python -m benchmarks risk_bands"
@@ -241,6 +241,13 @@ def constant(sample: Sample, sure: Confidence) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(sample.policy_cdf[1:] - half, 0.0), np.minimum(sample.policy_cdf[1:] + half, 1.0)
 
 
+def bernstein(values: np.ndarray, most: float, error: float) -> tuple[float, float]:
+    """Empirical Bernstein bound of the mean of values from 0 to `most` (Maurer & Pontil 2009, theorem 4)."""
+    many, risk = len(values), np.log(4.0 / error)
+    half = np.sqrt(2.0 * values.var(ddof=1) * risk / many) + 7.0 * (most + 2e-9) * risk / (3.0 * (many - 1))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
 def key_points(evidence: Evidence, sample: Sample, points: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """Bounds of the policy's curve [M] at key points by empirical Bernstein, joined as the curve can only rise."""
     weight = np.exp(log_weights(evidence))
@@ -248,13 +255,11 @@ def key_points(evidence: Evidence, sample: Sample, points: int = 10) -> tuple[np
     at = np.unique(np.searchsorted(sample.policy_cdf[1:], np.linspace(0.5 / points, 1 - 0.5 / points, points)))
     low, high = np.zeros(len(sample.values)), np.ones(len(sample.values))
     for place in at[::-1]:
-        sure = Confidence(1.0 - 0.05 / len(at), bounds=(-1e-9, most + 1e-9))
-        found = bernstein(means(weight * (sample.place <= place)), sure)
-        high[: place + 1] = np.minimum(high[: place + 1], min(found.high, 1.0))
+        end = bernstein(weight * (sample.place <= place), most, 0.05 / len(at))[1]
+        high[: place + 1] = np.minimum(high[: place + 1], min(end, 1.0))
     for place in at:
-        sure = Confidence(1.0 - 0.05 / len(at), bounds=(-1e-9, most + 1e-9))
-        found = bernstein(means(weight * (sample.place <= place)), sure)
-        low[place:] = np.maximum(low[place:], max(found.low, 0.0))
+        end = bernstein(weight * (sample.place <= place), most, 0.05 / len(at))[0]
+        low[place:] = np.maximum(low[place:], max(end, 0.0))
     return low, high
 
 
