@@ -560,7 +560,7 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
     conditions = verdicts[0].context.get("conditions", ())
     notes = [
-        *filter(None, [verdicts[0].context.get("looks", {}).get("earlier")]),
+        *filter(None, [verdicts[0].context.get("earlier_looks")]),
         *conditions,
     ]
     if notes:  # what makes the intervals wider, or the answer less sure

@@ -346,11 +346,10 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
     log, gathered = question.log, a.policy_evidence
     nothing, count, lengths = float("nan"), len(question.returns), np.diff(log.starts)
     unknown = a.reuse.learnt_from is None and not question.other_data
-    looks = look.context
     context = {
         **_context(a, question),
-        **looks,
-        "looks": {**looks["looks"], "earlier": earlier_looks(look)},
+        **look.context,
+        "earlier_looks": earlier_looks(look),
         **question.context,
         "overlap_unknown": unknown,
         "dependence": question.dependence,

@@ -326,7 +326,7 @@ def _judging_method(shown: SavedVerdict) -> str:
             f"has a level of {percent(verdict.level)}."
         )
     texts = (f"Estimated quantity: {verdict.estimand}.", f"Deciding estimator: {deciding}.", text)
-    facts = {name: value for name, value in verdict.context.items() if name != "together"}  # a table of its own
+    facts = {name: value for name, value in verdict.context.items() if name not in ("together", "earlier_looks")}
     pairs = ((name, plain(value)) for name, value in _flat(facts))
     return "".join(paragraph(one, "soft") for one in texts) + definitions(pairs, tight=True)
 
