@@ -166,7 +166,7 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     found = {}
     for one in gather(question_of(policies, log, True, seed=seed, ledger=False, progress=False, **how)):
         one.reuse = NOTHING_KNOWN
-        found[one.name] = None if one.gathered is None else one
+        found[one.name] = None if one.policy_evidence is None else one
     return found
 
 

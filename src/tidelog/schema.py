@@ -6,12 +6,15 @@ names the file, the field, what was expected, and the fix.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
+import numpy as np
 
 from tidelog._files import parse_saved, read_regular
 from tidelog.errors import CheckpointError, TidelogError
@@ -77,6 +80,58 @@ def typed(
         text = inner.problem if isinstance(inner, TidelogError) else match[1] if match else str(problem)
         found = f"{match[3].lstrip('.') or 'it'}: {text}" if match else text
         raise error(f"{where}: {found[:300]}", fix=fix) from problem
+
+
+def to_plain(value: Any) -> Any:
+    """Dictionaries and lists of dataclasses and named tuples; a number that is not finite is None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return to_plain(value._asdict())
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [to_plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def from_plain(kind: Any, value: Any) -> Any:
+    """Return what `to_plain` made of a value of this type; KeyError, TypeError or ValueError for other content."""
+    origin, arguments = get_origin(kind) or kind, get_args(kind)
+    if origin is UnionType:  # with None
+        return None if value is None else from_plain(arguments[0], value)
+    if origin is float:
+        value = np.nan if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"expected a number, found {value!r}")
+        return float(value)
+    if origin is np.ndarray or (origin is tuple and not isinstance(value, list)):
+        if not isinstance(value, list):
+            raise TypeError(f"expected a list, found {value!r}")
+        return np.array([from_plain(float, one) for one in value])
+    if origin is tuple:
+        return tuple(from_plain(arguments[0], one) for one in value)
+    if origin is Literal:
+        if value not in arguments:
+            raise ValueError(f"expected one of {', '.join(arguments)}, found {value!r}")
+        return value
+    if origin in (str, int, bool, Mapping):
+        if not isinstance(value, origin) or (origin is int and isinstance(value, bool)):
+            raise TypeError(f"expected {origin.__name__}, found {value!r}")
+        return value
+    hints, defaults = get_type_hints(origin), getattr(origin, "_field_defaults", None)
+    if defaults is None:
+        defaults = {one.name for one in dataclasses.fields(origin) if one.default is not dataclasses.MISSING}
+    names = [name for name in hints if name in value or name not in defaults]
+    parts = {}
+    for name in names:
+        try:
+            parts[name] = from_plain(hints[name], value[name])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{name}: {error}") from error
+    return origin(**parts)
 
 
 RENAMED = {  # hyper-parameters and options of runs in files of earlier versions

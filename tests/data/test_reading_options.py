@@ -20,7 +20,7 @@ from tidelog import read_log
 from tidelog.data.columns import Columns
 from tidelog.data.formats import unusual_separator
 from tidelog.data.inspect import describe_table
-from tidelog.data.read import quarantine, rows_in_source, validate
+from tidelog.data.read import quarantine, validate
 from tidelog.errors import ConfigError, LogError, install
 
 ROWS = 40
@@ -347,13 +347,6 @@ def test_the_rows_after_those_left_out_keep_their_numbers(tmp_path):
     assert report.errors[0].lines == (11,)
     assert pl.read_csv(tmp_path / "bad.csv", infer_schema=False)["x"].to_list() == ["much"]
     assert pl.read_csv(tmp_path / "good.csv").height == ROWS - 6
-
-
-def test_rows_of_a_file_are_found_again_among_those_left_out(tmp_path):
-    GAPS.write_csv(tmp_path / "a.csv")
-    rows, count = rows_in_source(read_log(tmp_path / "a.csv", DROPS))
-    assert count == ROWS
-    np.testing.assert_array_equal(rows, np.setdiff1d(np.arange(ROWS), [0, 1, 2, 3, 7]))
 
 
 def test_an_episode_that_loses_rows_is_a_warning():

@@ -68,7 +68,7 @@ def assessed(evidence, limits=QUICK, reuse=NOTHING_KNOWN, cloning=None, **more):
     known = Propensities(evidence.behaviour, evidence.behaviour_all, evidence.estimated, ())
     folds = np.zeros(evidence.episodes, np.int64)
     gathered = PolicyEvidence(evidence, cloning, LoggerModel(known, **about), folds, "none")
-    return Assessment(limits, reuse=reuse, gathered=gathered, **more)
+    return Assessment(limits, reuse=reuse, policy_evidence=gathered, **more)
 
 
 def outcome(*evidence, **more):

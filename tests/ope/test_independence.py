@@ -347,21 +347,21 @@ def test_a_ridge_regression_in_blocks_is_one_on_all_rows(monkeypatch):
     seen, actions = generator.normal(size=(60, 5)), np.eye(2)[generator.integers(2, size=60)]
     rows, fold = generator.permutation(60)[:50], np.arange(50) % 3
     values = generator.normal(size=(50, 2))
-    found = assumptions._Given(seen, np.arange(60), actions).of(rows).residuals(values, fold)
+    found = assumptions._Conditions(seen, np.arange(60), actions).of(rows).residuals(values, fold)
     x = np.concatenate([seen * one[:, None] for one in actions.T], axis=1)[rows]
     for one in range(3):
         others = x[fold != one]
         penalty = assumptions.RIDGE * np.square(others).sum() / 10 * np.eye(10)
         weights = np.linalg.solve(others.T @ others + penalty, others.T @ values[fold != one])
         np.testing.assert_allclose(found[fold == one], values[fold == one] - x[fold == one] @ weights, rtol=1e-9)
-    assert np.isnan(assumptions._Given(seen, rows).residuals(values, np.zeros(50, np.int64))).all()
+    assert np.isnan(assumptions._Conditions(seen, rows).residuals(values, np.zeros(50, np.int64))).all()
 
 
 def test_features_of_all_rows_are_never_in_memory_together(monkeypatch):
     monkeypatch.setattr(assumptions, "BLOCK", 100)
     generator, rows = np.random.default_rng(5), 4_000
     seen, actions = generator.normal(size=(rows, 150)), np.eye(4)[generator.integers(4, size=rows)]
-    given = assumptions._Given(seen, np.arange(rows), actions)
+    given = assumptions._Conditions(seen, np.arange(rows), actions)
     values, fold = generator.normal(size=(rows, 3)), np.arange(rows) % 2
     tracemalloc.start()
     given.of(np.arange(0, rows, 2)).residuals(values[::2], np.arange(rows // 2) % 2)

@@ -1,7 +1,5 @@
 """Propensities from a file: matched by episode and step, refused where they do not fit, and named by the verdict."""
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -87,7 +85,7 @@ REFUSED = {
     "no steps": (lambda frame: frame.drop("step"), r"no column 'step', and episodes have up to \d+ steps. fix: add"),
     "no episodes": (
         lambda frame: frame.drop("episode"),
-        r"no column 'episode', and the steps of a log that is in memory",
+        r"no column 'episode', by which rows are matched. fix: add the column of the log",
     ),
     "another name": (lambda frame: frame.rename({"propensity": "p"}), r"found the columns episode, p, step. fix: re"),
     "two of them": (lambda frame: frame.with_columns(estimated_propensity="propensity"), r"found both of them"),
@@ -101,74 +99,13 @@ def test_a_file_that_does_not_fit_the_log_is_refused(log, written, case):
         read_propensities(written(change), small(log))
 
 
-def test_without_keys_the_rows_are_those_of_a_log_of_single_steps(tmp_path):
-    rows = 40
-    log = tl.Log.from_arrays(
-        observation=np.zeros((rows, 1)), action=np.arange(rows) % 2, reward=np.arange(rows) % 3, terminated=True
-    )
-    chances = np.linspace(0.2, 0.8, rows)
-    path = tmp_path / "p.csv"
-    pl.DataFrame({"propensity": chances}).write_csv(path)
-    np.testing.assert_allclose(read_propensities(path, log).values, chances)
-    pl.DataFrame({"propensity": chances[1:]}).write_csv(path)
-    with pytest.raises(tl.SpecError, match=r"39 rows: expected 40, one for each step of the judged log"):
-        read_propensities(path, log)
-
-
-@pytest.fixture
-def visits(log, written, tmp_path):
-    """A log, read from a table in another order of rows, and a file with the propensities of these rows alone."""
-    episode = np.asarray(log.episode_ids)[np.asarray(log.episode)]
-    rows = pl.DataFrame({
-        "patient": episode, "visit": log.step, "seen": np.arange(log.steps) % 3, "dose": log.action,
-        "p": np.linspace(0.1, 0.9, log.steps).astype(np.float32), "better": log.step % 2,
-    }).sample(fraction=1.0, shuffle=True, seed=2)  # fmt: skip
-    rows.write_csv(tmp_path / "visits.csv")
-    rows.select(propensity="p").write_csv(tmp_path / "p.csv")
-    columns = {"episode": "patient", "step": "visit", "observation": ["seen"], "action": "dose", "reward": "better",
-               "propensity": "p", "terminated": True}  # fmt: skip
-    return tl.read_log(tmp_path / "visits.csv", columns), tmp_path / "p.csv"
-
-
-def test_one_column_is_about_the_rows_of_the_source_of_which_a_log_may_be_a_part(visits, tmp_path):
-    log, path = visits
-    part = log.split(0.5, seed=3)[1].take_episodes(np.arange(9)[::-1])
-    for one in (log, part):
-        found = read_propensities(path, one)
-        np.testing.assert_array_equal(found.values.astype(np.float32), one.propensity)
-        assert found.unused == log.steps - one.steps
-    log.save(tmp_path / "visits.tidelog")
-    in_order = tmp_path / "ordered.csv"
-    pl.DataFrame({"propensity": log.propensity}).write_csv(in_order)
-    part = replace(tl.Log.load(tmp_path / "visits.tidelog"), origin={"source": str(tmp_path / "visits.tidelog")})
-    part = part.split(0.5, seed=3)[1]
-    np.testing.assert_array_equal(read_propensities(in_order, part).values.astype(np.float32), part.propensity)
-
-
-def test_one_column_that_is_not_about_the_rows_of_the_source_is_refused(visits, tmp_path):
-    log, path = visits
-    part = log.split(0.5, seed=3)[1]
-    pl.read_csv(path)[1:].write_csv(path)
-    name = rf"{log.steps - 1:,} rows: expected {log.steps:,}, one for each row of .*visits.csv. fix: add the columns"
-    with pytest.raises(tl.SpecError, match=name):
-        read_propensities(path, part)
-    rows = pl.read_csv(tmp_path / "visits.csv")
-    rows.select(propensity="p").write_csv(path)
-    rows.with_columns(seen=2 - pl.col("seen")).write_csv(tmp_path / "visits.csv")
-    with pytest.raises(tl.LogError, match=r"visits.csv has changed since the log was read.*fix: read the log again"):
-        read_propensities(path, part)
-
-
-def test_the_numbers_of_rows_are_the_keys_of_single_steps_without_a_source(tmp_path):
+def test_the_numbers_of_rows_are_the_keys_of_single_steps(tmp_path):
     rows, path = np.arange(40), tmp_path / "p.csv"
     chances = np.linspace(0.2, 0.8, 40).astype(np.float32)
     part = tl.Log.from_arrays(
         observation=rows[:, None] * 1.0, action=rows % 2, reward=rows % 3, terminated=True, propensity=chances
     ).split(0.5, seed=1)[1]
-    pl.DataFrame({"propensity": chances}).write_csv(path)
-    with pytest.raises(tl.SpecError, match=r"40 rows: expected 20, .*fix: add the column 'episode' .*from 0\)"):
-        read_propensities(path, part)
-    pl.DataFrame({"episode": rows, "propensity": chances}).write_csv(path)  # as the message says
+    pl.DataFrame({"episode": rows, "propensity": chances}).write_csv(path)
     np.testing.assert_array_equal(read_propensities(path, part).values.astype(np.float32), part.propensity)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.ope.made import random_log
 from tidelog.errors import SpecError
-from tidelog.ope.estimators import BANDIT, SEQUENTIAL, Ratios, logged_return, means, weighted_dr, wis
+from tidelog.ope.estimators import ESTIMATORS, Ratios, logged_return, means, weighted_dr, wis
 
 LENGTHS = [3, 1, 2, 5, 4, 1, 1, 2, 3, 4] * 4
 
@@ -23,10 +23,10 @@ def test_contributions_of_a_mean_are_its_values():
     assert means(values).contributions == pytest.approx(values, abs=1e-14)
 
 
-@pytest.mark.parametrize("name", [*SEQUENTIAL, *BANDIT])
+@pytest.mark.parametrize("name", [name for name, one in ESTIMATORS.items() if not one.uses_occupancy])
 def test_contributions_have_the_estimate_as_mean_and_are_derivatives(name):
-    evidence = random_log(LENGTHS if name in SEQUENTIAL else [1] * 40, discount=0.9)
-    ratios = {**SEQUENTIAL, **BANDIT}[name](evidence)
+    evidence = random_log([1] * 40 if ESTIMATORS[name].steps == "one" else LENGTHS, discount=0.9)
+    ratios = ESTIMATORS[name].ratios(evidence)
     assert ratios.contributions.mean() == pytest.approx(ratios.estimate, abs=1e-12)
     for row in range(0, len(ratios), 7):
         more = np.ones((len(ratios), 1))
@@ -81,7 +81,7 @@ def test_a_ratio_without_weight_is_nan_and_not_0():
     assert np.isnan(wis(nowhere).estimate)
     assert np.isnan(weighted_dr(nowhere).estimate)
     assert np.isnan(weighted_dr(nowhere).contributions).all()
-    assert SEQUENTIAL["trajectory_is"](nowhere).estimate == 0.0  # what plain importance sampling makes of it
+    assert ESTIMATORS["is"].ratios(nowhere).estimate == 0.0  # what plain importance sampling makes of it
 
 
 def test_wrong_shapes_are_refused():

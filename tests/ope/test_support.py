@@ -109,8 +109,6 @@ def test_actions_that_the_logger_nearly_never_took():
     # two allowed actions at step 0: uniform is 1/2, rare below 0.05
     masked = replace(evidence, behaviour_all=np.array([[0.96, 0.04, 0, 0], [0.25] * 4]))
     assert unsupported_mass(masked) == pytest.approx((0.2 + 0.3 + 0.4) / 2)
-    # the same probabilities, but all four were allowed: rare is below 0.025, and 0.04 is not
-    assert unsupported_mass(masked, allowed=np.ones((2, 4))) == pytest.approx((0.3 + 0.4) / 2)
     assert support_of(evidence).unsupported_mass == pytest.approx(0.35)
 
 

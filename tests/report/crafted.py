@@ -28,6 +28,8 @@ def verdict(decision="better", before=0, **changes):
     content = {
         "decision": decision,
         "reasons": (f"the first reason for {decision}", "the second reason"),
+        "outcome": f"A paragraph about {decision}.",
+        "next_step": "",
         "paragraph": f"A paragraph about {decision}.",
         "estimand": "mean return up to the recorded end",
         "deciding": "wdr",

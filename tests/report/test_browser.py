@@ -34,7 +34,7 @@ def pages(trained, shop, tmp_path_factory):
     for name in ("bc", "iql"):
         shutil.copytree(trained / name, folder / name)
     long = "a_word_that_nothing_breaks_" * 8
-    put(folder / "bc", "now", verdict("better", paragraph=long, context={long: long}))
+    put(folder / "bc", "now", verdict("better", outcome=long, context={long: long}))
     put(folder / "iql", "now", verdict("unsupported"))
     played(folder / "bc", "treatment", [[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     report_of([folder / "bc"], folder / "one.html")
@@ -48,7 +48,7 @@ def pages(trained, shop, tmp_path_factory):
     ]
     for name in ("older", "whole"):
         context = {"name": "member-0", "sample": True, "together": {"level": 0.975, "rows": rows}}
-        given = verdict("better", reasons=REASONS, paragraph=TOLD, context=context, reward_unit="recoveries")
+        given = verdict("better", reasons=REASONS, outcome=TOLD, context=context, reward_unit="recoveries")
         estimates = Estimates(
             [estimate(one) for one in ("is", "wis", "pdis", "wpdis", "dr", "wdr", "fqe", "mwl", "drl")]
         )

@@ -9,7 +9,7 @@ from tests.data.clicks import interactions
 from tidelog import Log
 from tidelog.data.raw import Problem
 from tidelog.errors import CheckpointError, LogError
-from tidelog.ope.verdict import Row
+from tidelog.ope.verdict import CandidateTable, Row
 from tidelog.policies.statistics import Interval
 from tidelog.report import lists
 from tidelog.report import runs as saved
@@ -135,11 +135,11 @@ def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatc
 def test_of_many_candidates_the_picture_has_the_highest_and_the_table_all():
     rows = [Row(f"member-{i:02}", "better", Interval(0.1 + i, float(i), 0.2 + i)) for i in range(1, 12)]
     rows += [Row("lost", "unsupported", Interval(np.nan, np.nan, np.nan)), Row("bold", "worse", Interval(-2.0, -3, -1))]
-    page = answer_section(JudgedCandidates(tuple(rows), {}, (), 0.0, 0.95, None))
+    page = answer_section(JudgedCandidates(CandidateTable(tuple(rows)), {}))
     picture, list_of_all = page.split("<table")
     assert [f"member-{i:02}" in picture for i in range(1, 12)] == [i >= 4 for i in range(1, 12)]
     assert "5 more are in the table" in picture
     assert "lost" not in picture
     assert all(row.name in list_of_all for row in rows)
-    few = answer_section(JudgedCandidates(tuple(rows[:7] + rows[-1:]), {}, (), 0.0, 0.95, None)).split("<table")[0]
+    few = answer_section(JudgedCandidates(CandidateTable(tuple(rows[:7] + rows[-1:])), {})).split("<table")[0]
     assert ("bold" in few, "in the table" in few) == (True, False)

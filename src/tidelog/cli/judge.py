@@ -102,13 +102,11 @@ class Judge(DeclaredFlags):
     """the share of worst episodes whose mean return is reported (default 0.1); with --gate, the tail is required too"""
     bad_outcome: float | None = None
     """a return at or below which an episode is bad: its probability is reported"""
-    cvar_tolerance: float = 0.0
-    """with --gate and --cvar: the accepted loss in the worst episodes' estimated mean return, against the logger"""
     learnt_from: Literal["other data"] | None = None
     """state that the policy never learnt from these episodes, if its training data was not recorded"""
-    gate: Literal["all", "any"] | None = None
-    """exit with code 3 unless every verdict is `better` (`--gate` alone, or `all`), or at least one is (`any`), and it
-    is known, or stated, that the policy did not learn from these episodes"""
+    gate: bool = False
+    """exit with code 3 unless every verdict is `better`, and it is known, or stated, that the policy did not learn from
+    these episodes"""
     out: File | None = None
     """also write the verdict, or the table of several, to this JSON file"""
     overwrite: bool = False
@@ -170,7 +168,7 @@ def run(words: list[str]) -> int:
 
 def parsed(words: list[str]) -> Judge:
     """Return the flags of `tidelog judge`."""
-    return parse(Judge, _with_gate(words), "judge")
+    return parse(Judge, words, "judge")
 
 
 def judge_and_show(options: Judge) -> JudgeResult:
@@ -322,29 +320,15 @@ def _publish(folder: Path, sinks: list[Tracker], named_policies: list[_NamedPoli
 
 def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> bool:
     """Whether a gate stays closed; print the reasons."""
-    if options.gate is None:
-        return False
-    pairs = [_best_way(pairs, None) for pairs in _by_policy(named_policies, verdicts)]
-    pairs = [(one, verdict) for one, verdict in pairs if not verdict.is_rule]  # what a run deploys without --rule
-    whys = [list(verdict.blocks_gate) for _, verdict in pairs]
-    if options.cvar is not None:
-        for why, (_, verdict) in zip(whys, pairs, strict=True):
-            tail = tail_refusal(verdict.risk, verdict.risk_reason, options.cvar_tolerance)
-            why += [] if tail is None else [tail]
-    closed = all(whys) if options.gate == "any" else any(whys)
-    if closed:
-        lines = [f"- {one.name}: {why}" for (one, _), reasons in zip(pairs, whys, strict=True) for why in reasons]
+    lines = []
+    for pairs in _by_policy(named_policies, verdicts) if options.gate else ():
+        one, verdict = _best_way(pairs, None)
+        tail = None if options.cvar is None else tail_refusal(verdict.risk, verdict.risk_reason)
+        if not verdict.is_rule:  # what a run deploys without --rule
+            lines += [f"- {one.name}: {why}" for why in (*verdict.blocks_gate, *filter(None, [tail]))]
+    if lines:
         print_line("the gate stays closed:\n" + "\n".join(lines))
-    return closed
-
-
-def _with_gate(words: list[str]) -> list[str]:
-    """Expand `--gate` alone to `--gate all`."""
-    expanded = list(words)
-    for place, word in reversed(list(enumerate(words))):
-        if word == "--gate" and words[place + 1 : place + 2] not in (["all"], ["any"]):
-            expanded.insert(place + 1, "all")
-    return expanded
+    return bool(lines)
 
 
 def _of_sweep(name: str, options: Judge) -> list[tuple[str, str]]:
@@ -395,10 +379,6 @@ def _check(options: Judge, sources: list[_Source]) -> None:
         raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes", fix="name a log with --data")
     if saved and options.sink:
         raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs", fix="name its run folder, or drop --sink")
-    if not 0.0 <= options.cvar_tolerance < float("inf"):
-        raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}", "a finite return of at least 0")
-    if options.cvar_tolerance and (options.gate is None or options.cvar is None):
-        raise ConfigError("--cvar-tolerance needs --gate and --cvar", fix="add them, or drop it")
     if options.member is not None and options.all_members:
         raise ConfigError("--member and --all-members are both set", fix="set only one of them")
 
@@ -580,7 +560,7 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
     conditions = verdicts[0].context.get("conditions", ())
     notes = [
-        *(reason for reason in verdicts[0].reasons if reason in shared and " before, with " in reason),
+        *filter(None, [verdicts[0].context.get("earlier_looks")]),
         *conditions,
     ]
     if notes:  # what makes the intervals wider, or the answer less sure

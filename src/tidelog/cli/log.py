@@ -271,15 +271,11 @@ def _check(words: list[str]) -> int:
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item)", fix="drop --columns")
-        report = validate_by_roles(
-            source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep
-        )
+        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     elif options.quarantine is not None:
         if mapping is None:
             raise ConfigError("--quarantine writes rows of a table", fix="add --columns, or --user and --item")
-        report = quarantine(
-            source, mapping, options.quarantine, options.csv_safe, options.overwrite, options.keep
-        )
+        report = quarantine(source, mapping, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     else:
         report = _report(source, mapping)
     written = []
@@ -289,11 +285,7 @@ def _check(words: list[str]) -> int:
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
-        written += (
-            [options.keep]
-            if options.keep is not None and Path(options.keep).exists()
-            else []
-        )
+        written += [options.keep] if options.keep is not None and Path(options.keep).exists() else []
     _print_contents(options, report.to_json(), report.text(), report, written)
     if options.quarantine in written and not (options.csv_safe or options.json or options.quiet):
         note = formula_note(pl.read_csv(options.quarantine, infer_schema=False), options.quarantine)

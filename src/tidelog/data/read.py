@@ -64,7 +64,6 @@ from tidelog.data.raw import (
     refusal,
     report_of,
     several_as_text,
-    source_text,
     unread_note,
     unreadable,
 )
@@ -617,34 +616,6 @@ def read_log(
     if origin is not None and format is not None:
         origin["format"] = format
     return replace(Log.from_raw(_raw(source, files, mapping, format)), origin=origin)
-
-
-def rows_in_source(log: Log) -> tuple[Values, int] | None:
-    """The row of the source of each step [N], from 0, and the number of rows there; None if no source is known.
-
-    The source is read again; LogError if it is no longer what the log was read from.
-    """
-    if log.origin is None:
-        return None
-    source, columns = log.origin["source"], log.origin.get("columns")
-    if isinstance(source, str | Path) and (Path(source) / MANIFEST).exists():
-        whole = Log.load(source, memory_map=True)
-        rows: Values = np.arange(whole.steps)
-        left_out = 0
-    else:
-        mapping = None if columns is None else Columns.of(columns)
-        raw = _raw(source, files_of(source), mapping, log.origin.get("format"))
-        whole, rows = Log.from_raw(raw), raw.source_rows[raw.order.rows]
-        left_out = len(raw.left_out)
-    part = replace(whole, extra={"row": rows})
-    for one in log.origin.get("parts", ()):
-        part = part.part_again(one)
-    if replace(part, extra=log.extra).fingerprint() != log.fingerprint():
-        raise LogError(
-            f"{source_text(log.origin)} has changed since the log was read, which needs its order of rows",
-            fix="read the log again",
-        )
-    return part.extra["row"], whole.steps + left_out
 
 
 def is_table(source: Source) -> bool:

@@ -64,7 +64,7 @@ SIGNIFICANT = 0.01
 COPIES = "duplicated rows"  # check name of the readers' warning
 
 
-class Named(NamedTuple):
+class NamedColumns(NamedTuple):
     """Columns with readable names."""
 
     names: list[str]
@@ -110,7 +110,7 @@ def time_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: i
     rows = _some_rows(log, seed)
     basis = time_basis(when[rows])
     names = ["the time of the row"] * basis.shape[1]
-    results = _tests(log, folds, states, rows, Named(names, basis), seed, skip_first=False)
+    results = _tests(log, folds, states, rows, NamedColumns(names, basis), seed, skip_first=False)
     return [one for one in results if one.outcome in (REWARDS, LOGGER)]
 
 
@@ -135,7 +135,14 @@ def time_basis(when: Floats) -> Floats:
 
 
 def _tests(
-    log: Log, folds: Ordinals, states: States | None, rows: Ordinals, candidates: Named, seed: int, *, skip_first: bool
+    log: Log,
+    folds: Ordinals,
+    states: States | None,
+    rows: Ordinals,
+    candidates: NamedColumns,
+    seed: int,
+    *,
+    skip_first: bool,
 ) -> list[Dependence]:
     """All tests of these candidates, each with its own regression."""
     seen, seen_and_done = _features(log, folds, states, rows, seed)
@@ -150,12 +157,12 @@ def _tests(
         if len(np.unique(units[of])) < FEWEST_UNITS or not np.ptp(outcome[of], axis=0).any():
             continue
         columns = [i for i, one in enumerate(names) if given is not seen or SAME not in one]
-        past = Named([names[i] for i in columns], own[of][:, columns])
+        past = NamedColumns([names[i] for i in columns], own[of][:, columns])
         results.append(_covariance_test(name, outcome[of], past, given.of(of), fold[of], units[of], seed))
     return results
 
 
-class _Given(NamedTuple):
+class _Conditions(NamedTuple):
     """Conditioning variables of a regression at `rows` [N]: cells of a table [L], or features [L, D].
 
     With `actions` [L, A] there are D features for each action: those of the row where it is the row's, else 0. They are
@@ -170,7 +177,7 @@ class _Given(NamedTuple):
     def is_table(self) -> bool:
         return self.values.ndim == 1
 
-    def of(self, rows: Ordinals) -> _Given:
+    def of(self, rows: Ordinals) -> _Conditions:
         return self._replace(rows=self.rows[rows])
 
     def residuals(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
@@ -230,7 +237,7 @@ class _Given(NamedTuple):
 
 
 def _covariance_test(
-    name: str, outcome: Floats, candidates: Named, given: _Given, fold: Any, units: Any, seed: int
+    name: str, outcome: Floats, candidates: NamedColumns, given: _Conditions, fold: Any, units: Any, seed: int
 ) -> Dependence:
     """Largest standardised covariance of residuals over all pairs of columns."""
     both = given.residuals(np.concatenate([outcome, candidates.values], axis=1), fold)
@@ -272,7 +279,9 @@ def _has_residual(residuals: Floats, values: Floats) -> NDArray[np.bool_]:
     return np.asarray(np.square(residuals).sum(0) > exact)
 
 
-def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tuple[str, Floats, _Given, Any]]:
+def _outcomes(
+    log: Log, rows: Ordinals, seen: _Conditions, done: _Conditions
+) -> list[tuple[str, Floats, _Conditions, Any]]:
     """The tested outcomes: name, values [N, P], conditioning variables, and which rows are known."""
     always = np.ones(len(rows), bool)
     position, after = np.asarray(log.position)[rows], np.asarray(log.next_position)[rows]
@@ -304,18 +313,18 @@ def _standardised(values: Floats) -> Floats:
     return np.asarray(scaled - scaled.mean(0))
 
 
-def _actions(log: Log, rows: Ordinals) -> Named:
+def _actions(log: Log, rows: Ordinals) -> NamedColumns:
     """Logged actions as columns, by name."""
     space, action = log.spec.action, np.asarray(log.action)[rows]
     if isinstance(space, Discrete):
         common = np.argsort(-np.bincount(action, minlength=space.n), kind="stable")[:MOST_ACTIONS]
         names = [f"action {space.names[a] if space.names else a}" for a in common]
-        return Named(names, (action[:, None] == common).astype(np.float64))
+        return NamedColumns(names, (action[:, None] == common).astype(np.float64))
     flat = action.reshape(len(action), -1)[:, :MOST_ACTIONS].astype(np.float64)
-    return Named([f"action column {i}" for i in range(flat.shape[1])], flat)
+    return NamedColumns([f"action column {i}" for i in range(flat.shape[1])], flat)
 
 
-def _history(log: Log, rows: Ordinals) -> Named:
+def _history(log: Log, rows: Ordinals) -> NamedColumns:
     """The episode's history: sums of past actions and rewards, the last step, the number of the step."""
     everything = np.arange(log.steps)
     actions = _actions(log, everything)
@@ -348,7 +357,7 @@ def _history(log: Log, rows: Ordinals) -> Named:
     called = called if len(called) == seen.shape[1] else ["the observation"] * seen.shape[1]  # projected, or an image
     names += [f"{name} of the decision before" for name in called]
     values = np.concatenate(columns, axis=1)[rows]
-    return Named(names, _standardised(values))
+    return NamedColumns(names, _standardised(values))
 
 
 def _observed(log: Log) -> Floats:
@@ -374,14 +383,18 @@ def _observed_names(log: Log) -> list[str]:
     return names
 
 
-def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int) -> tuple[_Given, _Given]:
+def _features(
+    log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int
+) -> tuple[_Conditions, _Conditions]:
     """Regression inputs: the observation, and the observation with the action."""
     position, all_rows = np.asarray(log.position)[rows], np.arange(len(rows))
     if states is None and len(_observed_names(log)) > MOST_COLUMNS:
         states = _often_observed(log)
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
-        return _Given(here, all_rows), _Given(here * log.spec.action.n + np.asarray(log.action)[rows], all_rows)
+        return _Conditions(here, all_rows), _Conditions(
+            here * log.spec.action.n + np.asarray(log.action)[rows], all_rows
+        )
     generator = np.random.default_rng([seed, 10])
     seen, actions = _observed(log)[position], _actions(log, rows).values
     actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
@@ -393,8 +406,8 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
 
     alone = features(seen)
     if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
-        return _Given(alone, all_rows), _Given(alone, all_rows, actions)
-    return _Given(alone, all_rows), _Given(features(np.concatenate([seen, actions], axis=1)), all_rows)
+        return _Conditions(alone, all_rows), _Conditions(alone, all_rows, actions)
+    return _Conditions(alone, all_rows), _Conditions(features(np.concatenate([seen, actions], axis=1)), all_rows)
 
 
 def _often_observed(log: Log) -> States | None:
@@ -638,10 +651,8 @@ def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -
     return low, high
 
 
-def worst_factors(
-    evidence: Evidence, estimator: Estimator, odds: float, *, highest: bool = False, densities: bool = False
-) -> Floats:
-    """Factors of the episodes' weights, [E], that minimise (or maximise) the estimate.
+def worst_factors(evidence: Evidence, estimator: Estimator, odds: float, *, densities: bool = False) -> Floats:
+    """Factors of the episodes' weights, [E], that minimise the estimate.
 
     `estimator` may be a difference of estimates; it must use unchanged weights, neither clipped nor shrunk.
     """
@@ -658,11 +669,10 @@ def worst_factors(
     for _ in range(ROUNDS):
         totals = still[1] + factors @ denominators  # [K]
         ratios = quotients(still[0] + factors @ numerators, totals)
-        current = -ratios.sum() if highest else ratios.sum()
-        if current < value:
-            worst, value = factors, current
+        if ratios.sum() < value:
+            worst, value = factors, ratios.sum()
         pull = numerators @ quotients(1.0, totals) - denominators @ quotients(ratios, totals)  # [E]
-        new = np.where((pull > 0) == highest, high, low)
+        new = np.where(pull > 0, low, high)
         if (new == factors).all():
             break
         factors = new

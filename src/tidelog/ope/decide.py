@@ -56,8 +56,8 @@ from tidelog.ope.evidence import BY_STEP, Evidence, Floats, atoms_of, clusters_o
 from tidelog.ope.intervals import (
     Confidence,
     adaptive_deviate,
+    bca,
     critical_values,
-    interval,
     normal_deviate,
     permutation_arms,
     spent_error,
@@ -65,7 +65,7 @@ from tidelog.ope.intervals import (
 from tidelog.ope.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
 from tidelog.ope.policy_evidence import PolicyEvidence, row
-from tidelog.ope.propensities import FilePropensities, cut_evidence, estimates_by_classifier, is_classifier
+from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_trees
 from tidelog.ope.risk import ALPHA
 from tidelog.ope.verdict import Decision
 from tidelog.policies.policy import has_density
@@ -203,8 +203,6 @@ class JudgeQuestion:
         propensities, first = self.propensities, self.first_steps
         if self.declared is not None:
             propensities = f"declared {hashed(self.declared)[:32]}"
-        elif is_classifier(propensities):
-            propensities = f"classifier {hashed(repr(propensities))[:32]}"
         elif isinstance(propensities, FilePropensities):
             estimated = "estimated " if propensities.estimated else ""
             propensities = f"{estimated}{hashed(propensities.values.tolist())[:32]}"
@@ -257,7 +255,6 @@ class RuleFinding:
         self.first_steps: int | None = None  # how many first decisions the log can weigh, which is advised before that
 
 
-METHOD = "bca"
 NOTHING_KNOWN = Reuse(None, None, None)
 RARE = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
@@ -281,7 +278,7 @@ class Assessment:
     densities: bool = False  # whether actions are continuous
     leaks: tuple[str, ...] = ()  # observation columns that tell the reward
     reuse: Reuse = NOTHING_KNOWN
-    gathered: PolicyEvidence | None = None  # None: `findings` were known before
+    policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
     widening: float = 1.0  # of the deciding interval, for earlier looks and other policies
     decision: Decision = field(default="unsupported", init=False)
     findings: list[RuleFinding] = field(default_factory=list, init=False)
@@ -302,16 +299,16 @@ class Assessment:
         return isinstance(self.policy, Rule)
 
     @property
-    def found(self) -> PolicyEvidence:
+    def basis(self) -> PolicyEvidence:
         """The evidence; ConfigError if none was gathered."""
-        if self.gathered is None:
+        if self.policy_evidence is None:
             raise ConfigError(f"no evidence was gathered for {self.name}")
-        return self.gathered
+        return self.policy_evidence
 
     @property
     def evidence(self) -> Evidence:
         """The policy's steps, probabilities and values."""
-        return self.found.policy
+        return self.basis.policy
 
     @property
     def estimated(self) -> bool:
@@ -321,7 +318,7 @@ class Assessment:
     @property
     def tested(self) -> bool:
         """Whether the log's own propensities were tested against all of its actions."""
-        return self.found.logger.balance is not None and not self.estimated
+        return self.basis.logger.balance is not None and not self.estimated
 
     @property
     def deciding(self) -> str:
@@ -363,7 +360,7 @@ class Assessment:
     @cached_property
     def copy_has_support(self) -> bool:
         """Whether cloned behaviour is within the limits on support, or there is none."""
-        clone = self.found.cloning
+        clone = self.basis.cloning
         return clone is None or not support_findings(Supports(clone).of(self.deciding), self.limits)
 
     @property
@@ -414,13 +411,13 @@ class Assessment:
     def estimates(self) -> Estimates:
         """Every estimate with its interval and support."""
         names = [name for name in ESTIMATORS if is_listed(name, self.evidence)]
-        shared = (self.evidence, self.supports, METHOD, self.confidence, self.limits.groups)
+        shared = (self.evidence, self.supports, self.confidence, self.limits.groups)
         return Estimates([row(name, *shared) for name in names])
 
     @cached_property
     def from_cloning(self) -> Interval | None:
         """The deciding estimator's difference from cloned behaviour, widened in the same way, if both have evidence."""
-        estimator, cloning = ESTIMATORS[self.deciding], self.found.cloning
+        estimator, cloning = ESTIMATORS[self.deciding], self.basis.cloning
         if not self.able or cloning is None or any(getattr(cloning, one) is None for one in estimator.needs):
             return None
         found = self._with_chance(estimator.ratios(self.evidence).minus(estimator.ratios(cloning)), cloning)
@@ -455,9 +452,7 @@ class Assessment:
 
     def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
         """Interval of an estimate, over at most `limits.groups` groups of episodes; rounding errors become 0."""
-        return self._without_rounding(
-            *interval(self._resampled(ratios), METHOD, replace(self.confidence, widening=widening))
-        )
+        return self._without_rounding(*bca(self._resampled(ratios), replace(self.confidence, widening=widening)))
 
     def _resampled(self, ratios: Ratios) -> Ratios:
         return ratios.clustered(self.evidence.clusters).grouped(self.limits.groups)
@@ -543,14 +538,23 @@ def violated_preconditions(
         findings.append(RuleFinding("episodes", count=count, needed=needed, in_clusters=clusters is not None))
     if len(returns) > 1 and not returns.max() > returns.min():
         findings.append(RuleFinding("rewards", earned=float(returns[0])))
-    density, cut = _without_density(policy, log, sample, bandwidth), _cut_actions(log)
+    density = None
+    if isinstance(log.spec.action, Continuous) and bandwidth is None:
+        known = has_density(policy, log.spec)
+        density = None if sample and known else RuleFinding("density", sample=sample, known=known)
+    cut = _cut_actions(log)
     if density and cut:  # neither advice is sufficient alone
         density.numbers["with_cut"], cut.numbers["density"] = True, density
     findings += [one for one in (density, cut) if one is not None]
-    estimated = estimates_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
+    estimated = is_by_trees(propensities) or (isinstance(propensities, str) and propensities == "estimated")
     recorded = log.propensity is not None and not estimated
     passed = propensities is not None and not isinstance(propensities, str) and not estimated
-    findings += _undeclared_atoms(log) if recorded or passed else []
+    repeated = atoms_of(log, declared=False) if recorded or passed else None
+    if repeated is not None:  # values that recorded propensities are not said to be probabilities of
+        action = np.asarray(log.action)
+        on = repeated.lie_on(action) & ~np.isin(action, np.asarray(log.atoms, np.float32))
+        if on.any():
+            findings.append(RuleFinding("atoms", share=on.any(axis=1).mean(), values=np.unique(action[on])))
     findings += [] if density else _off_atoms(policy, log, sample, bandwidth, needed)
     if recorded or passed:
         return findings
@@ -559,13 +563,6 @@ def violated_preconditions(
     elif isinstance(log.spec.action, Continuous) and (np.ptp(np.asarray(log.action), axis=0) == 0).any():
         findings.append(RuleFinding("propensities", several=False))
     return findings
-
-
-def _without_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) -> RuleFinding | None:
-    if not isinstance(log.spec.action, Continuous) or bandwidth is not None:
-        return None
-    known = has_density(policy, log.spec)
-    return None if sample and known else RuleFinding("density", sample=sample, known=known)
 
 
 def _cut_actions(log: Log) -> RuleFinding | None:
@@ -578,16 +575,6 @@ def _cut_actions(log: Log) -> RuleFinding | None:
     share = float(on_bound.any(axis=1).mean())
     few = on_bound.sum(axis=0).max() < FEWEST_CUT or share < SHARE_CUT
     return None if few else RuleFinding("cut_actions", share=share)
-
-
-def _undeclared_atoms(log: Log) -> list[RuleFinding]:
-    """Repeated values of continuous actions that recorded propensities are not said to be probabilities of."""
-    atoms = atoms_of(log, declared=False)
-    if atoms is None:
-        return []
-    action, declared = np.asarray(log.action), np.asarray(log.atoms, np.float32)
-    on = atoms.lie_on(action) & ~np.isin(action, declared)
-    return [RuleFinding("atoms", share=on.any(axis=1).mean(), values=np.unique(action[on]))] if on.any() else []
 
 
 def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, needed: int) -> list[RuleFinding]:
@@ -626,7 +613,7 @@ def no_estimate(a: Assessment) -> list[RuleFinding]:
     """Whether there is no deciding estimate."""
     if a.able and np.isfinite(a.interval.low) and np.isfinite(a.interval.high):
         return []
-    if a.found.without_support:
+    if a.basis.without_support:
         return []
     return [RuleFinding("weight" if a.able else "horizon" if a.deciding == "drl" else "model")]
 
@@ -649,7 +636,7 @@ def contradicted_assumptions(a: Assessment) -> list[RuleFinding]:
     With occupancy ratios an observation must be a Markov state. Propensities that were estimated from the observation
     (and the time) need a logger that used nothing else.
     """
-    history, drift = a.found.logger.history, a.found.logger.drift
+    history, drift = a.basis.logger.history, a.basis.logger.drift
     tests: list[tuple[str, Sequence[Dependence], tuple[str, ...]]] = (
         [("markov", history, (REWARDS, NEXT, ENDS))] if a.visits else []
     )
@@ -660,7 +647,7 @@ def contradicted_assumptions(a: Assessment) -> list[RuleFinding]:
 
 def propensities_misfit(a: Assessment) -> list[RuleFinding]:
     """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy."""
-    balance = a.found.logger.balance
+    balance = a.basis.logger.balance
     if balance is None or a.estimated or not (balance.p_value < FIT_LEVEL and balance.explained >= FIT_LEAST):
         return []
     return [RuleFinding("propensities_fit", balance=balance)]
@@ -674,7 +661,7 @@ def unusual_habit(a: Assessment) -> list[RuleFinding]:
 
 def weak_support(a: Assessment) -> list[RuleFinding]:
     """Every violated limit on support, worst kind first."""
-    findings = a.broken_support if a.able or a.found.without_support else []
+    findings = a.broken_support if a.able or a.basis.without_support else []
     if findings:
         findings[0].sampled = a.can_sample and not a.sample
     return findings
@@ -846,15 +833,15 @@ def decide_if_randomised(a: Assessment) -> Assessment:
     The log has no propensities, and observations do not predict its actions. If nothing unrecorded decided either, each
     action's share is its propensity, and the verdict is that of a log that declares it.
     """
-    if a.gathered is None:
+    if a.policy_evidence is None:
         return a
     decide(a)
-    if a.found.if_randomised is None or a.decision not in ("no difference shown", "unsupported"):
+    if a.basis.if_randomised is None or a.decision not in ("no difference shown", "unsupported"):
         return a
-    drawn = replace(a, gathered=replace(a.found, policy=a.found.if_randomised, if_randomised=None))
+    drawn = replace(a, policy_evidence=replace(a.basis, policy=a.basis.if_randomised, if_randomised=None))
     if drawn.deciding != "wdr" or not drawn.able or decide(drawn).decision != "better":
         return a
-    drawn.decision, drawn.findings = IF_RANDOMISED, [RuleFinding("randomised", balance=a.found.logger.balance)]
+    drawn.decision, drawn.findings = IF_RANDOMISED, [RuleFinding("randomised", balance=a.basis.logger.balance)]
     return drawn
 
 
@@ -935,7 +922,7 @@ def supported_steps(a: Assessment) -> int | None:
     middle = len(even) - 1
     while low < high:
         part = cut_evidence(a.evidence, even[middle])
-        shorter = replace(a, gathered=replace(a.found, policy=part, cloning=None))
+        shorter = replace(a, policy_evidence=replace(a.basis, policy=part, cloning=None))
         if decide(shorter).decision != "unsupported":
             found, low = part.horizon, middle + 1
         else:
@@ -1014,11 +1001,11 @@ def look_at(
     weights have no support get no decision, whatever they earned: the others' intervals do not grow by them.
     """
     look, limits, count = None, question.limits, len(assessments)
-    with_evidence = [one.gathered is not None for one in assessments]
+    with_evidence = [one.policy_evidence is not None for one in assessments]
     if question.ledger is not None:
         policies = []
         for one in assessments:
-            identity = hashed(one.facts)[:32] if one.gathered is None else policy_identity(one.evidence)
+            identity = hashed(one.facts)[:32] if one.policy_evidence is None else policy_identity(one.evidence)
             policies.append({"name": one.name, "algorithm": one.facts["algorithm"], "identity": identity})
         ways = [one.sample for one in assessments]
         sampled = ways[0] if len(set(ways)) == 1 else ways

@@ -153,11 +153,11 @@ def _with_equal_rows(one: Ratios, two: Ratios) -> tuple[Ratios, Ratios]:
 
 # Estimates of a policy's mean reward from single decisions: every episode has one step.
 #
-# `w = target / behaviour`; Q is a model's value of the logged action, V its mean over the target's actions: -
-# importance sampling `w r`, self-normalised, or clipped at a largest weight; - the model alone, V, and doubly robust,
-# `V + w (r - Q)` (Dudik, Langford & Li 2011, arXiv:1103.4601); - doubly robust without weights above a threshold (Wang,
-# Agarwal & Dudik 2017, arXiv:1612.01205), or with weights shrunk to `s w / (w^2 + s)` (Su et al. 2020,
-# arXiv:1907.09623).
+# `w = target / behaviour`; Q is a model's value of the logged action, V its mean over the target's actions:
+# - importance sampling `w r`, self-normalised, or clipped at a largest weight;
+# - the model alone, V, and doubly robust, `V + w (r - Q)` (Dudik, Langford & Li 2011, arXiv:1103.4601);
+# - doubly robust without weights above a threshold (Wang, Agarwal & Dudik 2017, arXiv:1612.01205), or with weights
+#   shrunk to `s w / (w^2 + s)` (Su et al. 2020, arXiv:1907.09623).
 #
 # Limits: clipping at infinity is importance sampling, at 0 it gives 0; a threshold or a shrinkage of infinity is doubly
 # robust, of 0 the model alone.
@@ -187,18 +187,6 @@ def direct_method(evidence: Evidence) -> Ratios:
     return means(required_part(evidence, "model_target"))
 
 
-def doubly_robust(evidence: Evidence) -> Ratios:
-    """The model's value, corrected by weighted residuals."""
-    return means(required_part(evidence, "model_target") + _weights(evidence) * _residuals(evidence))
-
-
-def self_normalised_dr(evidence: Evidence) -> Ratios:
-    """Doubly robust with self-normalised residuals."""
-    weights = _weights(evidence)
-    residuals = Ratios((weights * _residuals(evidence))[:, None], weights[:, None])
-    return means(required_part(evidence, "model_target")).plus(residuals)
-
-
 def switch_dr(evidence: Evidence, largest: float = 10.0) -> Ratios:
     """Doubly robust where the weight is at most `largest`, the model alone elsewhere."""
     weights = _weights(evidence)
@@ -212,18 +200,6 @@ def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Rat
     if not np.isinf(_at_least_0("shrinkage", shrinkage)):
         weights = np.where(weights > 0, shrinkage * weights / np.maximum(weights**2 + shrinkage, 1e-300), 0.0)
     return means(required_part(evidence, "model_target") + weights * _residuals(evidence))
-
-
-BANDIT: dict[str, Callable[[Evidence], Ratios]] = {
-    "ips": ips,
-    "snips": snips,
-    "clipped_ips": clipped_ips,
-    "direct_method": direct_method,
-    "doubly_robust": doubly_robust,
-    "self_normalised_dr": self_normalised_dr,
-    "switch_dr": switch_dr,
-    "dr_optimistic_shrinkage": dr_optimistic_shrinkage,
-}
 
 
 def _weights(evidence: Evidence) -> Floats:
@@ -323,16 +299,6 @@ def double_reinforcement(evidence: Evidence) -> Ratios:
     gap = np.asarray(evidence.reward, np.float64) + evidence.discount * after - rated
     corrections = np.add.reduceat(required_part(evidence, "occupancy") * gap, evidence.starts[:-1])
     return means(value[evidence.starts[:-1]] + corrections)
-
-
-SEQUENTIAL: dict[str, Callable[[Evidence], Ratios]] = {
-    "trajectory_is": trajectory_is,
-    "wis": wis,
-    "per_decision_is": per_decision_is,
-    "weighted_per_decision_is": weighted_per_decision_is,
-    "sequential_dr": sequential_dr,
-    "weighted_dr": weighted_dr,
-}
 
 
 def returns(evidence: Evidence) -> Floats:
@@ -566,13 +532,11 @@ def support_of(
     *,
     weights: NDArray[Any] | None = None,
     largest: float = np.inf,
-    allowed: NDArray[Any] | None = None,
 ) -> Support:
     """All measures of support.
 
     `weights` [E] are the weights of an estimator that does not use products along episodes; None: products. `largest`
-    is the largest weight of an estimator that clips; `allowed` [N, A] marks the available actions, None: all with a
-    positive probability of the logger.
+    is the largest weight of an estimator that clips.
     """
     if weights is None:
         logs = log_weights(evidence)
@@ -594,7 +558,7 @@ def support_of(
         mean_weight_error=standard_error(plain, evidence.clusters),
         pareto_k=pareto_k(relative),
         clipped_share=float(np.mean(plain > largest)),
-        unsupported_mass=unsupported_mass(evidence, allowed),
+        unsupported_mass=unsupported_mass(evidence),
         horizon=evidence.horizon,
     )
 
@@ -687,15 +651,14 @@ def generalised_pareto_shape(exceeding: Floats) -> float:
     return (shape * many + 0.5 * 10) / (many + 10)
 
 
-def unsupported_mass(evidence: Evidence, allowed: NDArray[Any] | None = None) -> float | None:
+def unsupported_mass(evidence: Evidence) -> float | None:
     """Mean share of the target's actions that the logger took with less than a tenth of the uniform probability.
 
-    Uniform over the allowed actions of each step. None if the actions cannot be listed.
+    Uniform over the actions of each step that the logger may take. None if the actions cannot be listed.
     """
     if evidence.target_all is None or evidence.behaviour_all is None:
         return None
-    possible = evidence.behaviour_all > 0 if allowed is None else np.asarray(allowed, bool)
-    rare = evidence.behaviour_all * possible.sum(1, keepdims=True) < RARE
+    rare = evidence.behaviour_all * (evidence.behaviour_all > 0).sum(1, keepdims=True) < RARE
     return float(np.where(rare, evidence.target_all, 0.0).sum(1).mean())
 
 

@@ -1,4 +1,4 @@
-"""Intervals of an estimate, alone or with others: bootstrap, Student's t, a bound for every sample size.
+"""Intervals of an estimate by the bootstrap, alone or with others.
 
 The bootstrap resamples at most 10,000 groups of neighbouring episodes; one matrix product gives all replicates. A
 replicate in which a ratio has no weight has no value. It counts as lower than all others for the lower end and as
@@ -17,7 +17,7 @@ Letters: `R` rows of an estimate, `K` ratios, `P` policies, `B` replicates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import gammaincc, gammainccinv, gammaincinv, ndtr, ndtri, stdtrit
 
-from tidelog.errors import ConfigError, nearest
+from tidelog.errors import ConfigError
 from tidelog.ope.estimators import CELLS, Ratios, cluster_sums, discounts, quotients, required_part, step_weights
 from tidelog.ope.evidence import Evidence, Floats
 from tidelog.policies.statistics import Interval
@@ -42,9 +42,8 @@ class Confidence:
     """Confidence level of an interval, and the settings of its method."""
 
     level: float = 0.95
-    replicates: int = 1000  # percentile, bca
-    seed: int = 0  # percentile, bca
-    bounds: tuple[float, float] | None = None  # bernstein: certain bounds of every episode's contribution
+    replicates: int = 1000
+    seed: int = 0
     widening: float = 1.0  # bca: factor on the distance of both ends from the estimate, relative to `level`
 
     def __post_init__(self) -> None:
@@ -52,27 +51,18 @@ class Confidence:
             raise ConfigError(f"level = {self.level}", "a number between 0 and 1", "use 0.95")
         if self.replicates < 1:
             raise ConfigError(f"replicates = {self.replicates}", "at least 1", "use 1000")
-        if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
-            raise ConfigError(f"bounds = {self.bounds}", "(low, high) with low < high")
         if not self.widening >= 1.0:
             raise ConfigError(f"widening = {self.widening}", "at least 1", "use 1.0")
 
 
-def interval(ratios: Ratios, method: str = "bca", confidence: Confidence | None = None) -> Interval:
-    """Two-sided interval of an estimate, by a named method of `METHODS`."""
-    if method not in METHODS:
-        raise ConfigError(f"unknown interval method '{method}': {nearest(method, METHODS)}")
-    return METHODS[method](ratios, confidence or Confidence())
-
-
 def percentile(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Bootstrap over episodes: quantiles of the replicates."""
+    """Two-sided interval by a bootstrap over episodes: quantiles of the replicates."""
     half = (1.0 - confidence.level) / 2.0
     return _between(ratios.estimate, replicates(ratios, confidence), half, 1.0 - half)
 
 
 def bca(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Bootstrap over episodes, corrected for bias and acceleration (Efron 1987) and for few rows.
+    """Two-sided interval by a bootstrap, corrected for bias and acceleration (Efron 1987) and for few rows.
 
     A widened interval is that of `level` with longer arms, because more extreme quantiles lie beyond the replicates.
     Each arm is at least as long as that of an equally widened normal interval with the bootstrap's standard error.
@@ -106,48 +96,6 @@ def _quantiles(rows: int, level: float) -> Floats:
     """
     tails = np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return np.asarray(stdtrit(rows - 1, tails) * np.sqrt(rows / (rows - 1)) if rows > 1 else ndtri(tails))
-
-
-def student_t(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Mean of the contributions with Student's t; infinite ends for a single row."""
-    values, estimate = ratios.contributions, ratios.estimate
-    if len(values) < 2:
-        return Interval(estimate, -np.inf, np.inf)
-    error = values.std(ddof=1) / np.sqrt(len(values))
-    half = float(stdtrit(len(values) - 1, (1.0 + confidence.level) / 2.0) * error)
-    return Interval(estimate, estimate - half, estimate + half)
-
-
-def bernstein(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Empirical Bernstein bound (Maurer & Pontil 2009, theorem 4, arXiv:0907.3740), half the error on each side.
-
-    It holds for every distribution if each episode's contribution lies within `bounds`: with importance weights of at
-    most W and returns in [0, 1], within (0, W). Plain means only; a ratio is not a mean of independent values.
-    """
-    if confidence.bounds is None:
-        raise ConfigError("bounds = None: a Bernstein interval needs bounds of every episode's contribution")
-    values = ratios.contributions
-    if len(ratios) != ratios.episodes or not (ratios.denominators == ratios.denominators[0]).all():
-        raise ConfigError("a Bernstein interval supports only plain means over episodes", fix="use 'bca' for ratios")
-    low, high = confidence.bounds
-    if values.min() < low or values.max() > high:
-        raise ConfigError(
-            f"bounds = {confidence.bounds}: the contributions are outside, from {values.min():.6g} to "
-            f"{values.max():.6g}"
-        )
-    if len(values) < 2:
-        return Interval(ratios.estimate, low, high)
-    risk = np.log(4.0 / (1.0 - confidence.level))  # log(2 / delta), delta half of the error
-    half = np.sqrt(2.0 * values.var(ddof=1) * risk / len(values)) + 7.0 * (high - low) * risk / (3 * (len(values) - 1))
-    return Interval(ratios.estimate, max(low, ratios.estimate - half), min(high, ratios.estimate + half))
-
-
-METHODS: dict[str, Callable[[Ratios, Confidence], Interval]] = {
-    "percentile": percentile,
-    "bca": bca,
-    "t": student_t,
-    "bernstein": bernstein,
-}
 
 
 def replicates(ratios: Ratios, confidence: Confidence) -> Floats:

@@ -26,7 +26,6 @@ from tidelog.errors import ConfigError, SpaceError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
-    METHOD,
     NOTHING,
     Assessment,
     JudgeQuestion,
@@ -43,7 +42,7 @@ from tidelog.ope.decide import (
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import check_kind, check_log, check_risk, check_seed
-from tidelog.ope.intervals import Confidence, interval
+from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
@@ -56,8 +55,8 @@ from tidelog.ope.policy_evidence import (
     model_of,
 )
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
-from tidelog.ope.risk import ALPHA, Risk, risk_of
-from tidelog.ope.text import conditions, estimand, evidence_notes, no_risk, with_words
+from tidelog.ope.risk import ALPHA, risk_of
+from tidelog.ope.text import conditions, earlier_looks, estimand, evidence_notes, no_risk, with_words
 from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies
 from tidelog.policies.policy import Policy, has_density
 from tidelog.policies.statistics import Interval
@@ -131,14 +130,13 @@ def judge(
     - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
       declared, else by its most likely actions; `policy.with_acting("sample")` declares it); a rule of
       `tl.simple_rules`; any object with `probabilities(observation, mask)` [B, A], judged by
-      these; or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. A list of
-      policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals, and recommends a
-      learnt policy instead of a simple rule where the log shows that it beats the rule.
+      these; or a fitted scikit-learn classifier, judged by its likeliest class or with `sample` by `predict_proba`. A
+      list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals, and
+      recommends a learnt policy instead of a simple rule where the log shows that it beats the rule.
     - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
       or the path of a table of them, by episode and step (docs/judging-appendix.md). A probability of every action, a
       mapping from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does.
-      "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
-      other episodes better.
+      "trees" (extra `trees`) estimates them by boosted trees, "best" by trees if these predict other episodes better.
     - `discount` (1.0) of the returns, `model` of action values ("auto": by the log; "tabular", "neural", "none").
     - `limits`: the support that a verdict needs (`Limits()`); `level` replaces its level of the intervals.
     - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
@@ -160,13 +158,14 @@ def judge(
         >>> verdict.decision
         'no difference shown'
     """
+    names = JudgeOptions.__annotations__
     for name in options:
-        if name not in JudgeOptions.__annotations__:
-            known = JudgeOptions.__annotations__
-            raise unknown_name("judge", "option", name, known, "help(tidelog.judge) describes all of them")
+        if name not in names:
+            raise unknown_name("judge", "option", name, names, "help(tidelog.judge) describes all of them")
     question = question_of(policy, log, sample, propensities, seed, **options)
     assessments = gather(question)
-    pairs = learnt_and_rules(assessments)
+    weighed = [one for one in assessments if one.policy_evidence is not None]
+    pairs = [(one, rule) for one in weighed if not one.is_rule for rule in weighed if rule.is_rule]
     look = look_at(assessments, question, pairs)
     decided = [decide_if_randomised(one) for one in assessments]
     verdicts = [verdict_of(one, question, look) for one in decided]
@@ -226,7 +225,16 @@ def question_of(
     check_first_steps(log, first_steps)
     for one in policies.values():
         check_fit(one, log)
-    _check_memory(log, len(policies))
+    # what judging computes for every stored observation has to fit into free memory
+    space, columns = log.spec.action, sum(column.nbytes for column in log.columns().values())
+    wide = space.n if isinstance(space, Discrete) else DRAWS * space.size if isinstance(space, Continuous) else 1
+    stored = len(next(iter(log.observation.values())))
+    problem = shortage(8 * (len(policies) * _OF_POLICY * stored * wide + _OF_LOG * log.steps) + columns)
+    if problem is not None:
+        raise SpaceError(
+            f"judging {len(policies)} policies on {log.steps:,} steps: {problem}; nothing was recorded",
+            fix="judge fewer policies at a time, judge fewer episodes (log.split), or free memory",
+        )
     source = log.report.source if log.origin is None else source_text(log.origin)
     about = {"source": source, "steps": log.steps, "episodes": len(log.episode_ids)}
     declared = None
@@ -234,7 +242,15 @@ def question_of(
     known = with_file_read(known, log)
     if is_declaration(propensities) and judged_log.declared is not None:
         declared = f"{judged_log.declared.text} ({propensities!r})"
-    looks = None if ledger is False else _ledger(ledger, log)
+    looks: Ledger | None = None
+    if isinstance(ledger, Ledger):
+        looks = ledger
+        if ledger.fingerprint != log.fingerprint():
+            raise ConfigError("ledger = the ledger of another log", "one of the judged log", "use Ledger.of(log)")
+    elif ledger is not False:
+        looks = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
+    if looks is not None:
+        looks.check()  # before minutes of fitting
     whole, dependence = with_detected_clusters(judged_log)
     return JudgeQuestion(
         policies=policies,
@@ -259,15 +275,6 @@ def question_of(
         context=dict(context or {}),
         progress=progress,
     )
-
-
-def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger:
-    if not isinstance(ledger, Ledger):
-        ledger = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
-    elif ledger.fingerprint != log.fingerprint():
-        raise ConfigError("ledger = the ledger of another log", "one of the judged log", "use Ledger.of(log)")
-    ledger.check()  # before minutes of fitting
-    return ledger
 
 
 def gather(question: JudgeQuestion) -> list[Assessment]:
@@ -309,7 +316,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 tell(f"{name}: {what}" if several else what, (position + share) / len(question.policies))
 
             a.can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
-            a.gathered = evidence_of(
+            a.policy_evidence = evidence_of(
                 policy,
                 log,
                 sample=sample,
@@ -323,9 +330,9 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 progress=part,
                 one_step=one_step,
             )
-            if not has_own_clone(a.gathered):
+            if not has_own_clone(a.policy_evidence):
                 first = clones.setdefault(sample, a)
-                a.gathered = replace(a.gathered, cloning=first.found.cloning)
+                a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
     return assessments
 
 
@@ -334,35 +341,15 @@ def has_own_clone(evidence: PolicyEvidence) -> bool:
     return evidence.model == "neural" or evidence.without_support
 
 
-def _check_memory(log: Log, policies: int) -> None:
-    """Raise SpaceError if what judging computes for every stored observation does not fit into free memory."""
-    space = log.spec.action
-    wide = space.n if isinstance(space, Discrete) else DRAWS * space.size if isinstance(space, Continuous) else 1
-    stored = len(next(iter(log.observation.values())))
-    numbers = policies * _OF_POLICY * stored * wide + _OF_LOG * log.steps
-    columns = sum(column.nbytes for column in log.columns().values())
-    problem = shortage(8 * numbers + columns)
-    if problem is not None:
-        raise SpaceError(
-            f"judging {policies} policies on {log.steps:,} steps: {problem}; nothing was recorded",
-            fix="judge fewer policies at a time, judge fewer episodes (log.split), or free memory",
-        )
-
-
-def learnt_and_rules(assessments: Sequence[Assessment]) -> list[tuple[Assessment, Assessment]]:
-    """Pairs of a learnt policy and a simple rule, of which there is evidence."""
-    known = [one for one in assessments if one.gathered is not None]
-    return [(one, rule) for one in known if not one.is_rule for rule in known if rule.is_rule]
-
-
 def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
     """The verdict on one policy, with its risk and its words."""
-    log, gathered = question.log, a.gathered
+    log, gathered = question.log, a.policy_evidence
     nothing, count, lengths = float("nan"), len(question.returns), np.diff(log.starts)
     unknown = a.reuse.learnt_from is None and not question.other_data
     context = {
         **_context(a, question),
         **look.context,
+        "earlier_looks": earlier_looks(look),
         **question.context,
         "overlap_unknown": unknown,
         "dependence": question.dependence,
@@ -373,13 +360,25 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
     logger = Interval(float(question.returns.mean()), nothing, nothing)
     if gathered is None and count > 1:
         grouped = means(question.returns).grouped(a.limits.groups)
-        logger = interval(grouped, METHOD, Confidence(a.limits.level, a.limits.replicates, a.seed))
+        logger = bca(grouped, Confidence(a.limits.level, a.limits.replicates, a.seed))
     none = Support(count, nothing, nothing, nothing, nothing, nothing, nothing, None, int(lengths.max()))
-    risk_reason = no_risk(a)
+    risk, risk_reason = None, no_risk(a)
+    if risk_reason is None:
+        risk = risk_of(
+            a.evidence,
+            alpha=question.cvar,
+            bad_outcome=question.bad_outcome,
+            clusters=a.evidence.clusters,
+            confidence=a.confidence,
+            groups=a.limits.groups,
+        )
+        risk = replace(risk, reward_unit=log.reward_unit)
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     verdict = Verdict(
         decision=a.decision,
         reasons=(),
+        outcome="",
+        next_step="",
         paragraph="",
         estimand=estimand(lengths, cut, question.discount, a.sample, context["bandwidth"], question.first_steps),
         deciding="none" if gathered is None else a.deciding,
@@ -389,7 +388,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         estimates=Estimates([]) if gathered is None else a.estimates,
         support=none if gathered is None else a.support,
         bound=None if gathered is None else a.bound,
-        risk=None if risk_reason is not None else _risk(a, question),
+        risk=risk,
         risk_reason=risk_reason,
         level=a.limits.level if gathered is None else 1.0 - look.error,
         episodes=len(log.episode_ids),
@@ -400,19 +399,6 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
     if gathered is not None:
         advise_first_steps(a)
     return with_words(verdict, a, question, look)
-
-
-def _risk(a: Assessment, question: JudgeQuestion) -> Risk:
-    """The distribution of returns under the policy and the logger."""
-    risk = risk_of(
-        a.evidence,
-        alpha=question.cvar,
-        bad_outcome=question.bad_outcome,
-        clusters=a.evidence.clusters,
-        confidence=a.confidence,
-        groups=a.limits.groups,
-    )
-    return replace(risk, reward_unit=question.log.reward_unit)
 
 
 def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
@@ -432,9 +418,9 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
         entries["first_steps"] = question.first_steps
     if isinstance(question.propensities, FilePropensities):
         entries["propensities_file"] = {"file": question.propensities.file, "unused_rows": question.propensities.unused}
-    if a.gathered is None:
+    if a.policy_evidence is None:
         return entries
-    found, logger, known = a.gathered, a.gathered.logger, a.gathered.logger.propensities
+    found, logger, known = a.policy_evidence, a.policy_evidence.logger, a.policy_evidence.logger.propensities
     kind = "declared" if known.declared is not None else "estimated" if known.estimated else "recorded"
     entries |= {
         "notes": list(evidence_notes(found, a.policy, question.log, a.sample)),
@@ -448,5 +434,4 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
     }
     entries |= {} if known.declared is None else {"declared": known.declared}
     entries |= {} if logger.balance is None else {"balance": logger.balance.to_json()}
-    entries |= {} if known.fit is None else {"propensities_fit": known.fit._asdict()}
-    return entries | ({} if known.classifier is None else {"propensities_classifier": known.classifier})
+    return entries | ({} if known.fit is None else {"propensities_fit": known.fit._asdict()})

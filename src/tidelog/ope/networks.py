@@ -296,35 +296,25 @@ def network_values(
     shares = np.zeros(count)
 
     def of_fold(fold: int) -> list[Values]:
+        """Values at a fold's rows, by a critic trained on the other folds."""
+
         def tell(share: float) -> None:
             shares[fold] = share
             if progress is not None:
                 progress(float(shares.mean()))
 
-        return fold_values(log, folds, fold, [targets[fold] for targets in candidates], discount, seed, tell)
+        targets, learnt = [policy[fold] for policy in candidates], without(folds, fold)
+        rows = np.flatnonzero(fold_of_steps(log, folds) == fold)
+        evaluation = evaluation_log(log, targets, discount, learnt)
+        mine = evaluation.log.take_episodes(learnt)
+        width = 128 if mine.steps >= WIDE else 64
+        config = FQE(discount=discount, centre=evaluation.centre, policies=len(targets), hidden=(width, width))
+        critic = train_critic(config, mine, updates_for(mine), seed + fold, tell)
+        return _rated(critic, evaluation, rows, len(targets))
 
     with ThreadPoolExecutor(2) as pool:
         by_fold = list(pool.map(of_fold, range(count)))
-    return [join_folds(log, folds, found) for found in zip(*by_fold, strict=True)]
-
-
-def fold_values(
-    log: Log,
-    folds: Ordinals,
-    fold: int,
-    targets: Sequence[Target],
-    discount: float = 1.0,
-    seed: int = 0,
-    tell: Callable[[float], None] | None = None,
-) -> list[Values]:
-    """Values of several policies at a fold's rows, by a critic trained on the others; `targets` has one of each."""
-    learnt, rows = without(folds, fold), np.flatnonzero(fold_of_steps(log, folds) == fold)
-    evaluation = evaluation_log(log, targets, discount, learnt)
-    mine = evaluation.log.take_episodes(learnt)
-    width = 128 if mine.steps >= WIDE else 64
-    config = FQE(discount=discount, centre=evaluation.centre, policies=len(targets), hidden=(width, width))
-    critic = train_critic(config, mine, updates_for(mine), seed + fold, tell)
-    return _rated(critic, evaluation, rows, len(targets))
+    return [join_folds(log, folds, values) for values in zip(*by_fold, strict=True)]
 
 
 def updates_for(log: Log) -> int:
@@ -366,22 +356,22 @@ def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
 
 
 def _rated(critic: Critic, evaluation: EvaluationLog, rows: Ordinals, policies: int) -> list[Values]:
-    log, logged, mean, every = evaluation.log, [], [], []
-    space = log.spec.action
+    log, parts, space = evaluation.log, [], evaluation.log.spec.action
     action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous) else log.action)
     for start in range(0, len(rows), CHUNK):
         now = rows[start : start + CHUNK]
         seen = {name: leaf[np.asarray(log.position)[now]] for name, leaf in log.observation.items()}
-        one, two, three = _rate(critic, seen, action[now], policies)
-        logged.append(np.asarray(one, np.float64))
-        mean.append(np.asarray(two, np.float64))
-        every.append(None if three is None else np.asarray(three, np.float64))
+        parts.append(_rate(critic, seen, action[now], policies))
+    logged, mean, every = (
+        None if column[0] is None else np.concatenate([np.asarray(part, np.float64) for part in column])
+        for column in zip(*parts, strict=True)
+    )
 
-    def joined(parts: list[Any], p: int) -> Floats:
-        return np.asarray((np.concatenate(parts)[:, p] + evaluation.centre) * evaluation.scale)
+    def of_policy(values: Any, p: int) -> Floats:
+        return np.asarray((values[:, p] + evaluation.centre) * evaluation.scale)
 
     return [
-        Values(joined(logged, p), joined(mean, p), None if every[0] is None else joined(every, p))
+        Values(of_policy(logged, p), of_policy(mean, p), None if every is None else of_policy(every, p))
         for p in range(policies)
     ]
 
@@ -403,25 +393,17 @@ def feature_ratios(
     log: Log, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0, seed: int = 0
 ) -> Floats:
     """Cross-fitted ratios [N] from random features; `targets` has one per fold, `behaviour` [N] the propensities."""
-    of, ratios = fold_of_steps(log, folds), np.zeros(log.steps)
+    position, ratios = np.asarray(log.position), np.zeros(log.steps)
     for fold, target in enumerate(targets):
-        ratios[of == fold] = fold_ratios(log, folds, fold, target, behaviour, discount, seed)
+        learnt, rows = without(folds, fold), np.flatnonzero(fold_of_steps(log, folds) == fold)
+        step, seen = target.logged / behaviour, observed_numbers(log, learnt)
+        if ends_by_clock(log):
+            seen = np.concatenate([seen, elapsed_share(log)], axis=1)
+        features = random_features(seen, seed)
+        alpha = solved_weights(log, features, step, learnt, discount)
+        state = 1.0 + np.concatenate([features(position[block]) @ alpha for block in _blocks(rows)])
+        ratios[rows] = np.maximum(state, 0.0) * step[rows]
     return ratios
-
-
-def fold_ratios(
-    log: Log, folds: Ordinals, fold: int, target: Target, behaviour: Floats, discount: float = 1.0, seed: int = 0
-) -> Floats:
-    """Ratios at a fold's rows, by the moments of the other folds."""
-    learnt, rows = without(folds, fold), np.flatnonzero(fold_of_steps(log, folds) == fold)
-    step, position = target.logged / behaviour, np.asarray(log.position)
-    seen = observed_numbers(log, learnt)
-    if ends_by_clock(log):
-        seen = np.concatenate([seen, elapsed_share(log)], axis=1)
-    features = random_features(seen, seed)
-    alpha = solved_weights(log, features, step, learnt, discount)
-    state = 1.0 + np.concatenate([features(position[block]) @ alpha for block in _blocks(rows)])
-    return np.asarray(np.maximum(state, 0.0) * step[rows])
 
 
 def solved_weights(

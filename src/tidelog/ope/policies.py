@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -21,24 +20,21 @@ from tidelog.runtime.policy import Leaves, replay, replay_actions, replay_log_pr
 from tidelog.runtime.rule import Rule
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
-# A scikit-learn classifier or regressor as a policy: pipelines, searches and libraries with the same interface too.
+# A scikit-learn classifier as a policy: pipelines, searches and libraries with the same interface too.
 #
-# A classifier acts by `predict`, or is sampled from `predict_proba`; a regressor acts by `predict`, clipped at the
-# bounds of the log's actions. An action that is not allowed is never taken: the deterministic policy takes the allowed
-# action with the highest probability or score, the sampled one has the probabilities of the allowed actions over their
-# sum.
+# It acts by the likeliest class of `predict_proba`, or is sampled from it. A forbidden action is never taken:
+# probabilities are those of the allowed actions over their sum.
 #
-# Letters: `B` rows, `C` classes, `I` columns of the observation, `A` number of actions or action size.
+# Letters: `B` rows, `C` classes, `A` number of actions.
 
 LeafArrays = Mapping[str, NDArray[Any]]
 Mask = NDArray[np.bool_] | None
 MOST_LISTED = 8  # names in an error
 FIT = "fit it on log.features() and log.action"
-ONE_SIDED = "it is judged as a policy that takes allowed actions alone"
 
 
 def is_estimator(source: Any) -> bool:
-    """Whether this is a classifier or regressor of scikit-learn's kind."""
+    """Whether this is an estimator of scikit-learn's kind."""
     return not isinstance(source, type) and all(callable(getattr(source, name, None)) for name in ("fit", "predict"))
 
 
@@ -51,7 +47,7 @@ def estimator_name(estimator: Any) -> str:
 
 
 class EstimatorPolicy:
-    """A fitted estimator with the interface of a tidelog policy."""
+    """A fitted classifier with the interface of a tidelog policy; SpecError if it does not fit the log."""
 
     is_recurrent = False
     acting = None  # nobody declared it
@@ -59,199 +55,135 @@ class EstimatorPolicy:
     def __init__(self, estimator: Any, spec: Spec) -> None:
         self._estimator, self.spec, self.origin = estimator, spec, dict[str, Any]()
         self.kind = estimator_name(estimator)
-        if not _is_fitted(estimator):
-            raise SpecError(f"{self.kind} is not fitted", "a fitted estimator", FIT)
-        self._places = _places(getattr(estimator, "classes_", None), spec, self.kind)
-        self._names = _names(estimator, spec, self.kind)
-        self.can_sample = isinstance(spec.action, Discrete) and callable(getattr(estimator, "predict_proba", None))
+        if not isinstance(spec.action, Discrete):
+            raise SpecError(
+                f"{self.kind}: an estimator chooses one of several actions; this log has {type(spec.action).__name__} "
+                "actions",
+                fix="judge a policy of tidelog, or record the actions as a few levels",
+            )
+        if not callable(getattr(estimator, "predict_proba", None)):
+            raise SpecError(
+                f"{self.kind} has no predict_proba",
+                "a classifier with probabilities",
+                "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that",
+            )
+        classes = getattr(estimator, "classes_", None)
+        if classes is None:
+            raise SpecError(f"{self.kind} is not fitted", "a fitted classifier", FIT)
+        self._classes = _action_of_classes(classes, spec.action, self.kind)
+        known = feature_table(spec, {
+            name: np.zeros((0, getattr(leaf, "size", None) or len(getattr(leaf, "sizes", (0,)))), np.int64)
+            for name, leaf in spec.observation.items()
+        }).columns  # fmt: skip
+        names = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+        unnamed = names == [f"Column_{number}" for number in range(len(names))]  # LightGBM's, and []
+        count, absent = getattr(estimator, "n_features_in_", None), [name for name in names if name not in known]
+        if absent and not unnamed:
+            raise SpecError(
+                f"{self.kind} was fitted on the column '{absent[0]}' ({len(absent)} missing), which this log's "
+                f"observation does not have: {nearest(absent[0], known)}",
+                fix="fit it on log.features()",
+            )
+        if unnamed and count is not None and count != len(known):
+            raise SpecError(
+                f"{self.kind} was fitted on {count} columns, this log's observation has {len(known)}: {_listed(known)}",
+                fix="fit it on log.features()",
+            )
+        self._names = None if unnamed else names
 
     def probabilities(self, leaves: LeafArrays, mask: Mask = None, memory: Any = None) -> Floats:
         """Probabilities [B, A] of the sampled policy; SpecError if an allowed action has none."""
-        if not self.can_sample:
-            raise SpecError(
-                f"{self.kind} has no predict_proba, so its actions cannot be sampled",
-                fix=(
-                    "judge it without sample=True, or wrap it in sklearn.calibration.CalibratedClassifierCV and "
-                    "fit that"
-                ),
-            )
-        chances = self._scores("predict_proba", leaves, 0.0)
+        chances = self._chances(leaves)
         chances = chances if mask is None else np.where(mask, chances, 0.0)
         sums = chances.sum(axis=1, keepdims=True)
-        self._check_allowed(sums[:, 0] > 0)
+        if not sums.all():
+            raise SpecError(
+                f"{self.kind} gives no probability to any allowed action in {int((sums == 0).sum()):,} rows",
+                "an allowed action among its classes",
+                "fit it on rows with these actions, or pass an object with probabilities(observation, mask) "
+                "that says what it does there",
+            )
         return np.asarray(chances / sums)
 
     def act(
         self, leaves: LeafArrays, seed: None = None, mask: Mask = None, memory: Any = None
     ) -> tuple[NDArray[Any], None]:
-        """Predicted actions, codes [B] or numbers [B, A], without propensities."""
-        space, predicted = self.spec.action, self._predicted(leaves)
-        if isinstance(space, Continuous):
-            return np.clip(predicted, space.low, space.high).astype(np.float32), None
-        other = np.flatnonzero(_forbidden(predicted, mask))
-        if mask is not None and len(other):
-            there = {name: leaf[other] for name, leaf in leaves.items()}
-            predicted[other] = self._best_allowed(there, mask[other])
-        return predicted, None
-
-    def log_probability(self, leaves: LeafArrays, action: Any, mask: Mask = None, memory: Any = None) -> None:
-        """None: a regressor has no density."""
+        """The likeliest allowed actions [B], without propensities; SpecError if `predict` chooses by another rule."""
+        likeliest = self._chances(leaves).argmax(axis=1)
+        predicted = self._call("predict", leaves)
+        known = {label: int(code) for label, code in zip(self._estimator.classes_.tolist(), self._classes, strict=True)}
+        other = sum(known.get(one) != code for one, code in zip(predicted.tolist(), likeliest.tolist(), strict=True))
+        if other:
+            raise SpecError(
+                f"{self.kind}.predict is not the likeliest class of predict_proba in {other:,} of {len(likeliest):,} "
+                "rows",
+                "one rule",
+                "judge it with sample=True, or pass an object with probabilities(observation, mask)",
+            )
+        return likeliest if mask is None else np.asarray(self.probabilities(leaves, mask).argmax(axis=1)), None
 
     def notes(self, leaves: LeafArrays, mask: Mask, sample: bool) -> list[str]:
         """How the judged policy differs from the estimator's own predictions at these decisions."""
-        space = self.spec.action
-        if isinstance(space, Continuous):
-            predicted = self._predicted(leaves)
-            clipped = np.clip(predicted, space.low, space.high)
-            beyond = float((~np.isclose(predicted, clipped, rtol=1e-6)).any(axis=1).mean())
-            if not beyond:
-                return []
-            return [
-                f"{self.kind} predicts actions outside the bounds of the log's actions in {beyond:.1%} of decisions: "
-                "it is judged as a policy that clips its actions at these bounds"
-            ]
         if mask is None:
             return []
-        if sample:
-            lost = float(np.where(mask, 0.0, self._scores("predict_proba", leaves, 0.0)).sum(axis=1).mean())
-            what = f"gives {lost:.1%} of its probability to actions that are not allowed"
-        else:
-            lost = float(_forbidden(self._predicted(leaves), mask).mean())
+        chances = self._chances(leaves)
+        chances = chances if sample else np.eye(chances.shape[1])[chances.argmax(axis=1)]
+        lost = float(np.where(mask, 0.0, chances).sum(axis=1).mean())
+        what = f"gives {lost:.1%} of its probability to actions that are not allowed"
+        if not sample:
             what = f"predicts an action that is not allowed in {lost:.1%} of decisions"
-        return [f"{self.kind} {what}: {ONE_SIDED}"] if lost else []
+        return [f"{self.kind} {what}: it is judged as a policy that takes allowed actions alone"] if lost else []
 
-    def _predicted(self, leaves: LeafArrays) -> NDArray[Any]:
-        """Predictions: codes of actions [B], or numbers [B, A]; SpecError for others."""
-        answers, space = self._call("predict", leaves), self.spec.action
-        rows = len(next(iter(leaves.values())))
-        if isinstance(space, Continuous):
-            numbers = answers[:, None] if answers.ndim == 1 else answers
-            if numbers.shape != (rows, space.size) or numbers.dtype.kind not in "fiu":
-                raise SpecError(
-                    f"{self.kind}.predict returned shape {answers.shape}",
-                    f"numbers [rows, actions] = {(rows, space.size)}",
-                    FIT,
-                )
-            if not np.isfinite(numbers).all():
-                raise SpecError(f"{self.kind}.predict returned numbers that are not finite", fix=FIT)
-            return np.asarray(numbers, np.float64)
-        classes = np.asarray(self._estimator.classes_)
-        order = np.argsort(classes)
-        at = np.minimum(np.searchsorted(classes, answers, sorter=order), len(classes) - 1)
-        known = answers.shape == (rows,) and bool((classes[order[at]] == answers).all())
-        if not known:
-            raise SpecError(f"{self.kind}.predict returned values that are not in its classes_", fix=FIT)
-        return self._places[order[at]]
-
-    def _best_allowed(self, leaves: LeafArrays, mask: NDArray[np.bool_]) -> NDArray[Any]:
-        """The allowed actions [B] with the highest probability or score."""
-        if self.can_sample:
-            return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
-        if not callable(getattr(self._estimator, "decision_function", None)):
+    def _chances(self, leaves: LeafArrays) -> Floats:
+        """Its probabilities [B, A], 0 for actions that are none of its classes; SpecError for others."""
+        chances, rows = self._call("predict_proba", leaves), len(next(iter(leaves.values())))
+        expected = (rows, len(self._classes))
+        if chances.shape != expected or chances.dtype.kind not in "fiu":
             raise SpecError(
-                f"{self.kind} predicts an action that is not allowed in {len(mask):,} rows, and has no "
-                "predict_proba and no decision_function that tell its next best action",
-                fix="use a classifier with predict_proba",
-            )
-        scores = np.where(mask, self._scores("decision_function", leaves, -np.inf), -np.inf)
-        self._check_allowed(np.asarray(np.isfinite(scores).any(axis=1)))
-        return np.asarray(scores.argmax(axis=1))
-
-    def _scores(self, method: str, leaves: LeafArrays, other: float) -> Floats:
-        """Probabilities or scores [B, A]; `other` for actions that are none of the classes. SpecError for others."""
-        scores, rows = self._call(method, leaves), len(next(iter(leaves.values())))
-        if method == "decision_function" and scores.ndim == 1:
-            scores = np.stack([-scores, scores], axis=1)
-        expected = (rows, len(self._places))
-        if scores.shape != expected or scores.dtype.kind not in "fiu":
-            raise SpecError(
-                f"{self.kind}.{method} returned shape {scores.shape}",
+                f"{self.kind}.predict_proba returned shape {chances.shape}",
                 f"numbers [rows, classes] = {expected}",
                 "use a classifier of one output",
             )
-        if method == "predict_proba" and not ((scores >= 0).all() and np.allclose(scores.sum(axis=1), 1.0, atol=1e-3)):
+        if not ((chances >= 0).all() and np.allclose(chances.sum(axis=1), 1.0, atol=1e-3)):
             raise SpecError(
                 f"{self.kind}.predict_proba returned no probabilities",
                 "numbers of at least 0 that add up to 1 in each row",
-                "judge it without sample=True, or correct predict_proba",
+                "correct predict_proba",
             )
-        spread = np.full((rows, _count(self.spec)), other)
-        spread[:, self._places] = scores
-        return spread
-
-    def _check_allowed(self, able: NDArray[np.bool_]) -> None:
-        if not able.all():
-            raise SpecError(
-                f"{self.kind} gives no probability or score to any allowed action in {int((~able).sum()):,} rows",
-                "an allowed action among its classes",
-                "fit it on rows with these actions, or pass an object with probabilities(observation, mask) "
-                "that says what it does there",
-            )
+        everything = np.zeros((rows, cast("Discrete", self.spec.action).n))
+        everything[:, self._classes] = chances
+        return everything
 
     def _call(self, method: str, leaves: LeafArrays) -> NDArray[Any]:
-        """The result of a method of the estimator on these rows; SpecError if it fails.
+        """The result of a method on these rows: a frame of polars if it was fitted on named columns, else an array.
 
-        It is given a data frame if it was fitted on named columns: of polars, and of pandas where only that is read.
+        SpecError if it fails.
         """
-        frame, call = feature_table(self.spec, leaves), getattr(self._estimator, method)
+        frame = feature_table(self.spec, leaves)
+        if self._names is not None:
+            rows: Any = frame.select(self._names)
+        else:  # as float64, or as objects if there is text
+            columns = [column.to_numpy() for column in frame]
+            kind = object if any(values.dtype.kind == "O" for values in columns) else np.float64
+            rows = np.column_stack([values.astype(kind) for values in columns])
         try:
-            try:
-                return np.asarray(call(_array(frame) if self._names is None else frame.select(self._names)))
-            except Exception:  # of foreign code
-                if self._names is None or find_spec("pandas") is None:
-                    raise
-                import pandas as pd
-
-                return np.asarray(call(pd.DataFrame({name: frame[name].to_numpy() for name in self._names})))
+            return np.asarray(getattr(self._estimator, method)(rows))
         except Exception as error:  # of foreign code
             raise SpecError(f"{self.kind}.{method} failed with {type(error).__name__}: {error}", fix=FIT) from error
 
 
-def _forbidden(action: NDArray[Any], mask: Mask) -> NDArray[np.bool_]:
-    """Whether actions [B] are not allowed."""
-    return np.zeros(len(action), bool) if mask is None else ~mask[np.arange(len(action)), action]
-
-
-def _is_fitted(estimator: Any) -> bool:
-    """Whether an estimator says that it is fitted, or has an attribute that ends as fitted ones do."""
-    says = getattr(estimator, "__sklearn_is_fitted__", None)
-    if callable(says):
-        return bool(says())
-    fitted = any(name.endswith("_") and not name.startswith("__") for name in getattr(estimator, "__dict__", ()))
-    return fitted or hasattr(estimator, "classes_")
-
-
-def _count(spec: Spec) -> int:
-    return spec.action.n if isinstance(spec.action, Discrete) else 0
-
-
-def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
-    """[C]: the action of each class, by its label or its code; none for a regressor. SpecError if there is none."""
-    space = spec.action
-    if isinstance(space, MultiDiscrete):
-        raise SpecError(
-            f"{kind}: an estimator supports one discrete action or continuous actions; this log has "
-            "MultiDiscrete actions",
-            fix="judge one choice at a time",
-        )
-    if isinstance(space, Continuous):
-        if classes is not None:
-            raise SpecError(
-                f"{kind} is a classifier, and this log has Continuous actions",
-                "a regressor",
-                "fit a regressor on log.features() and log.action",
-            )
-        return np.zeros(0, np.int64)
-    if classes is None:
-        raise SpecError(
-            f"{kind} has no classes_, and this log has Discrete actions",
-            "a classifier",
-            "fit a classifier on log.features() and log.action",
-        )
+def _action_of_classes(classes: Any, space: Discrete, kind: str) -> NDArray[np.int64]:
+    """[C]: the action of each class, by its label or its code; SpecError if there is none."""
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise SpecError(f"{kind} has several outputs", "one class for each action", FIT)
-    labels = np.asarray(classes).tolist()
-    named, coded = _by_label(labels, space), _by_code(labels, space)
+    labels, codes = np.asarray(classes).tolist(), {label: code for code, label in enumerate(space.names)}
+    named: list[int | None] = []
+    coded: list[int | None] = []
+    for one in labels:
+        whole = isinstance(one, bool | int | float) and one == int(one)
+        text = str(one).lower() if isinstance(one, bool) else str(int(one)) if whole else str(one)
+        named.append(codes.get(str(one), codes.get(text)))
+        coded.append(int(one) if whole and 0 <= one < space.n else None)
     if None not in named and None not in coded and named != coded:
         raise SpecError(
             f"{kind}: the classes {_listed(labels)} can be codes or labels of this log's actions "
@@ -259,8 +191,8 @@ def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
             "one of them",
             "fit it on the labels as text",
         )
-    found = coded if None in named else named
-    if None in found or len(set(found)) < len(found):
+    actions = coded if None in named else named
+    if None in actions or len(set(actions)) < len(actions):
         unknown = [one for one, *either in zip(labels, named, coded, strict=True) if either == [None, None]] or labels
         expected = f"the labels {_listed(space.names)}, or codes" if space.names else "codes"
         raise SpecError(
@@ -268,69 +200,12 @@ def _places(classes: Any, spec: Spec, kind: str) -> NDArray[np.int64]:
             f"{expected} from 0 to {space.n - 1}",
             FIT,
         )
-    return np.asarray(found, np.int64)
-
-
-def _by_label(classes: Sequence[Any], space: Discrete) -> list[int | None]:
-    """The action whose label each class is, as text; None if there is none."""
-    labels = {label: place for place, label in enumerate(space.names)}
-    texts = [[str(one), str(one).lower() if isinstance(one, bool) else _whole(one)] for one in classes]
-    return [next((labels[text] for text in pair if text in labels), None) for pair in texts]
-
-
-def _by_code(classes: Sequence[Any], space: Discrete) -> list[int | None]:
-    """The action whose code each class is; None if there is none."""
-    return [
-        int(one) if isinstance(one, bool | int | float) and one == int(one) and 0 <= one < space.n else None
-        for one in classes
-    ]
-
-
-def _whole(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    return np.asarray(actions, np.int64)
 
 
 def _listed(values: Sequence[Any]) -> str:
     more = f", ... ({len(values):,})" if len(values) > MOST_LISTED else ""
     return ", ".join(repr(value) for value in values[:MOST_LISTED]) + more
-
-
-def _names(estimator: Any, spec: Spec, kind: str) -> list[str] | None:
-    """The columns that an estimator was fitted on, None if it knows only their number; SpecError if they differ."""
-    known = feature_table(spec, _no_rows(spec)).columns
-    names = getattr(estimator, "feature_names_in_", None)
-    names = None if names is None else [str(name) for name in names]
-    if names is None or names == [f"Column_{place}" for place in range(len(names))]:  # LightGBM's names of unnamed ones
-        count = getattr(estimator, "n_features_in_", None)
-        if count is not None and count != len(known):
-            raise SpecError(
-                f"{kind} was fitted on {count} columns, this log's observation has {len(known)}: {_listed(known)}",
-                fix="fit it on log.features()",
-            )
-        return None
-    missing = [name for name in names if name not in known]
-    if missing:
-        raise SpecError(
-            f"{kind} was fitted on the column '{missing[0]}' ({len(missing)} missing), which this log's "
-            f"observation does not have: {nearest(missing[0], known)}",
-            fix="fit it on log.features()",
-        )
-    return names
-
-
-def _no_rows(spec: Spec) -> dict[str, NDArray[Any]]:
-    """LeafArrays without a row."""
-    return {
-        name: np.zeros((0, getattr(leaf, "size", None) or len(getattr(leaf, "sizes", (0,)))), np.int64)
-        for name, leaf in spec.observation.items()
-    }
-
-
-def _array(frame: Any) -> NDArray[Any]:
-    """All columns [B, I] as float64, or as objects if there is text."""
-    columns = [column.to_numpy() for column in frame]
-    kind = object if any(values.dtype.kind == "O" for values in columns) else np.float64
-    return np.column_stack([values.astype(kind) for values in columns])
 
 
 # The judged policy on a log: its actions at every stored observation, and its probabilities of the logged actions.
@@ -347,7 +222,7 @@ def _array(frame: Any) -> NDArray[Any]:
 # every logged action is 0: the log has no information about the policy. Atoms of the log have no density:
 # a sampled policy never takes them, and a deterministic one that takes exactly an atom gets no noise there.
 #
-# Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted estimator of
+# Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted classifier of
 # scikit-learn (`EstimatorPolicy`).
 #
 # Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or action size, `K` draws.
@@ -560,7 +435,7 @@ def as_policy(policy: Any, spec: Spec) -> Any:
             f"expected a policy, found {kind}",
             fix=(
                 "pass run.policy(), tl.load_policy(...), an object with probabilities(observation, mask), or "
-                "a fitted scikit-learn estimator"
+                "a fitted scikit-learn classifier"
             ),
         )
     return ExternalPolicy(policy, spec)

@@ -59,14 +59,14 @@ from tidelog.ope.evidence import (
     episode_folds,
     out_of_fold,
 )
-from tidelog.ope.intervals import METHODS, MOST_GROUPS, Confidence, interval
+from tidelog.ope.intervals import MOST_GROUPS, Confidence, bca
 from tidelog.ope.networks import feature_ratios, network_values
 from tidelog.ope.policies import as_policy, is_sampled, target_of
 from tidelog.ope.propensities import (
     FilePropensities,
     Propensities,
     declared_propensities,
-    estimates_by_classifier,
+    is_by_trees,
     propensities_of,
     shrunk,
     with_file_read,
@@ -223,45 +223,39 @@ class LoggerModel(NamedTuple):
 
 
 def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> LoggerModel:
-    """Propensities and tests of assumptions; one test says whether the log as a whole fits its propensities."""
-    model = _logger_model(log, plan, source, seed, tests=tests)
-    known = model.propensities
-    if not tests or not isinstance(log.spec.action, Discrete):
-        return model
-    if not known.estimated:
-        return model._replace(balance=recorded_fit(log, known.logged) if known.declared is None else log_balance(log))
-    balance = log_balance(replace(log, declared=None, stratum=None))
-    model = model._replace(balance=balance)
-    drawn = balance is not None and balance.p_value >= BALANCED and log.spec.action.n <= MOST_BALANCED
-    return (
-        model
-        if not drawn or log.propensity is not None
-        else model._replace(shares=declared_propensities(declare(log, SHARES), plan.folds))
-    )
+    """Propensities and tests of independence; models read the time if the logger changed with it.
 
-
-def _logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool) -> LoggerModel:
-    """Propensities and tests of independence; models read the time if the logger changed with it."""
+    One more test says whether the log as a whole fits its propensities.
+    """
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     if isinstance(source, FilePropensities) and source.estimated:  # their model may have read what ours would miss
         history, drift = (tuple(one for one in part if one.outcome != LOGGER) for part in (history, drift))
-    when = relative_time(log)
+    when, by_trees = relative_time(log), is_by_trees(source)
     changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
-    by_classifier, asked = estimates_by_classifier(source), isinstance(source, str) and source == "estimated"
-    estimated = log.propensity is None if source is None else by_classifier or asked
-    if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
-        return LoggerModel(propensities_of(log, plan.folds, source, states=plan.states, seed=seed), history, drift)
+    asked = isinstance(source, str) and source == "estimated"
+    estimated = log.propensity is None if source is None else by_trees or asked
+    if when is not None and changed and estimated and isinstance(log.spec.action, Discrete | Continuous):
 
-    def left(states: States) -> list[Dependence]:
-        return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
+        def left(states: States) -> list[Dependence]:
+            return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
 
-    table = None if by_classifier else plan.states
-    shown, states = with_time(log, table, plan.folds, when, lambda states: not any(one.fails for one in left(states)))
-    others = [one for one in drift if one.outcome != LOGGER]
-    others += [] if states is None else left(states)
-    known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
-    return LoggerModel(known, history, tuple(others))
+        table = None if by_trees else plan.states
+        shown, states = with_time(log, table, plan.folds, when, lambda one: not any(test.fails for test in left(one)))
+        drift = (*(one for one in drift if one.outcome != LOGGER), *(() if states is None else left(states)))
+        known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
+    else:
+        known = propensities_of(log, plan.folds, source, states=plan.states, seed=seed)
+    balance, shares = None, None
+    if tests and isinstance(log.spec.action, Discrete):
+        if not known.estimated:
+            balance = recorded_fit(log, known.logged) if known.declared is None else log_balance(log)
+        else:
+            balance = log_balance(replace(log, declared=None, stratum=None))
+            drawn = balance is not None and balance.p_value >= BALANCED and log.spec.action.n <= MOST_BALANCED
+            if drawn and log.propensity is None:
+                shares = declared_propensities(declare(log, SHARES), plan.folds)
+    return LoggerModel(known, history, drift, balance, shares)
 
 
 def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
@@ -378,7 +372,6 @@ def estimate(
     discount: float = 1.0,
     bandwidth: float | None = None,
     model: str = "auto",
-    method: str = "bca",
     level: float = 0.95,
     replicates: int = 1000,
     progress: Callable[[str, float], None] | None = None,
@@ -386,9 +379,9 @@ def estimate(
     """Estimate a policy's value, one row per estimator with interval and support; `names` None: all that apply.
 
     `policy` is a tidelog policy, any object with `probabilities(observation, mask)`, or a fitted scikit-learn
-    estimator; `sample` None evaluates a policy
-    in its declared way of acting, else by its most likely actions. Raises ConfigError for an unknown name, SpecError if
-    policy and log do not fit or a named estimator cannot be computed on this log.
+    classifier; `sample` None evaluates a policy in its declared way of acting, else by its most likely actions. Raises
+    ConfigError for an unknown name, SpecError if policy and log do not fit or a named estimator cannot be computed on
+    this log.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -402,8 +395,6 @@ def estimate(
     chosen = check_names([names] if isinstance(names, str) else names)
     check_seed(seed)
     confidence = Confidence(level, replicates, seed)
-    if method not in METHODS or method == "bernstein":
-        raise ConfigError(f"method = {method!r}: {nearest(str(method), set(METHODS) - {'bernstein'})}")
     check_kind(log)
     needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
     known = as_policy(policy, log.spec)
@@ -421,12 +412,10 @@ def estimate(
         tests=False,
         progress=progress,
     ).policy
-    return table(evidence, chosen, method, confidence)
+    return table(evidence, chosen, confidence)
 
 
-def table(
-    evidence: Evidence, names: Sequence[str] | None, method: str = "bca", confidence: Confidence | None = None
-) -> Estimates:
+def table(evidence: Evidence, names: Sequence[str] | None, confidence: Confidence | None = None) -> Estimates:
     """Estimates on this evidence; SpecError if a named estimator cannot be computed."""
     for name in names or ():
         obstacle = obstacle_of(name, evidence)
@@ -434,17 +423,17 @@ def table(
             raise SpecError(f"'{name}' {obstacle}")
     listed = names or [name for name in ESTIMATORS if is_listed(name, evidence)]
     supports = Supports(evidence)
-    return Estimates([row(name, evidence, supports, method, confidence or Confidence()) for name in listed])
+    return Estimates([row(name, evidence, supports, confidence or Confidence()) for name in listed])
 
 
 def row(
-    name: str, evidence: Evidence, supports: Supports, method: str, confidence: Confidence, groups: int = MOST_GROUPS
+    name: str, evidence: Evidence, supports: Supports, confidence: Confidence, groups: int = MOST_GROUPS
 ) -> Estimate:
     """One estimator's estimate on this evidence."""
     ratios = ESTIMATORS[name].ratios(evidence)
     resampled = ratios.clustered(evidence.clusters).grouped(groups)
-    ends, support = interval(resampled, method, confidence), supports.of(name)
-    how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
+    ends, support = bca(resampled, confidence), supports.of(name)
+    how = f"bca, {confidence.replicates:,} replicates"
     note = "" if np.isfinite(ends.estimate) else "no weight is left at some step"
     if not is_possible(ends.estimate, evidence):
         low, high = map(three_digits, possible_returns(evidence))

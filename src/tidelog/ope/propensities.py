@@ -9,7 +9,7 @@ Otherwise each fold of episodes gets a model of the logger, fitted on the other 
   `(1 - (1 - p)^(n + 1)) / p`, so weights use `(k + 1) / (n + 1)`. The probabilities of all actions, which sum to 1, are
   their shares in each state, shrunk towards their shares in the whole log by `m` pseudo-steps; `m` maximises the
   leave-one-out likelihood of the training steps;
-* if asked for, boosted trees or another classifier, calibrated as networks are;
+* if asked for, boosted trees, calibrated as networks are;
 * for continuous actions with atoms, the probability of each pattern of them, counted or by a network, and
   off the atoms its density by cloning those steps alone;
 * otherwise behaviour cloning, early-stopped on part of the training episodes and calibrated on that part by maximum
@@ -24,6 +24,7 @@ Letters: `N` steps, `M` stored observations, `E` episodes, `S` states, `A` numbe
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -47,8 +48,8 @@ from tidelog.data.columns import known_probabilities
 from tidelog.data.formats import ending_of
 from tidelog.data.log import Log, States, is_tabular, number_observations
 from tidelog.data.parse import ParsedTable
-from tidelog.data.raw import PLAIN, STORED, Values, number_by_appearance, source_text
-from tidelog.data.read import SOURCES, one_table, rows_in_source
+from tidelog.data.raw import PLAIN, STORED, Values, number_by_appearance
+from tidelog.data.read import SOURCES, one_table
 from tidelog.errors import ConfigError, SpecError, install, nearest
 from tidelog.networks.actors import Gaussian, state_gaussian
 from tidelog.ope.assumptions import time_basis
@@ -62,7 +63,6 @@ from tidelog.ope.evidence import (
     Target,
     atoms_of,
     fold_of_steps,
-    observed_numbers,
     out_of_fold,
     without,
 )
@@ -72,13 +72,11 @@ from tidelog.threads import one_thread
 from tidelog.training.fit import fit
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
-# Models of the logger by scikit-learn: boosted trees, or any classifier with `predict_proba`.
+# Boosted trees often predict a table of words and numbers better than a network does: Friedman 2001, "Greedy Function
+# Approximation: A Gradient Boosting Machine". They are scikit-learn's `HistGradientBoostingClassifier`, with the number
+# of rounds that gives held-out actions the largest likelihood.
 #
-# Trees often predict a table of words and numbers better than a network does: Friedman 2001, "Greedy Function
-# Approximation: A Gradient Boosting Machine". The trees are scikit-learn's `HistGradientBoostingClassifier`, with the
-# number of rounds that gives held-out actions the largest likelihood.
-#
-# Letters: `M` stored observations, `I` numbers in an observation, `A` number of actions.
+# Letters: `M` stored observations, `A` number of actions.
 
 TREES, BEST = "trees", "best"
 ROUNDS = 200  # of boosting, at most
@@ -86,45 +84,11 @@ MOST_WORDS = 255  # of a column that trees split by its words; a larger vocabula
 SMALLEST = 1e-6  # of estimated probabilities
 
 
-def is_classifier(source: Any) -> bool:
-    """Whether this is a classifier of scikit-learn's kind."""
-    return callable(getattr(source, "predict_proba", None)) and callable(getattr(source, "fit", None))
-
-
-def check_classifier(source: Any) -> None:
-    """Raise ConfigError if scikit-learn, which fits or copies the classifier, is not installed."""
-    try:
-        import sklearn  # noqa: F401
-    except ImportError as error:
-        what = f"propensities = '{source}'" if isinstance(source, str) else "a classifier for the propensities"
-        raise ConfigError(f"{what} needs scikit-learn", fix=install("trees")) from error
-
-
-def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) -> NDArray[np.float64]:
+def log_chances(log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) -> NDArray[np.float64]:
     """Logarithms [M, A] of the chances of actions at all stored observations, fitted on the steps of `learnt` episodes.
 
-    `source`: "trees", or an unfitted classifier, which is copied. `held` are other episodes, for the number of rounds.
+    `held` are other episodes, for the number of rounds. Actions that are not learnt have the smallest chance.
     """
-    own = not isinstance(source, str)
-    numbers, words = (observed_numbers(log, learnt).astype(np.float64), []) if own else _columns(log)
-    position, action, episode = np.asarray(log.position), np.asarray(log.action), np.asarray(log.episode)
-    rows = np.isin(episode, learnt)
-    seen, taken = numbers[position[rows]], action[rows]
-    if len(np.unique(taken)) == 1:
-        return _spread(np.ones((len(numbers), 1)), taken[:1], log.spec.action.n)  # type: ignore[union-attr]
-    if own:
-        model = _copy(source, seed)
-        chances = _fitted(model, seen, taken, numbers)
-    else:
-        with one_thread("openmp"):  # folds run in threads; threads of theirs would wait for one another
-            model = _trees(words, seed).fit(seen, taken)
-            stage = ROUNDS if held is None else _best_stage(model, numbers[position], action, np.isin(episode, held))
-            chances = next(islice(model.staged_predict_proba(numbers), stage - 1, None))
-    return _spread(chances, np.asarray(model.classes_), log.spec.action.n)  # type: ignore[union-attr]
-
-
-def _columns(log: Log) -> tuple[NDArray[np.float64], list[int]]:
-    """Observations as numbers [M, I], and the columns of words among them."""
     parts, words, width = [], [], 0
     for name, leaf in sorted(log.observation.items()):
         kind = log.spec.observation[name]
@@ -134,74 +98,32 @@ def _columns(log: Log) -> tuple[NDArray[np.float64], list[int]]:
                 "columns of a table",
                 "use propensities='estimated', which fits a network",
             )
-        values = np.asarray(leaf, np.float64).reshape(len(leaf), -1)
         if isinstance(kind, Codes):
-            words += [width + place for place, size in enumerate(kind.sizes) if size <= MOST_WORDS]
-        parts.append(values)
-        width += values.shape[1]
-    return np.concatenate(parts, axis=1), words
+            words += [width + column for column, size in enumerate(kind.sizes) if size <= MOST_WORDS]
+        parts.append(np.asarray(leaf, np.float64).reshape(len(leaf), -1))
+        width += parts[-1].shape[1]
+    numbers = np.concatenate(parts, axis=1)
+    position, action, episode = np.asarray(log.position), np.asarray(log.action), np.asarray(log.episode)
+    rows = np.isin(episode, learnt)
+    classes, chances = np.unique(action[rows]), np.ones((len(numbers), 1))
+    if len(classes) > 1:
+        from sklearn.ensemble import HistGradientBoostingClassifier
 
-
-def _trees(words: list[int], seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(
-        max_iter=ROUNDS, categorical_features=words or None, early_stopping=False, random_state=seed
-    )
-
-
-def _best_stage(model: Any, numbers: Floats, action: NDArray[Any], held: NDArray[np.bool_]) -> int:
-    """The number of rounds with the largest likelihood of the held actions."""
-    place = {int(one): column for column, one in enumerate(model.classes_)}
-    known = held & np.isin(action, model.classes_)
-    if not known.any():
-        return ROUNDS
-    of = np.array([place[int(one)] for one in action[known]])
-    losses = [
-        -float(np.log(np.maximum(chances[np.arange(len(of)), of], SMALLEST)).mean())
-        for chances in model.staged_predict_proba(numbers[known])
-    ]
-    return int(np.argmin(losses)) + 1
-
-
-def _copy(source: Any, seed: int) -> Any:
-    """An unfitted copy of a classifier, with this seed wherever it has one."""
-    from sklearn.base import clone
-
-    try:
-        copied = clone(source)
-        seeds = [name for name in copied.get_params() if name.split("__")[-1] == "random_state"]  # of steps too
-        return copied.set_params(**dict.fromkeys(seeds, seed)) if seeds else copied
-    except (TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"propensities: {type(source).__name__} cannot be copied for each fold: {error}",
-            fix="use a classifier with scikit-learn's get_params and set_params",
-        ) from error
-
-
-def _fitted(model: Any, seen: Floats, taken: NDArray[Any], numbers: Floats) -> Floats:
-    """Probabilities [M, C] of the classes that the model has; ConfigError if it fails or they are none."""
-    name = type(model).__name__
-    try:
-        model.fit(seen, taken)
-        chances = np.asarray(model.predict_proba(numbers), np.float64)
-        classes = np.asarray(model.classes_)
-    except Exception as error:  # of foreign code
-        raise ConfigError(f"propensities: {name} failed with {type(error).__name__}: {error}") from error
-    sums = chances.sum(axis=-1) if chances.ndim == 2 else np.zeros(1)
-    if chances.shape != (len(numbers), len(classes)) or not ((chances >= 0).all() and np.allclose(sums, 1.0)):
-        raise ConfigError(
-            f"propensities: {name}.predict_proba returned an array of shape {chances.shape} that holds no "
-            "probabilities",
-            f"{len(numbers):,} rows over {len(classes)} classes, each with the sum 1",
-        )
-    return chances
-
-
-def _spread(chances: Floats, classes: NDArray[Any], actions: int) -> Floats:
-    """Logarithms [M, A] of probabilities [M, C] of some actions; the others have the smallest probability."""
-    everything = np.full((len(chances), actions), SMALLEST)
-    everything[:, classes.astype(int)] = np.maximum(chances, SMALLEST)
+        with one_thread("openmp"):  # folds run in threads; threads of theirs would wait for one another
+            model = HistGradientBoostingClassifier(
+                max_iter=ROUNDS, categorical_features=words or None, early_stopping=False, random_state=seed
+            ).fit(numbers[position[rows]], action[rows])
+            stage, known = ROUNDS, np.isin(episode, [] if held is None else held) & np.isin(action, classes)
+            if known.any():
+                taken = np.searchsorted(classes, action[known])
+                losses = [
+                    -float(np.log(np.maximum(one[np.arange(len(taken)), taken], SMALLEST)).mean())
+                    for one in model.staged_predict_proba(numbers[position[known]])
+                ]
+                stage = int(np.argmin(losses)) + 1
+            chances = next(islice(model.staged_predict_proba(numbers), stage - 1, None))
+    everything = np.full((len(numbers), log.spec.action.n), SMALLEST)  # type: ignore[union-attr]
+    everything[:, classes] = np.maximum(chances, SMALLEST)
     return np.asarray(np.log(everything))
 
 
@@ -231,7 +153,9 @@ def shrunk(evidence: Evidence) -> tuple[Evidence, float]:
         return evidence, 1.0
     if evidence.horizon > (1 if evidence.estimated else LONGEST_PRODUCT):
         return evidence, 1.0
-    mean = _mean_by_step(evidence)
+    step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
+    sums = np.bincount(step, weights=required_part(evidence, "model_target"))
+    mean = np.asarray((sums / np.bincount(step))[step])  # [N]: the policy's value at the same step of all episodes
     if evidence.estimated:
         share = _slope(required_part(evidence, "model") - mean, np.asarray(evidence.reward, np.float64))
     else:
@@ -245,13 +169,6 @@ def shrunk(evidence: Evidence) -> tuple[Evidence, float]:
         model_target=mean + share * (required_part(evidence, "model_target") - mean),
         model_all=None if evidence.model_all is None else mean[:, None] + share * (evidence.model_all - mean[:, None]),
     ), share
-
-
-def _mean_by_step(evidence: Evidence) -> Floats:
-    """The policy's mean value at the same step of all episodes, [N]."""
-    step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
-    sums = np.bincount(step, weights=required_part(evidence, "model_target"))
-    return np.asarray((sums / np.bincount(step))[step])
 
 
 def _differences(evidence: Evidence) -> Floats:
@@ -273,8 +190,7 @@ def _slope(cause: Floats, outcome: Floats) -> float:
 # The file is a table that `read_log` could read. Its column `propensity` has recorded probabilities of the logged
 # actions (densities of continuous ones), `estimated_propensity` those of somebody's model, which a verdict trusts less.
 # `episode` and `step` name the decision; steps are in their order, whatever number the first one has. In a log of
-# episodes of one step, `step` may be absent. Without `episode`, the rows are those of the source of the log, in its
-# order, of which the log may be a part; for a log of one step per episode they may also be those of the log.
+# episodes of one step, `step` may be absent.
 #
 # Letter: `N` steps.
 
@@ -298,25 +214,29 @@ def read_propensities(path: str | Path, log: Log) -> FilePropensities:
     Rows of steps that are not in the log are counted, because a log may be a part of the one that the file is about.
     """
     table = one_table(path)
-    name = _column_of(table)
+    columns = [name for name in (RECORDED, ESTIMATED) if name in table.names]
+    if len(columns) != 1:
+        seen = "both of them" if columns else f"the columns {', '.join(sorted(table.names)[:10])}"
+        raise SpecError(
+            table.source,
+            f"one column '{RECORDED}' (recorded) or '{ESTIMATED}' (from a model), found {seen}",
+            "rename or remove columns",
+        )
     if not table.rows:
         raise SpecError(f"{table.source}: no row", "one for each step of the log", "write the file again")
-    values = _probabilities(table, name, 1.0 if not isinstance(log.spec.action, Continuous) else np.inf)
-    rows = _matched_rows(table, log) if EPISODE in table.names else _rows_in_order(table, log)
+    (name,), continuous = columns, isinstance(log.spec.action, Continuous)
+    values = _numbers(table, name)
+    bad = np.flatnonzero(~((values > 0) & (continuous | (values <= 1.0)) & np.isfinite(values)))
+    if len(bad):
+        cell = table.series(name)[int(bad[0])]
+        raise SpecError(
+            f"{table.source}: the {name} of row {bad[0] + 1:,} is {'empty' if cell is None else cell} "
+            f"({len(bad):,} such row(s))",
+            "a number above 0" if continuous else "a probability above 0 and at most 1",
+            "correct the file",
+        )
+    rows = _matched_rows(table, log)
     return FilePropensities(values[rows], name == ESTIMATED, str(path), table.rows - len(rows))
-
-
-def _column_of(table: ParsedTable) -> str:
-    """The column of propensities; SpecError if there is none, or both."""
-    named = [name for name in (RECORDED, ESTIMATED) if name in table.names]
-    if len(named) == 1:
-        return named[0]
-    found = "both of them" if named else f"the columns {', '.join(sorted(table.names)[:10])}"
-    raise SpecError(
-        table.source,
-        f"one column '{RECORDED}' (recorded) or '{ESTIMATED}' (from a model), found {found}",
-        "rename or remove columns",
-    )
 
 
 def _numbers(table: ParsedTable, name: str) -> Floats:
@@ -327,51 +247,13 @@ def _numbers(table: ParsedTable, name: str) -> Floats:
     return np.where(column.usable, column.values, np.nan).astype(np.float64)
 
 
-def _probabilities(table: ParsedTable, name: str, highest: float) -> Floats:
-    """The column as numbers above 0 and at most `highest`, in the order of the file."""
-    values = _numbers(table, name)
-    bad = np.flatnonzero(~((values > 0) & (values <= highest) & np.isfinite(values)))
-    if len(bad):
-        expected = "a number above 0" if highest == np.inf else "a probability above 0 and at most 1"
-        cell = table.series(name)[int(bad[0])]
-        raise SpecError(
-            f"{table.source}: the {name} of row {bad[0] + 1:,} is {'empty' if cell is None else cell} "
-            f"({len(bad):,} such row(s))",
-            expected,
-            "correct the file",
-        )
-    return values
-
-
-def _rows_in_order(table: ParsedTable, log: Log) -> Values:
-    """The rows of the file for the steps [N], by their places in the source of the log; SpecError if there are others.
-
-    A file for a log of single steps may also have a row for each of them. If so, and for logs in memory, the source is
-    not read again.
-    """
-    single = log.steps == len(log.episode_ids)
-    if single and table.rows == log.steps:
-        return np.arange(log.steps)
-    found = rows_in_source(log)
-    if found is not None and table.rows == found[1]:
-        return found[0]
-    fix = f"add the columns '{EPISODE}' and '{STEP}' of the log"
-    if found is None and not single:
-        raise SpecError(
-            f"{table.source}: there is no column '{EPISODE}', and the steps of a log that is in memory only may be in "
-            "another order than the rows of the file",
-            fix=fix,
-        )
-    if single:
-        fix = f"add the column '{EPISODE}' of the log (where it has none: the numbers of its rows, from 0)"
-    expected = [f"{log.steps:,}, one for each step of the judged log"] * single
-    if found is not None and log.origin is not None:
-        expected.append(f"{found[1]:,}, one for each row of {source_text(log.origin)}")
-    raise SpecError(f"{table.source}: {table.rows:,} rows", " or ".join(expected), fix)
-
-
 def _matched_rows(table: ParsedTable, log: Log) -> Values:
     """The rows of the file for the steps [N], by episode and step; SpecError unless there is one for each."""
+    if EPISODE not in table.names:
+        raise SpecError(
+            f"{table.source}: there is no column '{EPISODE}', by which rows are matched",
+            fix="add the column of the log (where it has none: the numbers of its rows, from 0)",
+        )
     episodes = parse.identity(table.series(EPISODE))
     names = episodes.values if episodes.vocabulary is None else np.asarray(episodes.vocabulary)[episodes.values]
     moments = _numbers(table, STEP) if STEP in table.names else None
@@ -427,8 +309,6 @@ def _matched_rows(table: ParsedTable, log: Log) -> Values:
 #
 # Letters: `N` steps, `M` stored observations, `E` episodes.
 
-BY_EPISODE = ("episode_ids",)
-
 
 def check_first_steps(log: Log, steps: Any) -> None:
     """Raise ConfigError unless `steps` is None, or a whole number from 1 to below the longest episode's steps."""
@@ -448,41 +328,38 @@ def check_first_steps(log: Log, steps: Any) -> None:
 def cut_log(log: Log, steps: int) -> Log:
     """The log of the first `steps` steps of each episode; an episode that goes on is truncated there."""
     rows = np.flatnonzero(np.asarray(log.step) < steps)
-    position, following = np.asarray(log.position)[rows], np.asarray(log.next_position)[rows]
-    stored = np.union1d(position, following)
-    others = {name for name in PLAIN if name not in (*STORED, *BY_EPISODE, "position", "next_position")}
-    columns: dict[str, Any] = {
-        name: np.asarray(getattr(log, name))[rows] for name in others if getattr(log, name) is not None
-    }
+    columns = _columns_at(log, rows)
     last = np.append(np.diff(columns["episode"]) > 0, True)
     columns["truncated"] = columns["truncated"] | (last & ~columns["terminated"])
-    return replace(
-        log,
-        observation={name: leaf[stored] for name, leaf in log.observation.items()},
-        action_mask=None if log.action_mask is None else log.action_mask[stored],
-        position=np.searchsorted(stored, position).astype(np.int32),
-        next_position=np.searchsorted(stored, following).astype(np.int32),
-        extra={name: values[rows] for name, values in log.extra.items()},
-        origin=None,
-        **columns,
-    )
+    return _with_rows(log, rows, np.asarray(log.next_position)[rows], columns)
 
 
 def single_steps(log: Log, rows: NDArray[np.int64]) -> Log:
     """These rows [R] as episodes of one step, in the clusters of their episodes."""
-    others = {name for name in PLAIN if name not in (*STORED, *BY_EPISODE, "position", "next_position")}
-    columns: dict[str, Any] = {
-        name: np.asarray(getattr(log, name))[rows] for name in others if getattr(log, name) is not None
-    }
+    columns, number = _columns_at(log, rows), np.arange(len(rows), dtype=np.int32)
     cluster = number_by_appearance(log.clusters[columns["episode"]])[0]
-    position, number = np.asarray(log.position)[rows], np.arange(len(rows), dtype=np.int32)
     columns |= {"episode": number, "episode_ids": number, "cluster": cluster.astype(np.int32)}
-    columns |= {"step": np.zeros_like(number), "position": number, "next_position": number}
-    columns |= {"terminated": np.ones(len(rows), bool), "truncated": np.zeros(len(rows), bool)}
+    columns |= {"step": np.zeros_like(number), "terminated": np.ones(len(rows), bool)}
+    columns |= {"truncated": np.zeros(len(rows), bool)}
+    return _with_rows(log, rows, np.asarray(log.position)[rows], columns)
+
+
+def _columns_at(log: Log, rows: NDArray[np.int64]) -> dict[str, Any]:
+    """The columns with one number for each step, at some of the steps."""
+    others = {name for name in PLAIN if name not in (*STORED, "episode_ids", "position", "next_position")}
+    return {name: np.asarray(getattr(log, name))[rows] for name in others if getattr(log, name) is not None}
+
+
+def _with_rows(log: Log, rows: NDArray[np.int64], following: NDArray[Any], columns: dict[str, Any]) -> Log:
+    """The log of these rows, with what they have in place of its columns; `following`: their next positions."""
+    position = np.asarray(log.position)[rows]
+    stored = np.union1d(position, following)
     return replace(
         log,
-        observation={name: np.asarray(leaf)[position] for name, leaf in log.observation.items()},
-        action_mask=None if log.action_mask is None else np.asarray(log.action_mask)[position],
+        observation={name: np.asarray(leaf)[stored] for name, leaf in log.observation.items()},
+        action_mask=None if log.action_mask is None else np.asarray(log.action_mask)[stored],
+        position=np.searchsorted(stored, position).astype(np.int32),
+        next_position=np.searchsorted(stored, following).astype(np.int32),
         extra={name: values[rows] for name, values in log.extra.items()},
         origin=None,
         **columns,
@@ -508,7 +385,7 @@ def cut_evidence(evidence: Evidence, steps: int) -> Evidence:
     return replace(evidence, starts=np.append(0, np.cumsum(np.minimum(lengths, steps))), **parts)
 
 
-By = Literal["counts", "network", "trees", "classifier", "file"]
+By = Literal["counts", "network", "trees", "file"]
 _WORDS = ("logged", "estimated", TREES, BEST)
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
 CALIBRATED = 1.5  # largest mean weight of a uniform choice
@@ -609,7 +486,6 @@ class Propensities:
     clones: tuple[Clone, ...]
     by: By | None = None  # the kind of model that estimated `logged`
     fit: Fit | None = None  # how well it predicts discrete actions
-    classifier: str | None = None  # its name if it is a classifier of the user
     declared: str | None = None  # the declaration in words, if `logged` was declared
     shown: NDArray[np.bool_] | None = None  # [N, A]: known probabilities that are high enough to show an action
 
@@ -625,15 +501,15 @@ def propensities_of(
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
     `source`: None uses recorded, or declared, propensities if there are any; "logged" requires them, "estimated"
-    ignores them; "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better
-    than the default model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
+    ignores them; "trees" estimates by them, and "best" by trees if they predict other episodes better than the default
+    model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
     used unchanged.
     Raises ConfigError for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
         return source
-    if estimates_by_classifier(source):
-        return _by_classifier(log, folds, source, states, seed)
+    if is_by_trees(source):
+        return _by_trees(log, folds, source, states, seed)
     if log.declared is not None and (source is None or (isinstance(source, str) and source == "logged")):
         return declared_propensities(log, folds)
     of_file = source if isinstance(source, FilePropensities) else None
@@ -707,30 +583,26 @@ def _with_known(log: Log, found: Propensities) -> Propensities:
     return found if known is None else replace(found, all_actions=known, shown=_is_shown(known, space.n))
 
 
-def estimates_by_classifier(source: Any) -> bool:
-    """Whether propensities are estimated by trees or a classifier, also where they are recorded."""
-    return source in (TREES, BEST) if isinstance(source, str) else is_classifier(source)
+def is_by_trees(source: Any) -> bool:
+    """Whether propensities are estimated by trees, also where they are recorded."""
+    return isinstance(source, str) and source in (TREES, BEST)
 
 
-def _by_classifier(log: Log, folds: Ordinals, source: Any, states: States | None, seed: int) -> Propensities:
-    """Propensities of trees or a classifier; with "best" those of the default model if these fit better."""
-    check_classifier(source)
+def _by_trees(log: Log, folds: Ordinals, source: str, states: States | None, seed: int) -> Propensities:
+    """Propensities of trees; with "best" those of the default model if these fit better."""
+    if importlib.util.find_spec("sklearn") is None:
+        raise ConfigError(f"propensities = '{source}' needs scikit-learn", fix=install("trees"))
     if not isinstance(log.spec.action, Discrete):
         raise SpecError(
-            "propensities by a classifier",
+            f"propensities = '{source}'",
             f"discrete actions, found {type(log.spec.action).__name__}",
             "use propensities='estimated'",
         )
-    own = not isinstance(source, str)
-
-    def one(fold: int) -> Clone:
-        return clone_by_classifier(log, without(folds, fold), seed + fold, source if own else TREES)
-
-    with ThreadPoolExecutor(1 if own else 2) as pool:
-        clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
-    found = _of_clones(log, folds, clones, None, "classifier" if own else "trees")
-    if own:
-        return replace(found, classifier=estimator_name(source))
+    with ThreadPoolExecutor(2) as pool:
+        clones = tuple(
+            pool.map(lambda fold: clone_by_trees(log, without(folds, fold), seed + fold), range(int(folds.max()) + 1))
+        )
+    found = _of_clones(log, folds, clones, None, "trees")
     if source == TREES:
         return found
     other = propensities_of(log, folds, "estimated", states=states, seed=seed)
@@ -821,7 +693,7 @@ def _check_word(source: str | None) -> None:
     if source not in (None, *_WORDS):
         raise ConfigError(
             f"propensities = {source!r}",
-            f"None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', a classifier, the "
+            f"None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', the "
             f"path of a table, or one number per step; {nearest(source, (*_WORDS, 'shares'))}",
         )
 
@@ -834,9 +706,9 @@ def _recorded(log: Log, source: Any) -> Floats | None:
         propensities = None if source == "estimated" else log.propensity
     elif is_estimator(source):
         raise ConfigError(
-            f"propensities: {estimator_name(source)} has no predict_proba",
-            "a classifier with probabilities",
-            "wrap it in sklearn.calibration.CalibratedClassifierCV, or use propensities='trees'",
+            f"propensities = {estimator_name(source)}",
+            "'trees', or its numbers: predict each decision by a copy that was fitted on other episodes",
+            "write them as the column 'estimated_propensity' of a table, and pass its path",
         )
     else:
         propensities = np.asarray(source)
@@ -966,12 +838,12 @@ def _clone_with_atoms(log: Log, atoms: Atoms, learnt: Ordinals, seed: int) -> Cl
     return replace(density, logged=logged, atoms=atoms, pattern=choice)
 
 
-def clone_by_classifier(log: Log, learnt: Ordinals, seed: int, source: Any = TREES) -> Clone:
-    """Boosted trees or another classifier on these episodes, calibrated on some of them."""
+def clone_by_trees(log: Log, learnt: Ordinals, seed: int) -> Clone:
+    """Boosted trees on these episodes, calibrated on some of them."""
     mine, held = learnt, None
     if len(np.unique(log.clusters[learnt])) > 1:
         mine, held = log.split_ordinals(1.0 - CALIBRATION, seed, learnt)
-    logits = log_chances(source, log, mine, held, seed)
+    logits = log_chances(log, mine, held, seed)
     if log.action_mask is not None:
         logits = np.where(np.asarray(log.action_mask), logits, -np.inf)
     position, action = np.asarray(log.position), np.asarray(log.action)

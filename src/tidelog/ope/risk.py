@@ -27,6 +27,7 @@ from tidelog.ope.estimators import LARGEST_LOG, log_weights, returns
 from tidelog.ope.evidence import Evidence, Floats, check_risk
 from tidelog.ope.intervals import MOST_GROUPS, Confidence, resampled_counts
 from tidelog.policies.statistics import Interval
+from tidelog.schema import from_plain, to_plain
 
 # Simultaneous bands of distribution functions of episode returns, for policy, logger and their difference.
 #
@@ -322,21 +323,21 @@ POINTS = 100  # of a chart
 RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is absent from m episodes with probability 1 / 20
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """One number for the policy, for the logger, and their difference, with intervals."""
 
     policy: Interval
     logger: Interval
     difference: Interval
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries."""
-        return {name: interval._asdict() for name, interval in self._asdict().items()}
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Compared:
-        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
-        return cls(*(Interval(*(_number(content[name][end]) for end in Interval._fields)) for name in cls._fields))
+class Quantile(NamedTuple):
+    """The smallest return that a share of episodes does not exceed."""
+
+    share: float
+    policy: Interval
+    logger: Interval
+    difference: Interval
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,10 +350,10 @@ class Risk:
 
     alpha: float  # share of episodes for CVaR
     level: float  # simultaneous confidence level
-    cvar: Compared
-    quantiles: tuple[tuple[float, Compared], ...]  # by share, of `QUANTILES`
+    cvar: Comparison
+    quantiles: tuple[Quantile, ...]  # of the shares `QUANTILES`
     bad_outcome: float | None  # largest return that counts as bad, if set
-    probability: Compared | None  # of a bad outcome
+    probability: Comparison | None  # of a bad outcome
     points: Floats  # [P]: returns, rising
     policy: Band  # P(return <= point) under the policy
     logger: Band  # P(return <= point) under the logger
@@ -375,67 +376,17 @@ class Risk:
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists of finite numbers."""
-        curves = {name: getattr(self, name) for name in ("policy", "logger", "difference")}
-        return {
-            "alpha": self.alpha,
-            "level": self.level,
-            "cvar": self.cvar.to_json(),
-            "quantiles": [{"share": share, **compared.to_json()} for share, compared in self.quantiles],
-            "bad_outcome": self.bad_outcome,
-            "probability": None if self.probability is None else self.probability.to_json(),
-            "points": self.points.tolist(),
-            **{
-                name: {part: values.tolist() for part, values in band._asdict().items()}
-                for name, band in curves.items()
-            },
-            **{name: getattr(self, name) for name in _PLAIN},
-            "estimated": self.estimated,
-            "sentences": list(self.sentences),
-            **({} if self.reward_unit is None else {"reward_unit": self.reward_unit}),
-        }
+        content: dict[str, Any] = to_plain(self) | {"sentences": list(self.sentences)}
+        return {name: value for name, value in content.items() if name != "reward_unit" or value is not None}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Risk:
         """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
-        bad, probability = content["bad_outcome"], content["probability"]
-        points = _numbers(content["points"])
-
-        def band(name: str) -> Band:
-            return Band(*(_numbers(content[name][part], len(points)) for part in Band._fields))
-
-        return cls(
-            alpha=_number(content["alpha"]),
-            level=_number(content["level"]),
-            cvar=Compared.from_json(content["cvar"]),
-            quantiles=tuple((_number(row["share"]), Compared.from_json(row)) for row in content["quantiles"]),
-            bad_outcome=None if bad is None else _number(bad),
-            probability=None if probability is None else Compared.from_json(probability),
-            points=points,
-            policy=band("policy"),
-            logger=band("logger"),
-            difference=band("difference"),
-            **{name: kind(_number(content[name])) for name, kind in _PLAIN.items()},
-            estimated=bool(content["estimated"]),
-            reward_unit=declared_unit(content.get("reward_unit")),
-        )
-
-
-_PLAIN: dict[str, Any] = {
-    "lowest": float, "highest": float, "unseen": float, "missing": float, "episodes": int,
-    "effective_sample_size": float, "clusters": int, "critical": float,
-}  # fmt: skip
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        raise TypeError(f"expected a number, found {value!r}")
-    return float(value)
-
-
-def _numbers(values: Any, count: int | None = None) -> Floats:
-    if not isinstance(values, list) or (count is not None and len(values) != count):
-        raise TypeError(f"expected a list of {'' if count is None else f'{count} '}numbers")
-    return np.array([_number(value) for value in values])
+        risk: Risk = from_plain(cls, {**content, "reward_unit": declared_unit(content.get("reward_unit"))})
+        curves = np.array([risk.points, *risk.policy, *risk.logger, *risk.difference])  # ValueError for other lengths
+        if not np.isfinite(curves).all():
+            raise ValueError("a distribution holds no number")
+        return risk
 
 
 def risk_of(
@@ -468,12 +419,12 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
     pictures = [Band(*(part[shown] for part in band)) for band in curves]
     probability = None
     if bad is not None:
-        probability = Compared(*(Interval(*(float(part[bad]) for part in band)) for band in curves))
+        probability = Comparison(*(Interval(*(float(part[bad]) for part in band)) for band in curves))
     return Risk(
         alpha=float(alpha),
         level=level,
         cvar=_cvar(sample, bands, alpha),
-        quantiles=tuple((share, _quantile(sample, bands, share)) for share in QUANTILES),
+        quantiles=tuple(_quantile(sample, bands, share) for share in QUANTILES),
         bad_outcome=None if bad_outcome is None else float(bad_outcome),
         probability=probability,
         points=sample.values[shown - 1],
@@ -492,19 +443,19 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
     )
 
 
-def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
+def _quantile(sample: Sample, bands: Bands, share: float) -> Quantile:
     """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
     policy, logger = (
         Interval(*(quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
         for band in bands[:2]
     )
     if not bands.difference.low.any() and not bands.difference.high.any():
-        return Compared(policy, logger, Interval(0.0, 0.0, 0.0))
+        return Quantile(share, policy, logger, Interval(0.0, 0.0, 0.0))
     middle = policy.estimate - logger.estimate
-    return Compared(policy, logger, Interval(middle, policy.low - logger.high, policy.high - logger.low))
+    return Quantile(share, policy, logger, Interval(middle, policy.low - logger.high, policy.high - logger.low))
 
 
-def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
+def _cvar(sample: Sample, bands: Bands, alpha: float) -> Comparison:
     """Mean return of the worst share alpha of episodes; intervals from the bands and from standard errors.
 
     `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, attained at the quantile of alpha (Rockafellar & Uryasev
@@ -536,8 +487,8 @@ def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
     difference = Interval(policy.estimate - logger.estimate, low, high)
     halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
     if sample.missing:
-        return Compared(policy, _narrowed(logger, halves[1]), difference)
-    return Compared(*(_narrowed(one, half) for one, half in zip((policy, logger, difference), halves, strict=True)))
+        return Comparison(policy, _narrowed(logger, halves[1]), difference)
+    return Comparison(*(_narrowed(one, half) for one, half in zip((policy, logger, difference), halves, strict=True)))
 
 
 def _narrowed(interval: Interval, half: float) -> Interval:
@@ -557,11 +508,11 @@ def _picture_levels(sample: Sample, bad: int | None) -> Integers:
     return np.unique(np.clip(levels, 1, count)).astype(np.int64)
 
 
-def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) -> str | None:
+def tail_refusal(risk: Risk | None, reason: str | None) -> str | None:
     """Why a gate that also checks the tail stays closed, or None if it may open.
 
     It opens if CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
-    estimate is not worse by more than the tolerance, a return. A required lower end above 0 would demand a better
+    estimate is not worse. A required lower end above 0 would demand a better
     tail, which few logs can show; the upper end alone would let a wide interval open the gate.
     """
     if risk is None:
@@ -572,11 +523,8 @@ def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) 
         return (
             f"{number}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
         )
-    if difference.estimate < -tolerance:
-        return (
-            f"{number}: the estimate is worse than the logger's by more than the tolerance of {tolerance:g}. "
-            "fix: judge on more episodes, or set --cvar-tolerance to a loss that you accept"
-        )
+    if difference.estimate < 0.0:
+        return f"{number}: the estimate is worse than the logger's. fix: judge on more episodes, or drop --cvar"
     return None
 
 

@@ -183,75 +183,50 @@ def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
 
 
 def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
-    """Cross-fitted values; `targets` has one per fold (always the same, unless the target is fitted too)."""
-    found = [fold_values(log, states, folds, fold, one, discount) for fold, one in enumerate(targets)]
-    return join_folds(log, folds, found)
-
-
-def fold_values(log: Log, states: States, folds: Ordinals, fold: int, target: Target, discount: float = 1.0) -> Values:
-    """Values at a fold's rows, by the model of the other folds."""
-    position, rows = np.asarray(log.position), np.flatnonzero(fold_of_steps(log, folds) == fold)
-    policy = by_state(target, states, position)
-    all_actions = _values_at(log, states, rows, without(folds, fold), policy, discount)
-    mean = (_chances(target)[position[rows]] * all_actions).sum(1)
-    return Values(all_actions[np.arange(len(rows)), np.asarray(log.action)[rows]], mean, all_actions)
-
-
-def _values_at(log: Log, states: States, rows: Ordinals, learnt: Ordinals, policy: Floats, discount: float) -> Floats:
-    """Values [rows, A] by the model of the episodes `learnt`."""
-    here, longest = states.stored[np.asarray(log.position)[rows]], int(np.diff(log.starts).max())
-    model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
-    if cut is None:
-        return np.asarray(model.action_values(policy, discount, longest)[here])
-    step, result = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]), np.float64)
-    for t, values in model.layers(policy, discount, cut):
-        now = step == t
-        result[now] = values[model.row[here[now]]]
-    return result
-
-
-# Table.
+    """Values cross-fitted by the model of the other folds; `targets` has one per fold."""
+    position, step, longest = np.asarray(log.position), np.asarray(log.step), int(np.diff(log.starts).max())
+    by_fold = []
+    for fold, target in enumerate(targets):
+        rows, learnt = np.flatnonzero(fold_of_steps(log, folds) == fold), without(folds, fold)
+        policy, here = by_state(target, states, position), states.stored[position[rows]]
+        model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
+        if cut is None:
+            values = np.asarray(model.action_values(policy, discount, longest)[here])
+        else:
+            values = np.zeros((len(rows), policy.shape[1]), np.float64)
+            for t, layer in model.layers(policy, discount, cut):
+                now = step[rows] == t
+                values[now] = layer[model.row[here[now]]]
+        mean = (_chances(target)[position[rows]] * values).sum(1)
+        by_fold.append(Values(values[np.arange(len(rows)), np.asarray(log.action)[rows]], mean, values))
+    return join_folds(log, folds, by_fold)
 
 
 def tabular_ratios(
     log: Log, states: States, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0
 ) -> Floats:
-    """Cross-fitted ratios [N]; `targets` has one for each fold, `behaviour` [N] the propensities."""
-    of, ratios = fold_of_steps(log, folds), np.zeros(log.steps)
+    """Ratios [N], cross-fitted by the model of the other folds; `targets` has one per fold, `behaviour` [N].
+
+    The ratio of states is 1 where the model has no logged visit.
+    """
+    longest, here = int(np.diff(log.starts).max()), states.stored[np.asarray(log.position)]
+    ratios = np.zeros(log.steps)
     for fold, target in enumerate(targets):
-        ratios[of == fold] = fold_ratios(log, states, folds, fold, target, behaviour, discount)
-    return ratios
-
-
-def fold_ratios(
-    log: Log, states: States, folds: Ordinals, fold: int, target: Target, behaviour: Floats, discount: float = 1.0
-) -> Floats:
-    """Ratios at a fold's rows, by the model of the other folds."""
-    rows = np.flatnonzero(fold_of_steps(log, folds) == fold)
-    state = _state_ratios(log, states, without(folds, fold), target, discount, rows)
-    return np.asarray(state * target.logged[rows] / behaviour[rows])
-
-
-def _state_ratios(
-    log: Log, states: States, learnt: Ordinals, target: Target, discount: float, rows: Ordinals
-) -> Floats:
-    """Ratios of visits to the states of some rows; 1 if the model has no logged visit to a state."""
-    longest = int(np.diff(log.starts).max())
-    model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
-    policy, logger = (
-        by_state(target, states, log.position),
-        model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0),
-    )
-    here = states.stored[np.asarray(log.position)]
-    start = np.bincount(here[log.starts[:-1][learnt]], minlength=states.size) / len(learnt)
-    if cut is None:
-        by_target, by_log = (flow(model, p, start, g, longest) for p, g in ((policy, discount), (logger, 1.0)))
-        return _over(by_target[here[rows]], by_log[here[rows]])
-    step, ratios = np.asarray(log.step)[rows], np.ones(len(rows))
-    flows = (layered_flow(model, p, start, g, cut) for p, g in ((policy, discount), (logger, 1.0)))
-    for t, (by_target, by_log) in enumerate(zip(*flows, strict=True)):
-        now = step == t
-        ratios[now] = _over(by_target[here[rows[now]]], by_log[here[rows[now]]])
+        rows, learnt = np.flatnonzero(fold_of_steps(log, folds) == fold), without(folds, fold)
+        model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
+        logger = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0)
+        both = ((by_state(target, states, log.position), discount), (logger, 1.0))
+        start = np.bincount(here[log.starts[:-1][learnt]], minlength=states.size) / len(learnt)
+        if cut is None:
+            by_target, by_log = (flow(model, policy, start, factor, longest) for policy, factor in both)
+            state = _over(by_target[here[rows]], by_log[here[rows]])
+        else:
+            state = np.ones(len(rows))
+            flows = (layered_flow(model, policy, start, factor, cut) for policy, factor in both)
+            for t, (by_target, by_log) in enumerate(zip(*flows, strict=True)):
+                now = np.asarray(log.step)[rows] == t
+                state[now] = _over(by_target[here[rows[now]]], by_log[here[rows[now]]])
+        ratios[rows] = state * target.logged[rows] / behaviour[rows]
     return ratios
 
 

@@ -35,7 +35,7 @@ from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
 from tidelog.ope.risk import RULE_OF_THREE, Risk
-from tidelog.ope.verdict import CAVEAT, NEXT_STEP, OVERLAP_UNKNOWN, Verdict, percent
+from tidelog.ope.verdict import CAVEAT, OVERLAP_UNKNOWN, Verdict, percent
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
 from tidelog.types import Continuous
@@ -105,11 +105,11 @@ def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False) -
     sentence = "this policy has no density: it cannot compute the probability of an action"
     if not sample:
         sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
-    return FindingText(sentence, () if with_cut else _with_density(sample, known, "or"))
+    return FindingText(sentence, () if with_cut else _with_density(sample, known))
 
 
-def _with_density(sample: bool, known: bool, other: str) -> tuple[str, ...]:
-    return (SAMPLED, f"{other} {NOISE}") if known and not sample else (NOISE,)
+def _with_density(sample: bool, known: bool) -> tuple[str, ...]:
+    return (SAMPLED, f"or {NOISE}") if known and not sample else (NOISE,)
 
 
 def _cut_actions(a: Assessment, share: float, density: RuleFinding | None = None) -> FindingText:
@@ -120,7 +120,7 @@ def _cut_actions(a: Assessment, share: float, density: RuleFinding | None = None
     wider = "record each action before clipping, with wider bounds"
     levels = "or round the actions to a few levels and judge them as discrete actions"
     if density is not None:
-        ways = _with_density(density.numbers["sample"], density.numbers["known"], "or")
+        ways = _with_density(density.numbers["sample"], density.numbers["known"])
         wider += f", and then {', '.join(ways)}"
     return FindingText(sentence, (wider, levels))
 
@@ -261,7 +261,7 @@ def _changed_logger(a: Assessment, test: Any) -> FindingText:
 
 
 def _propensities_fit(a: Assessment, balance: Balance) -> FindingText:
-    declared = a.found.logger.propensities.declared is not None
+    declared = a.basis.logger.propensities.declared is not None
     what = "declared" if declared else "recorded"
     sentence = f"the {what} probabilities of the decisions do not fit the logged actions: {predicted(balance, what)}"
     advice: tuple[str, ...] = (CHECKED,)
@@ -509,21 +509,33 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
     of_file = [propensities_from(read)] if isinstance(read, FilePropensities) else []
     if leaks and not any(leaks in one.sentence for one in said):
         of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
-    widened, looser = look_reasons(look), a.limits.looser()
+    widened, looser, of_weights = look_reasons(look), a.limits.looser(), list[str]()
+    if a.policy_evidence is not None:
+        concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in a.findings}
+        if concentrated and not a.visits:  # products of ratios
+            log = question.log
+            of_weights += dominating(log.episode_ids, np.diff(log.starts), episode_weights(a.evidence))
+        names = [f"'{one.name}'" for one in a.estimates if not is_possible(one.estimate, a.evidence)]
+        of_weights += [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
     notes = (
         *verdict.context.get("notes", ()),
         *of_file,
         *question.dependence,
-        *_dominating(a, question),
-        *_impossible(a),
-        *look_notes(look, widened),
+        *of_weights,
+        *look_notes(look),
         *([f"limits are looser than the defaults: {', '.join(looser)}"] if looser else []),
     )
     assumed = caveats(a)
+    why = (*reasons(verdict, said, assumed, question), *of_file, *widened)
+    sentences = paragraph(verdict, a, said, (*notes, *assumed), question)
+    step = next_step(verdict, said)
+    repeated = {f"{_sentence(reason)}." for reason in why}
     return dataclasses.replace(
         verdict,
-        reasons=(*reasons(verdict, said, assumed, question), *of_file, *widened),
-        paragraph=paragraph(verdict, a, said, (*notes, *assumed), question),
+        reasons=why,
+        outcome=" ".join(one for one in sentences if one not in repeated),
+        next_step=step,
+        paragraph=" ".join(filter(None, [*sentences, step])),
     )
 
 
@@ -541,14 +553,22 @@ def conditions(a: Assessment, question: JudgeQuestion, look: LookResult, overlap
 
 def paragraph(
     verdict: Verdict, a: Assessment, said: Sequence[FindingText], notes: Sequence[str], question: JudgeQuestion
-) -> str:
-    """Paragraph with the comparison, its result, its reliability and the next step."""
+) -> list[str]:
+    """Sentences: the comparison, its result, and its reliability."""
     steps, first = question.log.steps, question.first_steps
     decisions = f" ({steps:,} decisions)" if steps != verdict.episodes else ""
     part = "" if first is None else f"the {first_decisions(first)} of "
     parts = [f"The policy was compared with the logger on {part}{verdict.episodes:,} recorded episodes{decisions}."]
     parts += [f"{_sentence(_later(question))}."] if first is not None else []
-    parts += [_outcome(verdict, said), *_reliability(verdict, a, notes)]
+    return [
+        *parts,
+        *_outcome(verdict, [f"{_sentence(one.sentence)}." for one in said]),
+        *_reliability(verdict, a, notes),
+    ]
+
+
+def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
+    """What to do after the advice of the verdict, one sentence; empty if there is nothing."""
     advice = list(dict.fromkeys(one for finding in said for one in finding.advice))[:3]
     if verdict.decision == "better":
         advice = ["try it on a small share of new cases alongside the current practice, and record the results"]
@@ -556,7 +576,7 @@ def paragraph(
         advice = ["train with other settings, and keep the current practice meanwhile"]
     elif verdict.decision == "no difference shown" and not said:
         advice = [_more_episodes(verdict.difference)]
-    return " ".join(part for part in parts if part) + (f"{NEXT_STEP}{'; '.join(advice)}." if advice else "")
+    return f"Next: {'; '.join(advice)}." if advice else ""
 
 
 def reasons(
@@ -572,11 +592,11 @@ def reasons(
     return (f"the {percent(verdict.level)} interval of the difference lies {where}", *assumed)
 
 
-def _outcome(verdict: Verdict, said: Sequence[FindingText]) -> str:
+def _outcome(verdict: Verdict, findings: list[str]) -> list[str]:
+    """What was found, in sentences; `findings` are those of the findings."""
     decision, unit, difference = verdict.decision, verdict.reward_unit, verdict.difference
-    sentences = " ".join(f"{_sentence(one.sentence)}." for one in said)
     if decision == "unsupported":
-        return f"Any number for it would be a guess. {sentences}"
+        return ["Any number for it would be a guess.", *findings]
     first = verdict.first_steps
     per = "per episode" if first is None else f"in the {first_decisions(first)} of an episode"
     mean = f"the logger's mean is {amount(verdict.logger.estimate, unit)}"
@@ -585,23 +605,20 @@ def _outcome(verdict: Verdict, said: Sequence[FindingText]) -> str:
     about = amount(abs(difference.estimate), unit)
     if decision == "no difference shown":
         if difference == (0.0, 0.0, 0.0):
-            return f"By every measure the policy does what the logger did ({mean})."
+            return [f"By every measure the policy does what the logger did ({mean})."]
         gap = f"The estimated difference is {amount(difference.estimate, unit, sign=True)} {per} ({number})"
-        return f"{gap}. {sentences}" if said else f"{gap}, which chance alone can explain."
+        return [f"{gap}.", *findings] if findings else [f"{gap}, which chance alone can explain."]
     if decision == IF_RANDOMISED:
-        return (
-            f"If nothing unrecorded decided who got what, the policy would earn about {about} more {per} than the "
-            f"logger did (difference {number}). {sentences}"
-        )
+        condition = "If nothing unrecorded decided who got what, the policy would earn"
+        return [f"{condition} about {about} more {per} than the logger did (difference {number}).", *findings]
     side = "more" if decision == "better" else "less"
-    return f"The policy would earn about {about} {side} {per} than the logger did (difference {number})."
+    return [f"The policy would earn about {about} {side} {per} than the logger did (difference {number})."]
 
 
 HOW = {
     "counts": "by counting the logger's actions at equal observations",
     "network": "by a network that was trained to imitate the logger",
     "trees": "by boosted trees that were trained to imitate the logger",
-    "classifier": "by a classifier, {name}, that was trained to imitate the logger",
     "file": "elsewhere",
 }
 
@@ -611,7 +628,7 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
     tail = tail_sentence(verdict.decision, verdict.risk)
     sentences += [tail] if tail else []
     sentences += [f"{_sentence(note)}." for note in notes]
-    logger = None if a.gathered is None else a.gathered.logger
+    logger = None if a.policy_evidence is None else a.policy_evidence.logger
     if logger is not None and logger.propensities.declared is not None:
         test = "" if logger.balance is None else (
             f"; the logged actions do not contradict this ({logger.balance.p_text}; a difference of "
@@ -621,8 +638,7 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
         declared = logger.propensities.declared
         sentences.append(f"The probabilities of the recorded decisions were {declared}{test}.")
     elif logger is not None and logger.propensities.by is not None and verdict.decision != IF_RANDOMISED:
-        known = logger.propensities
-        how = HOW[logger.propensities.by].format(name=known.classifier)
+        known, how = logger.propensities, HOW[logger.propensities.by]
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
         sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, logger.propensities.by))}."]
     if verdict.context["overlap_unknown"]:
@@ -782,33 +798,39 @@ def evidence_notes(found: PolicyEvidence, policy: Any, log: Log, sample: bool) -
     return tuple(notes)
 
 
+def earlier_looks(look: LookResult) -> str:
+    """How earlier looks at these episodes made the interval wider; empty at the first look."""
+    seen = look.look
+    if seen is None or seen.number <= 1:
+        return ""
+    times = "once" if seen.before == 1 else f"{seen.before:,} times"
+    different, results = seen.different_before, seen.policies_before
+    policies = "one policy" if different == 1 else f"{different:,} policies"
+    policies += f" ({results:,} results)" if results > different else ""
+    return (
+        f"these episodes were judged {times} before, with {policies}: the interval is "
+        f"{look.widenings.max():.2g} times as long as at a first look, because it holds for "
+        f"{percent(1.0 - look.error)} instead of {percent(look.level)} and for any policy that the earlier "
+        "results led to (`tidelog judge --looks` lists them)"
+    )
+
+
 def look_reasons(look: LookResult) -> tuple[str, ...]:
     """Why the interval is wider than that of one policy at the first look."""
-    sentences, seen = [], look.look
-    if seen is not None and seen.number > 1:
-        times = "once" if seen.before == 1 else f"{seen.before:,} times"
-        different, results = seen.different_before, seen.policies_before
-        policies = "one policy" if different == 1 else f"{different:,} policies"
-        policies += f" ({results:,} results)" if results > different else ""
-        sentences.append(
-            f"these episodes were judged {times} before, with {policies}: the interval is "
-            f"{look.widenings.max():.2g} times as long as at a first look, because it holds for "
-            f"{percent(1.0 - look.error)} instead of {percent(look.level)} and for any policy that the earlier "
-            "results led to (`tidelog judge --looks` lists them)"
-        )
+    together = ""
     if look.policies > 1:
-        sentences.append(
+        together = (
             f"{look.policies:,} policies were judged together: the intervals of all differences hold "
             f"simultaneously with {percent(1.0 - look.error)} confidence"
         )
-    return tuple(sentences)
+    return tuple(filter(None, [earlier_looks(look), together]))
 
 
-def look_notes(look: LookResult, widened: Sequence[str]) -> tuple[str, ...]:
-    """Notes on the look, after the reasons for wider intervals."""
+def look_notes(look: LookResult) -> list[str]:
+    """Notes on the look, which follow the reasons for wider intervals."""
+    sentences = [*look_reasons(look)]
     if look.look is None:
-        return (*widened, "the number of times these episodes were judged before is unknown (ledger=False)")
-    sentences = [*widened]
+        return [*sentences, "the number of times these episodes were judged before is unknown (ledger=False)"]
     if look.own_file is not None:
         sentences.append(f"looks that are not in {look.own_file} are unknown and do not widen the interval")
     if look.look.elsewhere:
@@ -818,23 +840,7 @@ def look_notes(look: LookResult, widened: Sequence[str]) -> tuple[str, ...]:
         )
     if not look.look.recorded:
         sentences.append("this look could not be recorded in any ledger: later verdicts will not count it")
-    return tuple(sentences)
-
-
-def _impossible(a: Assessment) -> list[str]:
-    """The estimates that no episode can earn."""
-    if a.gathered is None:
-        return []
-    names = [f"'{one.name}'" for one in a.estimates if not is_possible(one.estimate, a.evidence)]
-    return [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
-
-
-def _dominating(a: Assessment, question: JudgeQuestion) -> list[str]:
-    """The episodes with most of the weight, where products of ratios are too concentrated."""
-    concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in a.findings}
-    if a.gathered is None or not concentrated or a.visits:
-        return []
-    return dominating(question.log.episode_ids, np.diff(question.log.starts), episode_weights(a.evidence))
+    return sentences
 
 
 def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[np.float64]) -> list[str]:
@@ -875,9 +881,25 @@ def caveats(a: Assessment) -> tuple[str, ...]:
     """Sentences without a full stop, the most important first; only those that concern this verdict."""
     if a.decision == "unsupported":
         return ()
-    sentences = [*_unshown(a), *_markov(a), *_drift(a)]
+    sentences = [*_unshown(a), *_markov(a)]
+    changed = failing(a.basis.logger.drift, (REWARDS,))
+    if changed:
+        when = f"rewards changed during the time of the log ({changed[0].sentence})"
+        sentences.append(f"{when}: the answer is an average over that time")
     sentences += [] if a.decision == "no difference shown" else _rare_outcomes(a)
-    return (*sentences, _assumptions(a))
+    units = "episodes" if a.evidence.clusters is None else "clusters"
+    declared = a.basis.logger.propensities.declared is not None
+    propensities = f"the {'declared' if declared else 'recorded'} propensities are right, "
+    if a.decision == IF_RANDOMISED:
+        propensities = "decisions were drawn with each action's share, "
+    elif a.evidence.estimated:
+        propensities = ""
+    sentences.append(
+        f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
+        f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "
+        "another, and no episodes are missing or cut off because of their outcome"
+    )
+    return tuple(sentences)
 
 
 def _unshown(a: Assessment) -> list[str]:
@@ -908,7 +930,7 @@ def _extreme(than: str, a: Assessment, known: float | None, end: str, field: str
 
 def _markov(a: Assessment) -> list[str]:
     """Whether an observation is a Markov state: result of the tests, and how far the policy leaves the log."""
-    past = failing(a.found.logger.history, (REWARDS, NEXT, ENDS))
+    past = failing(a.basis.logger.history, (REWARDS, NEXT, ENDS))
     if a.deciding != "drl":
         names = "'fqe', 'mwl' and 'drl'"
         return [f"the observation is not a Markov state, so do not rely on {names}: {past[0].sentence}"] if past else []
@@ -923,16 +945,6 @@ def _markov(a: Assessment) -> list[str]:
             f"episodes {habit.low:.0f} to {habit.high:.0f} times: the effect of this is assumed, not observed"
         )
     return sentences
-
-
-def _drift(a: Assessment) -> list[str]:
-    """Rewards that changed during the time of the log."""
-    changed = failing(a.found.logger.drift, (REWARDS,))
-    if not changed:
-        return []
-    return [
-        f"rewards changed during the time of the log ({changed[0].sentence}): the answer is an average over that time"
-    ]
 
 
 def _rare_outcomes(a: Assessment) -> list[str]:
@@ -965,20 +977,3 @@ def _rare_outcomes(a: Assessment) -> list[str]:
             f"probability of up to {chance:.2g} per episode (3 / {name}), cannot be excluded{reverses}"
         )
     return sentences
-
-
-def _assumptions(a: Assessment) -> str:
-    """Assumptions that no log can test."""
-    units = "episodes" if a.evidence.clusters is None else "clusters"
-    propensities = (
-        f"the {'declared' if a.found.logger.propensities.declared is not None else 'recorded'} propensities are right, "
-    )
-    if a.decision == IF_RANDOMISED:
-        propensities = "decisions were drawn with each action's share, "
-    elif a.evidence.estimated:
-        propensities = ""
-    return (
-        f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
-        f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "
-        "another, and no episodes are missing or cut off because of their outcome"
-    )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from tidelog.plots import WIDTH, Plot, Reach, figure, intervals
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.read import reopen
 from tidelog.runtime.way_of_acting import ADVICE, DOES, advice_on, first_decisions
+from tidelog.schema import from_plain, to_plain
 from tidelog.training.record import Record
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Row(NamedTuple):
     acting: str | None = None  # "mode" or "sample"; None: not recorded
     rule: str | None = None  # a simple rule as a sentence
     advice: str = ""  # what to do with it, in one sentence
+    known_overlap: bool = True  # whether it is known, or stated, that it did not learn from the judged episodes
+    first_steps: int | None = None  # number of judged decisions of an episode; None: all
     effective_sample_size: float = math.nan
     episodes: int | None = None
 
@@ -82,22 +85,34 @@ class Row(NamedTuple):
         """The name, and the rule if it is one."""
         return self.name if self.rule is None else f"{self.name} ({self.rule})"
 
+    @property
+    def headline(self) -> str:
+        """The advice with the title in place of "it"."""
+        acting = None if self.rule is not None else self.acting
+        return advice_on(self.decision, acting, self.known_overlap, self.first_steps, self.title)
+
+    @classmethod
+    def of(cls, name: str, verdict: Verdict) -> Row:
+        """The row of a policy among several."""
+        return cls(
+            name,
+            verdict.decision,
+            verdict.difference,
+            verdict.acting,
+            verdict.rule,
+            verdict.advice,
+            not verdict.context.get("overlap_unknown"),
+            verdict.first_steps,
+            verdict.support.effective_sample_size,
+            verdict.episodes,
+        )
+
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Row:
         """Read `to_json`, whose numbers that are not finite may be null; ValueError or TypeError for other content."""
-        numbers = [content[name] for name in ("difference", "low", "high")]
-        size, episodes = content.get("effective_sample_size"), content.get("episodes")
-        texts = [content["name"], content["decision"], content.get("advice", "")]
-        acting, rule = content.get("acting"), content.get("rule")
-        for value in (*texts, *(one for one in (acting, rule) if one is not None)):
-            if not isinstance(value, str):
-                raise TypeError(f"expected text, found {value!r}")
-        for value in (*numbers, size, episodes):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise TypeError(f"expected a number, found {value!r}")
-        difference = Interval(*(math.nan if number is None else float(number) for number in numbers))
-        share = math.nan if size is None else size
-        return cls(texts[0], texts[1], difference, acting, rule, texts[2], share, episodes)
+        interval = {"estimate": content["difference"], "low": content["low"], "high": content["high"]}
+        row: Row = from_plain(cls, {**content, "difference": interval})
+        return row
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -112,16 +127,6 @@ class Contrast(NamedTuple):
     policy: str
     rule: str
     difference: Interval  # mean return of the policy minus that of the rule, simultaneous with all other intervals
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Contrast:
-        """Read `to_json`."""
-        ends = (content["difference"][name] for name in Interval._fields)
-        return cls(content["policy"], content["rule"], Interval(*(math.nan if end is None else end for end in ends)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"policy": self.policy, "rule": self.rule, "difference": self.difference._asdict()}
 
 
 class Recommendation(NamedTuple):
@@ -141,24 +146,19 @@ def recommend(candidates: Sequence[Row], contrasts: Sequence[Contrast], margin: 
     better = [one for one in candidates if one.decision == "better"]
     kinds = ([one for one in better if (one.rule is not None) == is_rule] for is_rule in (False, True))
     learnt, rule = (max(kind, key=lambda one: one.difference.low, default=None) for kind in kinds)
-    if learnt is None and rule is None:
-        return Recommendation(None, "nothing is better")
-    if rule is None and learnt is not None:
-        return Recommendation(learnt.name, "the only kind")
-    if learnt is None and rule is not None:
+    if rule is None:
+        return (
+            Recommendation(None, "nothing is better")
+            if learnt is None
+            else Recommendation(learnt.name, "the only kind")
+        )
+    if learnt is None:
         others = any(one.rule is None for one in candidates)
         return Recommendation(rule.name, "no learnt policy is better" if others else "the only kind")
-    names = (learnt.name, rule.name) if learnt is not None and rule is not None else ("", "")
-    found = next((one for one in contrasts if (one.policy, one.rule) == names), None)
-    if found is not None and found.difference.low > 0.0:
-        return Recommendation(names[0], "beats the rule", found)
-    no_worse = found is not None and found.difference.high < margin
-    return Recommendation(names[1], "simpler", found, no_worse)
-
-
-# One answer over all candidates: what to do, by how much, and why. The terminal, the report and Python write this one.
-#
-# The rows may come from one judgement, whose intervals hold simultaneously, or from the newest ones of several runs.
+    contrast = next((one for one in contrasts if (one.policy, one.rule) == (learnt.name, rule.name)), None)
+    if contrast is not None and contrast.difference.low > 0.0:
+        return Recommendation(learnt.name, "beats the rule", contrast)
+    return Recommendation(rule.name, "simpler", contrast, contrast is not None and contrast.difference.high < margin)
 
 
 class OverallAnswer(NamedTuple):
@@ -177,73 +177,74 @@ class OverallAnswer(NamedTuple):
         return " ".join(filter(None, [self.headline, self.why]))
 
 
-def answer_of(
-    rows: Sequence[Row],
-    contrasts: Sequence[Contrast] = (),
-    margin: float = 0.0,
-    unit: str | None = None,
-    *,
-    simultaneous: bool = True,
-) -> OverallAnswer:
-    """Return the answer; `simultaneous`: the intervals of all rows hold at once.
+class CandidateTable(NamedTuple):
+    """Judged policies and rules; the terminal, the report and Python write the answer over all of them."""
 
-    `margin` is the loss of return below which a simple rule is no worse than a learnt policy.
-    """
-    recommendation = recommend(rows, contrasts, margin)
-    if recommendation.name is None:
-        return _nothing(rows, recommendation, unit)
-    row = next(row for row in rows if row.name == recommendation.name)
-    headline = row.advice.replace("Use it", f"Use {row.title}", 1) if len(rows) > 1 else row.advice
-    why = _why(rows, row, recommendation, margin, unit) if len(rows) > 1 else ""
-    if len(rows) > 1 and simultaneous:
-        why += f" The intervals hold for all {len(rows):,} at once, so it may be chosen by them."
-    return OverallAnswer(recommendation, row, row.decision, headline, _in_numbers(row, unit), why.strip())
+    rows: tuple[Row, ...]
+    contrasts: tuple[Contrast, ...] = ()
+    margin: float = 0.0  # loss of return below which a simple rule is no worse than a learnt policy
+    level: float = 0.95  # of the intervals
+    unit: str | None = None  # of rewards
+    simultaneous: bool = True  # whether all intervals hold at once; else the rows are from several judgements
 
+    @property
+    def answer(self) -> OverallAnswer:
+        """What to do, by how much, and why."""
+        rows, recommendation = self.rows, recommend(self.rows, self.contrasts, self.margin)
+        conditional = [one for one in rows if one.decision == "better if randomised"]
+        counts = Counter(one.decision for one in rows)
+        if recommendation.name is not None:
+            row = next(one for one in rows if one.name == recommendation.name)
+        elif conditional:
+            row = max(conditional, key=lambda one: one.difference.low)
+        elif len(rows) == 1:
+            (row,) = rows
+        else:
+            decision, most = counts.most_common(1)[0]
+            shown = "none of them is shown to be better"
+            if most == len(rows) and decision == "unsupported":
+                shown = "the log cannot show how good any of them is"
+            decisions = ", ".join(f"{counts[one]:,} {one}" for one in ADVICE if counts[one])
+            headline = f"Keep what you have: {shown} ({decisions})."
+            return OverallAnswer(recommendation, None, decision, headline, "", "")
+        number = (
+            "" if row.decision == "unsupported" else f"{with_ends(row.difference, self.unit, sign=True)} per episode"
+        )
+        why = ""
+        if len(rows) > 1 and recommendation.name is not None:
+            why = self._why(row, recommendation, counts["better"])
+            if self.simultaneous:
+                why += f" The intervals hold for all {len(rows):,} at once, so it may be chosen by them."
+        headline = row.headline if len(rows) > 1 else row.advice
+        return OverallAnswer(recommendation, row, row.decision, headline, number, why)
 
-def _nothing(rows: Sequence[Row], recommendation: Recommendation, unit: str | None) -> OverallAnswer:
-    """The answer where no candidate is better: the one that is better under a condition, or what all have in common."""
-    conditional = [row for row in rows if row.decision == "better if randomised"]
-    if conditional:
-        row = max(conditional, key=lambda one: one.difference.low)
-        headline = row.advice.replace("Use it", f"Use {row.title}", 1) if len(rows) > 1 else row.advice
-        return OverallAnswer(recommendation, row, row.decision, headline, _in_numbers(row, unit), "")
-    counts = Counter(row.decision for row in rows)
-    (decision, most), *_ = counts.most_common(1)
-    if len(rows) == 1:
-        number = "" if decision == "unsupported" else _in_numbers(rows[0], unit)
-        return OverallAnswer(recommendation, rows[0], decision, rows[0].advice, number, "")
-    decisions = ", ".join(f"{counts[one]:,} {one}" for one in ADVICE if counts[one])
-    shown = "none of them is shown to be better"
-    if most == len(rows) and decision == "unsupported":
-        shown = "the log cannot show how good any of them is"
-    return OverallAnswer(recommendation, None, decision, f"Keep what you have: {shown} ({decisions}).", "", "")
-
-
-def _in_numbers(row: Row, unit: str | None) -> str:
-    return f"{with_ends(row.difference, unit, sign=True)} per episode"
-
-
-def _why(rows: Sequence[Row], row: Row, recommendation: Recommendation, margin: float, unit: str | None) -> str:
-    """Why this candidate: of several better ones the highest lower limit, or a learnt policy against a rule."""
-    contrast, better = recommendation.contrast, sum(one.decision == "better" for one in rows)
-    if recommendation.ground == "the only kind":
-        lower = amount(row.difference.low, unit, sign=True)
-        if better > 1:
-            return f"{better:,} of {len(rows):,} policies are better, and its lower limit, {lower}, is the highest."
-        return f"It is the only one of {len(rows):,} that is better (lower limit {lower})."
-    if recommendation.ground == "no learnt policy is better":
-        return "No learnt policy is shown to be better than the logged decisions."
-    if contrast is None:
-        return "It is simpler; the log does not show that the learnt policy is better."
-    difference = contrast.difference
-    by = f"the difference is {with_ends(difference, unit, sign=True)}"
-    if recommendation.ground == "beats the rule":
-        return f"It is shown to beat the simple rule ({contrast.rule}): {by}."
-    if difference.high < 0.0:
-        gain = with_ends(Interval(-difference.estimate, -difference.high, -difference.low), unit, sign=True)
-        return f"It is simpler, and shown to be better than the learnt policy ({contrast.policy}) by {gain}."
-    loss = f", and the rule loses less than {amount(margin, unit)} against it" if recommendation.no_worse else ""
-    return f"It is simpler; the log does not show that the learnt policy ({contrast.policy}) is better: {by}{loss}."
+    def _why(self, row: Row, recommendation: Recommendation, better: int) -> str:
+        """Why this candidate: of several better ones the highest lower limit, or a learnt policy against a rule."""
+        contrast = recommendation.contrast
+        if recommendation.ground == "the only kind":
+            lower = amount(row.difference.low, self.unit, sign=True)
+            if better > 1:
+                all_of = f"{better:,} of {len(self.rows):,} policies are better"
+                return f"{all_of}, and its lower limit, {lower}, is the highest."
+            return f"It is the only one of {len(self.rows):,} that is better (lower limit {lower})."
+        if recommendation.ground == "no learnt policy is better":
+            return "No learnt policy is shown to be better than the logged decisions."
+        if contrast is None:
+            return "It is simpler; the log does not show that the learnt policy is better."
+        difference = contrast.difference
+        by = f"the difference is {with_ends(difference, self.unit, sign=True)}"
+        if recommendation.ground == "beats the rule":
+            return f"It is shown to beat the simple rule ({contrast.rule}): {by}."
+        if difference.high < 0.0:
+            gain = Interval(-difference.estimate, -difference.high, -difference.low)
+            return (
+                f"It is simpler, and shown to be better than the learnt policy ({contrast.policy}) by "
+                f"{with_ends(gain, self.unit, sign=True)}."
+            )
+        loss = ""
+        if recommendation.no_worse:
+            loss = f", and the rule loses less than {amount(self.margin, self.unit)} against it"
+        return f"It is simpler; the log does not show that the learnt policy ({contrast.policy}) is better: {by}{loss}."
 
 
 # Results of judging: the verdict on one policy, and the table of verdicts on several; all can be written as JSON.
@@ -253,7 +254,6 @@ def _why(rows: Sequence[Row], row: Row, recommendation: Recommendation, margin: 
 Decision = Literal["better", "better if randomised", "worse", "no difference shown", "unsupported"]
 
 
-NEXT_STEP = " Next: "  # begins the last sentence of a paragraph
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
     "fix: train it on one part of log.split() and judge it on the other; if it did not learn from these episodes, say "
@@ -275,7 +275,9 @@ class Verdict:
 
     decision: Decision
     reasons: tuple[str, ...]  # one sentence each, the deciding one first
-    paragraph: str  # summary for a decision maker
+    outcome: str  # summary for a decision maker, without the reasons
+    next_step: str  # what to do after the advice, one sentence; empty if there is nothing
+    paragraph: str  # the summary with the reasons and the next step
     estimand: str  # the estimated quantity: horizon, discount, truncation, which policy
     deciding: str  # name of the estimate that decides
     difference: Interval  # policy minus logger, on the same episodes
@@ -285,7 +287,7 @@ class Verdict:
     support: Support
     level: float
     episodes: int
-    weights: NDArray[np.float64]  # [E]: episode weights, for charts
+    weights: NDArray[np.float64]  # [E]: of the episodes; not in the file
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
     risk: Risk | None = None  # return distributions of policy and logger
     risk_reason: str | None = None  # why there is no risk
@@ -321,19 +323,6 @@ class Verdict:
         """What to do with the policy, in one sentence."""
         known = not self.context.get("overlap_unknown")
         return advice_on(self.decision, None if self.is_rule else self.acting, known, self.first_steps)
-
-    @property
-    def outcome(self) -> str:
-        """The paragraph without the reasons, which a page lists, and without the next step."""
-        text = self.paragraph.partition(NEXT_STEP)[0]
-        for reason in self.reasons:
-            text = text.replace(f" {reason[:1].upper()}{reason[1:]}.", "")
-        return text
-
-    @property
-    def next_step(self) -> str:
-        """The last sentence of the paragraph, what to do after the advice; empty if there is none."""
-        return "".join(self.paragraph.partition(NEXT_STEP)[1:]).strip()
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -392,33 +381,19 @@ class Verdict:
             "level": self.level,
             "episodes": self.episodes,
         }
-        plain: dict[str, Any] = _plain(content)
+        plain: dict[str, Any] = to_plain(content)
         return plain
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists; numbers that are not finite become None."""
-        content = {
-            "decision": self.decision,
-            "advice": self.advice,
-            "reasons": list(self.reasons),
-            "paragraph": self.paragraph,
-            "estimand": self.estimand,
-            "deciding": self.deciding,
-            "difference": self.difference._asdict(),
-            "logger": self.logger._asdict(),
-            "difference_from_bc": None if self.difference_from_bc is None else self.difference_from_bc._asdict(),
-            "estimates": [row.to_json() for row in self.estimates],
-            "support": asdict(self.support),
-            "bound": None if self.bound is None else self.bound._asdict(),
-            "level": self.level,
-            "episodes": self.episodes,
-            "weights": weight_histogram(self.weights),
-            "context": dict(self.context),
-            "risk": None if self.risk is None else self.risk.to_json(),
-            "risk_reason": self.risk_reason,
-        }
-        content |= {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
-        plain: dict[str, Any] = _plain(content)
+        content = {one.name: getattr(self, one.name) for one in fields(self)}
+        content["advice"] = self.advice
+        del content["weights"]
+        content["estimates"] = [row.to_json() for row in self.estimates]
+        content["risk"] = None if self.risk is None else self.risk.to_json()
+        if self.reward_unit is None:
+            del content["reward_unit"]
+        plain: dict[str, Any] = to_plain(content)
         return plain
 
 
@@ -427,33 +402,6 @@ def percent(level: float) -> str:
     error = 100.0 * (1.0 - level)
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{100.0 - error:.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{100.0 - error:.0f}%"
-
-
-NARROW = 1e-4  # decades; narrower ranges would have equal bin edges in 64 bits
-
-
-def weight_histogram(weights: NDArray[np.float64]) -> dict[str, Any]:
-    """Histogram of episode weights: number of exact zeros, and 40 bins of the decimal logarithm of the others."""
-    positive = weights[weights > 0]
-    if not len(positive):
-        return {"zeros": len(weights), "counts": [], "log10_edges": []}
-    logs = np.round(np.log10(positive), 6)  # weights that differ only by rounding are equal
-    narrow = np.ptp(logs) < NARROW
-    limits = (float(logs.min()) - 0.5, float(logs.max()) + 0.5) if narrow else None
-    counts, edges = np.histogram(logs, 40, limits)
-    return {"zeros": int((weights == 0).sum()), "counts": counts.tolist(), "log10_edges": edges.tolist()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
-    return value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -522,9 +470,14 @@ class Verdicts(Sequence[Verdict]):
         return self.recommendation.name
 
     @property
+    def candidates(self) -> CandidateTable:
+        """The policies as rows, with their simultaneous intervals."""
+        return CandidateTable(self.rows, self.contrasts, self.margin, self.level, self.verdicts[0].reward_unit)
+
+    @property
     def answer(self) -> OverallAnswer:
         """What to do with these policies, by how much, and why."""
-        return answer_of(self.rows, self.contrasts, self.margin, self.verdicts[0].reward_unit)
+        return self.candidates.answer
 
     @property
     def recommendation(self) -> Recommendation:
@@ -539,7 +492,7 @@ class Verdicts(Sequence[Verdict]):
     @property
     def rows(self) -> tuple[Row, ...]:
         """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
-        return tuple(row_of(name, one) for name, one in self.items())
+        return tuple(Row.of(name, one) for name, one in self.items())
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -555,25 +508,10 @@ class Verdicts(Sequence[Verdict]):
             "best": self.best,
             "better": list(self.better),
             "ground": self.recommendation.ground,
-            "contrasts": [one.to_json() for one in self.contrasts],
+            "contrasts": to_plain(self.contrasts),
             "margin": self.margin,
             "verdicts": {name: one.to_json() for name, one in self.items()},
         }
-
-
-def row_of(name: str, verdict: Verdict) -> Row:
-    """Row of one policy in the table of several."""
-    support = verdict.support
-    return Row(
-        name,
-        verdict.decision,
-        verdict.difference,
-        verdict.acting,
-        verdict.rule,
-        verdict.advice,
-        support.effective_sample_size,
-        verdict.episodes,
-    )
 
 
 def combine_verdicts(
@@ -587,7 +525,7 @@ def combine_verdicts(
     result = Verdicts(names, tuple(verdicts), level, contrasts, margin)
     together = {"level": level, "advice": result.advice, "recommended": result.recommended, "rows": result.table}
     together |= {"ground": result.recommendation.ground, "margin": margin}
-    together |= {"contrasts": [one.to_json() for one in contrasts]}
+    together |= {"contrasts": to_plain(contrasts)}
     combined = [replace(one, context={**one.context, "together": together}) for one in verdicts]
     return replace(result, verdicts=tuple(combined))
 
@@ -609,7 +547,7 @@ def named_policies(policy: Any) -> dict[str, Any] | None:
 
 # Verdict files: write verdicts, read them again for the report, and find the episodes that a run held out.
 #
-# A file stores a histogram of the episodes' weights, but no contributions and no single weights. Letter: `B` bins.
+# A file stores neither contributions nor weights of episodes.
 
 FOLDER = "verdicts"
 
@@ -659,33 +597,12 @@ def write(verdict: Verdict | Verdicts, path: Path) -> None:
     write_json(path, verdict.to_json())
 
 
-NONE = np.zeros(0)
-
-
-class Together(NamedTuple):
-    """The table of policies that were judged together."""
-
-    level: float
-    rows: tuple[Row, ...]
-    contrasts: tuple[Contrast, ...]
-    margin: float
-    unit: str | None  # of rewards
-
-    @property
-    def answer(self) -> OverallAnswer:
-        """What to do with these policies."""
-        return answer_of(self.rows, self.contrasts, self.margin, self.unit)
-
-
 @dataclass(frozen=True, eq=False)
 class SavedVerdict:
-    """A verdict from its file, which stores a histogram of the weights but no contributions and no single weights."""
+    """A verdict from its file, which stores neither contributions nor weights of episodes."""
 
     path: Path
     verdict: Verdict
-    zeros: int  # episodes of weight 0
-    counts: np.ndarray[Any, Any]  # [B]: episodes by weight
-    edges: np.ndarray[Any, Any]  # [B + 1]: decimal logarithms of weights
 
     @property
     def before(self) -> int:
@@ -700,15 +617,15 @@ class SavedVerdict:
         return datetime.fromisoformat(date).timestamp() if isinstance(date, str) else self.path.stat().st_mtime
 
     @property
-    def together(self) -> Together | None:
+    def together(self) -> CandidateTable | None:
         """The policies that were judged together with this one; None if it was judged alone."""
         content = self.verdict.context.get("together")
         if content is None or len(content["rows"]) < 2:
             return None
         rows = tuple(map(Row.from_json, content["rows"]))
-        contrasts = tuple(map(Contrast.from_json, content.get("contrasts", ())))
-        level, margin = _number(content["level"]), _number(content.get("margin", 0.0))
-        return Together(level, rows, contrasts, margin, self.verdict.reward_unit)
+        contrasts = from_plain(tuple[Contrast, ...], content.get("contrasts", []))
+        level, margin = from_plain(float, content["level"]), from_plain(float, content.get("margin", 0.0))
+        return CandidateTable(rows, contrasts, margin, level, self.verdict.reward_unit)
 
     @property
     def name(self) -> str:
@@ -752,92 +669,19 @@ def read_verdict(path: Path) -> SavedVerdict:
     """Read one verdict file; CheckpointError if it is invalid."""
     try:
         content = parse_saved(read_text(path))
-        counts, edges = (np.asarray(content["weights"][name], np.float64) for name in ("counts", "log10_edges"))
-        zeros = _whole(content["weights"]["zeros"])
-        histogram = counts.ndim == edges.ndim == 1 and len(edges) == (len(counts) + 1 if len(counts) else 0)
-        if not (histogram and np.isfinite(edges).all() and (np.diff(edges) > 0).all() and (counts >= 0).all()):
-            raise ValueError("'weights' is not a histogram")
-        saved = SavedVerdict(path, _verdict(content), zeros, counts, edges)
+        estimates = [from_plain(Estimate, {**row, "contributions": []}) for row in content["estimates"]]
+        risk, unit = content["risk"], declared_unit(content.get("reward_unit"))
+        kinds = get_type_hints(Verdict)
+        known = {
+            name: from_plain(kinds[name], value)
+            for name, value in content.items()
+            if name in kinds and name not in ("estimates", "weights", "risk", "reward_unit")
+        }
+        known |= {"estimates": Estimates(estimates), "weights": np.zeros(0), "reward_unit": unit}
+        saved = SavedVerdict(path, Verdict(**known, risk=risk and Risk.from_json(risk)))
         _ = (saved.date, saved.together)  # raises now if they are invalid
         return saved
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise CheckpointError(
             f"{path} is not a verdict, or it is damaged: {error!r}", fix="remove it and judge the run again"
         ) from error
-
-
-def _verdict(content: Mapping[str, Any]) -> Verdict:
-    if content["decision"] not in get_args(Decision):
-        raise ValueError(f"decision = {content['decision']!r}: expected one of {', '.join(get_args(Decision))}")
-    from_bc, risk, reason = content["difference_from_bc"], content.get("risk"), content.get("risk_reason")
-    context = content["context"]
-    if not isinstance(context, Mapping):
-        raise TypeError("'context' is not a mapping")
-    return Verdict(
-        decision=content["decision"],
-        reasons=tuple(map(_text, content["reasons"])),
-        paragraph=_text(content["paragraph"]),
-        estimand=_text(content["estimand"]),
-        deciding=_text(content["deciding"]),
-        difference=_interval(content["difference"]),
-        logger=_interval(content["logger"]),
-        difference_from_bc=None if from_bc is None else _interval(from_bc),
-        estimates=Estimates([_estimate(row) for row in content["estimates"]]),
-        support=_support(content["support"]),
-        level=_number(content["level"]),
-        episodes=_whole(content["episodes"]),
-        weights=NONE,
-        context=dict(context),
-        risk=None if risk is None else Risk.from_json(risk),
-        risk_reason=None if reason is None else _text(reason),
-        reward_unit=declared_unit(content.get("reward_unit")),
-    )
-
-
-def _estimate(row: Mapping[str, Any]) -> Estimate:
-    return Estimate(
-        name=_text(row["name"]),
-        estimate=_number(row["estimate"]),
-        low=_number(row["low"]),
-        high=_number(row["high"]),
-        method=_text(row["method"]),
-        level=_number(row["level"]),
-        support=_support(row["support"]),
-        estimated=bool(row["estimated"]),
-        contributions=NONE,
-        note=_text(row.get("note", "")),
-    )
-
-
-def _support(content: Mapping[str, Any]) -> Support:
-    known: dict[str, Any] = {}
-    for part in fields(Support):
-        value, optional = content[part.name], "None" in str(part.type)
-        kind = _whole if str(part.type) == "int" else _number
-        known[part.name] = None if value is None and optional else kind(value)
-    return Support(**known)
-
-
-def _interval(content: Mapping[str, Any]) -> Interval:
-    return Interval(*(_number(content[name]) for name in Interval._fields))
-
-
-def _number(value: Any) -> float:
-    """A number; None means not finite."""
-    if value is None:
-        return float("nan")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"expected a number, found {value!r}")
-    return float(value)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"expected a whole number, found {value!r}")
-    return value
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected text, found {value!r}")
-    return value

@@ -18,7 +18,7 @@ from tidelog._text import three_digits
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.estimators import Ratios
 from tidelog.ope.evidence import Floats
-from tidelog.ope.intervals import Confidence, critical_values, interval, normal_deviate
+from tidelog.ope.intervals import Confidence, bca, critical_values, normal_deviate, percentile
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions import (
     LONGEST,
@@ -483,7 +483,7 @@ class RankerComparison:
         error = 1.0 - self.confidence.level
         wide = critical_values(list(pairs.values()), self.confidence, error) / normal_deviate(error)
         return {
-            pair: interval(gain, "bca", replace(self.confidence, widening=max(1.0, float(factor))))
+            pair: bca(gain, replace(self.confidence, widening=max(1.0, float(factor))))
             for (pair, gain), factor in zip(pairs.items(), wide, strict=True)
         }
 
@@ -687,7 +687,7 @@ def _user_sums(values: Floats, owner: NDArray[Any], users: int) -> Floats:
 
 
 def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
-    return interval(ratios, "percentile", confidence)
+    return percentile(ratios, confidence)
 
 
 def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:

@@ -10,21 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog._text import amount, in_unit, three_digits, with_ends
-from tidelog.ope.estimators import ESTIMATORS, Estimate
 from tidelog.ope.risk import Band, Risk
 from tidelog.ope.verdict import (
+    CandidateTable,
     Contrast,
     OverallAnswer,
     Row,
     SavedVerdict,
-    Together,
     Verdict,
-    answer_of,
     estimates_picture,
     percent,
-    row_of,
 )
-from tidelog.plots import Bins, Curve, Reach, Values, binned, curves, intervals, short, svg
+from tidelog.plots import Curve, Reach, Values, curves, intervals, svg
 from tidelog.report.frame import (
     banner,
     beside,
@@ -61,17 +58,8 @@ GUESS = "unknown"  # stands for the numbers of an unsupported policy, which the 
 class JudgedCandidates(NamedTuple):
     """Everything that was judged, as it was judged last."""
 
-    rows: tuple[Row, ...]
+    candidates: CandidateTable
     saved: dict[str, SavedVerdict]  # verdicts by the names of their rows
-    contrasts: tuple[Contrast, ...]
-    margin: float
-    level: float | None  # with which all intervals hold at once; None: the rows are from several judgements
-    unit: str | None
-
-    @property
-    def answer(self) -> OverallAnswer:
-        """What to do."""
-        return answer_of(self.rows, self.contrasts, self.margin, self.unit, simultaneous=self.level is not None)
 
 
 def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
@@ -80,7 +68,7 @@ def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
     Each policy acts as it was judged last, so that a later verdict replaces its row. Several looks at the same episodes
     are held to stricter levels, so that rows of several judgements can be compared.
     """
-    sets: dict[str, tuple[Together, dict[str, SavedVerdict]]] = {}  # runs that were judged at once share one
+    sets: dict[str, tuple[CandidateTable, dict[str, SavedVerdict]]] = {}  # runs that were judged at once share one
     alone: dict[str, SavedVerdict] = {}
     replaced: set[tuple[str, str]] = set()
     judged = [run for run in runs if run.verdicts and not ranks(run)]
@@ -104,21 +92,20 @@ def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
         )
         rows += [row._replace(name=before + row.name) for row in together.rows if (mark, row.name) not in replaced]
         saved |= {before + name: one for name, one in verdicts.items()}
-        contrasts += [Contrast(before + c.policy, before + c.rule, c.difference) for c in together.contrasts]
+        contrasts += [c._replace(policy=before + c.policy, rule=before + c.rule) for c in together.contrasts]
         margins.append(together.margin)
-    rows += [row_of(name, one.verdict) for name, one in alone.items()]
+    rows += [Row.of(name, one.verdict) for name, one in alone.items()]
     first = next(iter(saved.values()))
     level = first.verdict.level if first.together is None else first.together.level
-    apart = len(sets) + len(alone) > 1
-    unit = first.verdict.reward_unit
-    return JudgedCandidates(tuple(rows), saved, tuple(contrasts), max(margins), None if apart else level, unit)
+    at_once, unit = len(sets) + len(alone) == 1, first.verdict.reward_unit
+    return JudgedCandidates(CandidateTable(tuple(rows), tuple(contrasts), max(margins), level, unit, at_once), saved)
 
 
-def answer_title(candidates: JudgedCandidates | None, rewards: bool = True) -> str:
+def answer_title(judged: JudgedCandidates | None, rewards: bool = True) -> str:
     """The answer in a few words, the heading of the page; `rewards`: whether a log has any."""
-    if candidates is None:
+    if judged is None:
         return "Not judged yet" if rewards else "No rewards, no verdict"
-    answer = candidates.answer
+    candidates, answer = judged.candidates, judged.candidates.answer
     if answer.decision == "better" and answer.row is not None:
         if answer.row.rule is not None and len(answer.row.rule) <= _SHORT:
             return answer.row.rule[:1].upper() + answer.row.rule[1:]
@@ -128,21 +115,22 @@ def answer_title(candidates: JudgedCandidates | None, rewards: bool = True) -> s
     return "Keep what you have"
 
 
-def answer_section(candidates: JudgedCandidates) -> str:
+def answer_section(judged: JudgedCandidates) -> str:
     """The answer in a sentence, all candidates on one axis, why and what next, and the table of all."""
-    answer = candidates.answer
+    candidates, answer = judged.candidates, judged.candidates.answer
     kind, sign, label = WORDS[answer.decision]
     parts = [
         banner(kind, sign, answer.headline, answer.number or label),
         _picture(candidates, answer),
-        paragraph(" ".join(filter(None, [answer.why, _next(candidates, answer)])), "short"),
+        paragraph(" ".join(filter(None, [answer.why, _next(judged, answer)])), "short"),
     ]
-    line = _command(candidates, answer)
-    parts += [command(line)] if line else []
+    if answer.row is not None and answer.decision == "better" and answer.row.name in judged.saved:
+        deploy = judged.saved[answer.row.name].verdict.context.get("deploy")  # as the judge recorded it
+        parts += [command(deploy)] if isinstance(deploy, str) else []
     return "".join([*parts, _table(candidates, answer)])
 
 
-def _picture(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+def _picture(candidates: CandidateTable, answer: OverallAnswer) -> str:
     """A forest plot of candidates' intervals, 0 marked, the recommended one in colour; of many, the highest ones."""
     chosen, rows = answer.row, candidates.rows
     if len(rows) > MOST_PICTURED:
@@ -164,32 +152,24 @@ def _picture(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
     return f'<div class="answer">{drawn}</div>{rest}'
 
 
-def _next(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+def _next(judged: JudgedCandidates, answer: OverallAnswer) -> str:
     """The next step of the verdict that the headline is about, and what the candidates do not have in common."""
     texts = []
-    if len({one.episodes for one in candidates.saved.values()}) > 1:
+    if len({one.episodes for one in judged.saved.values()}) > 1:
         texts.append("The candidates were judged on different episodes; judge them at once to compare them.")
-    elif candidates.level is None:
+    elif not judged.candidates.simultaneous:
         texts.append("The candidates were judged apart, each look at a stricter level; judge them at once to compare.")
-    chosen = None if answer.row is None else candidates.saved.get(answer.row.name)
+    chosen = None if answer.row is None else judged.saved.get(answer.row.name)
     if chosen is None and answer.row is None:
-        supported = [row for row in candidates.rows if math.isfinite(row.effective_sample_size)]
+        supported = [row for row in judged.candidates.rows if math.isfinite(row.effective_sample_size)]
         most = max(supported, key=lambda row: row.effective_sample_size, default=None)
-        chosen = None if most is None else candidates.saved.get(most.name)
+        chosen = None if most is None else judged.saved.get(most.name)
     if chosen is not None and chosen.verdict.next_step:
         texts.append(chosen.verdict.next_step)
     return " ".join(texts)
 
 
-def _command(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
-    """The command that deploys the recommended candidate, as the judge recorded it; empty without one."""
-    if answer.row is None or answer.decision != "better" or answer.row.name not in candidates.saved:
-        return ""
-    known = candidates.saved[answer.row.name].verdict.context.get("deploy")
-    return known if isinstance(known, str) else ""
-
-
-def _table(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
+def _table(candidates: CandidateTable, answer: OverallAnswer) -> str:
     rows, marked = [], []
     for place, row in enumerate(candidates.rows):
         unknown = row.decision == "unsupported"
@@ -203,7 +183,7 @@ def _table(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
             f"{share:.1%}" if math.isfinite(share) else "",
         ])  # fmt: skip
         marked += [place] if row is answer.row else []
-    level = "" if candidates.level is None else f", {percent(candidates.level)}"
+    level = f", {percent(candidates.level)}" if candidates.simultaneous else ""
     level += " for all at once" if level and len(candidates.rows) > 1 else ""
     head = (
         "candidate", "decision", f"difference from the logged decisions{in_unit(candidates.unit, 'in ')}",
@@ -344,7 +324,7 @@ def _judging_method(shown: SavedVerdict) -> str:
             f"has a level of {percent(verdict.level)}."
         )
     texts = (f"Estimated quantity: {verdict.estimand}.", f"Deciding estimator: {deciding}.", text)
-    facts = {name: value for name, value in verdict.context.items() if name != "together"}  # a table of its own
+    facts = {name: value for name, value in verdict.context.items() if name not in ("together", "earlier_looks")}
     pairs = ((name, plain(value)) for name, value in _flat(facts))
     return "".join(paragraph(one, "soft") for one in texts) + definitions(pairs, tight=True)
 
@@ -399,45 +379,44 @@ def _tail_numbers(risk: Risk) -> str:
         name = f"probability of {three_digits(risk.bad_outcome)} or less"
         rows.append([name, *(with_ends(interval) for interval in risk.probability)])
     rows += [
-        [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in compared)]
-        for share, compared in risk.quantiles
+        [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in intervals)]
+        for share, *intervals in risk.quantiles
     ]
     head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "logger", "difference")
     return table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
 
 
 def estimates(runs: Sequence[SavedRun]) -> str:
-    """The section: every estimator with its interval and support, and the distribution of the episodes' weights."""
+    """The section: every estimator with its interval and support."""
     body = []
     for run in runs:
         body += [heading(run.name)] if len(runs) > 1 else []
         if run.verdicts:
-            body.append(_one(headline(run)))
+            body.append(_one(headline(run).verdict))
         else:
             body.append(paragraph("No verdict, so no estimates."))
     return section("Estimates and their support", "".join(body), "estimates")
 
 
-def _one(saved: SavedVerdict) -> str:
-    verdict = saved.verdict
-    rows = list(verdict.estimates)
-    if not rows:
+def _one(verdict: Verdict) -> str:
+    if not verdict.estimates:
         return paragraph("No estimate was computed; see the reasons of the verdict.")
     text = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point to ends outside the chart."
     picture = figure("Mean return, estimated", estimates_picture(verdict), text)
     size = f"{three_digits(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
-    meaning = (
+    meaning = paragraph(
         f"Effective sample size {size}: weighted for this policy, the log is as informative as that many episodes made "
         "by the policy."
     )
-    wide = table(_HEAD, [_support_cells(row, verdict) for row in rows], "Every estimator with its support", named=True)
+    level = f"interval, {percent(verdict.estimates[0].level)}"
+    head = ("estimator", "estimate", level, "effective sample size", "largest weight", "note")
+    rows = verdict.estimates.rows()
+    wide = table(head, rows, "Every estimator with its support", named=True)
     if verdict.decision == "unsupported":
         guesses = "".join([picture, _deciding_table(verdict), wide])
-        return "".join(
-            [_weights(saved), paragraph(meaning), folded("Guesses outside the log: do not use them", guesses)]
-        )
-    body = [grid([picture, _weights(saved)], broad=True), paragraph(meaning), _deciding_table(verdict)]
-    return "".join([*body, folded(f"All {len(rows):,} estimators with their support, for a closer look", wide)])
+        return meaning + folded("Guesses outside the log: do not use them", guesses)
+    closer = folded(f"All {len(rows):,} estimators with their support, for a closer look", wide)
+    return "".join([grid([picture], broad=True), meaning, _deciding_table(verdict), closer])
 
 
 def _deciding_table(verdict: Verdict) -> str:
@@ -458,55 +437,9 @@ def _deciding_table(verdict: Verdict) -> str:
     return table(head, rows, "The deciding estimator and its difference", named=True, marked=marked)
 
 
-_HEAD = (
-    "estimator", "how it works", "estimate", "interval", "method", "effective sample size", "largest weight",
-    "mean weight", "Pareto k (tail of the weights)", "clipped", "unsupported mass", "propensities", "note",
-)  # fmt: skip
-
-
-def _support_cells(row: Estimate, verdict: Verdict) -> list[str]:
-    support, known = row.support, str(verdict.context.get("propensities", "recorded"))
-    mass = "unknown" if support.unsupported_mass is None else _share(support.unsupported_mass)
-    how = ESTIMATORS[row.name].what if row.name in ESTIMATORS else ""
-    return [
-        row.name, how, three_digits(row.estimate), _ends(row.low, row.high), f"{row.method}, {percent(row.level)}",
-        f"{three_digits(support.effective_sample_size)} of {support.episodes:,}", _share(support.largest_weight),
-        f"{three_digits(support.mean_weight)} ± {three_digits(support.mean_weight_error)}",
-        three_digits(support.pareto_k), _share(support.clipped_share), mass,
-        "estimated" if row.estimated else known, row.note,
-    ]  # fmt: skip
-
-
-def _weights(saved: SavedVerdict) -> str:
-    name = "Weights of episodes"
-    total = int(saved.counts.sum()) + saved.zeros
-    zeros = f"{saved.zeros:,} of {total:,} episodes have weight 0"
-    if not len(saved.counts):
-        return figure(name, None, f"{zeros}: none is possible under the policy.")
-    low, high = float(saved.edges[0]), float(saved.edges[-1])
-    powers = [float(power) for power in range(int(np.ceil(low - 1e-9)), int(np.floor(high + 1e-9)) + 1)]
-    ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else sorted({low, *powers, high})
-    labels = [(power, short(float(f"{10**power:.2e}")) if power > -5 else f"1e{power:.3g}") for power in ticks]
-    title = (
-        f"Histogram of episode weights from {three_digits(10**low)} to {three_digits(10**high)} on a logarithmic "
-        f"scale; {zeros}"
-    )
-    text = f"Weight 1: the episode is as likely under the policy as under the logger; {zeros}."
-    across_axis = "weight of an episode, logarithmic scale"
-    return figure(name, binned(title, Bins(saved.counts, saved.edges, False), labels, across_axis), text)
-
-
 def _flat(context: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in context.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{before}{name} ")
         else:
             yield f"{before}{str(name).replace('_', ' ')}", value
-
-
-def _ends(low: float, high: float, *, sign: bool = False) -> str:
-    return f"{three_digits(low, sign=sign)} to {three_digits(high, sign=sign)}"
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}" if np.isfinite(value) else "no number"

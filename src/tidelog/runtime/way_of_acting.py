@@ -97,9 +97,9 @@ Acting = Literal["mode", "sample"]
 Actions: TypeAlias = NDArray[Any] | LabelledActions
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
 ADVICE: Mapping[str, str] = {
-    "better": "Use it: it is better than the logged decisions if it {does}.",
+    "better": "Use {name}: it is better than the logged decisions if it {does}.",
     "better if randomised": (
-        "Use it only if nothing unrecorded decided who got what: then it is better than the logged decisions if it "
+        "Use {name} only if nothing unrecorded decided who got what: then it is better than the logged decisions if it "
         "{does}."
     ),
     "worse": "Do not use it: it is worse than the logged decisions if it {does}.",
@@ -342,20 +342,22 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
     return dict(value)
 
 
-def advice_on(decision: Any, acting: Any, known_overlap: bool = True, first_steps: int | None = None) -> str:
+def advice_on(
+    decision: Any, acting: Any, known_overlap: bool = True, first_steps: int | None = None, name: str = "it"
+) -> str:
     """Return what to do with a policy, by the verdict and the way of acting, None for a rule, which has one way.
 
     An unknown decision advises nothing.
 
     `known_overlap`: whether it is known, or stated, that the policy did not learn from the judged episodes.
-    `first_steps`: the number of decisions of an episode that were judged; None: all.
+    `first_steps`: the number of decisions of an episode that were judged; None: all. `name`: of the policy.
     """
     text = ADVICE.get(str(decision), "")
     text = text.replace(" if it {does}", "") if acting is None else text
-    text = text.format(does=DOES.get(str(acting), "acts as it was judged"))
-    use = "Use it"
+    text = text.format(does=DOES.get(str(acting), "acts as it was judged"), name=name)
+    use = f"Use {name}"
     if first_steps is not None:
-        use = f"Use it for the {first_decisions(first_steps)} of an episode only"
+        use += f" for the {first_decisions(first_steps)} of an episode only"
         there = f"over the {first_decisions(first_steps)} of an episode"
         text = text.replace("than the logged decisions", f"than the logged decisions {there}").replace(
             "how good it is", f"how good it is {there}"
@@ -365,7 +367,7 @@ def advice_on(decision: Any, acting: Any, known_overlap: bool = True, first_step
     )
     if not known_overlap and decision == "better if randomised":
         return text.replace("who got what:", "who got what, and if it did not learn from the judged episodes:", 1)
-    return text.replace("Use it:", f"{use}:" if known_overlap else f"{use}: then", 1)
+    return text.replace(f"Use {name}:", f"{use}:" if known_overlap else f"{use}: then", 1)
 
 
 def first_decisions(count: int) -> str:
