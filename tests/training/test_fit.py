@@ -147,7 +147,7 @@ def test_arrays_are_standardised_unless_asked_otherwise():
 SCRIPT = [float("nan"), 3.0, 1.0, 2.0, 2.5, 9.0]
 
 
-@pytest.mark.parametrize(("best_metric", "patience", "at", "end"), [
+@pytest.mark.parametrize(("best", "patience", "at", "end"), [
     ("told", 3, 28, 70), ("told", None, 84, 84), ("min:told", 2, 42, 70), ("max:told", 4, 84, 84),
 ])  # fmt: skip
 def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patience, at, end, origin, tmp_path):
