@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image
 
 import tidelog as tl
 from tests.data.clicks import ROLES, clicks
 from tests.data.test_checks import put
 from tests.data.visits import COLUMNS, mapping, visits
 from tests.shared import shared
+from tidelog.data.columns import TextForm
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.raw import Report
-from tidelog.data.read import quarantine, read_log, validate
+from tidelog.data.read import quarantine, read_log, table_of, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import reopen_any
 
@@ -231,19 +231,6 @@ def test_the_files_of_an_episode_are_ordered_by_its_step(tmp_path: Path) -> None
     np.testing.assert_array_equal(log.episodes[split].action, whole.episodes[there].action)
 
 
-def test_pictures_are_looked_for_beside_their_own_table(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"photo": ["a.png", "b.png", "a.png", ""], "a": [0, 1, 0, 1], "r": [1.0, 0, 1, 0]})
-    paths = parts(tmp_path, ".csv", frame[:2], frame[2:])
-    for i, path in enumerate(paths):
-        for j, name in enumerate(("a.png", "b.png")):
-            Image.new("L", (2, 2), 100 * i + j).save(path.parent / name)
-    columns = {"observation": "photo", "image": "photo", "action": "a", "reward": "r", "terminated": True}
-    report = validate(paths, columns)
-    assert [(one.check, one.rows, one.files) for one in report.errors] == [("missing value", (2,), (str(paths[1]),))]
-    write(frame[2:3], paths[1])
-    assert read_log(paths, columns).observation["photo"][:, 0, 0, 0].tolist() == [0, 1, 100]
-
-
 def test_several_files_without_a_mapping_are_described(tmp_path: Path) -> None:
     paths = parts(tmp_path, ".parquet")
     described = describe_table(paths)
@@ -349,9 +336,8 @@ def test_a_column_that_was_added_later_makes_no_other_table(tmp_path: Path) -> N
 def test_several_files_without_headers_are_one_table(tmp_path: Path) -> None:
     for i in range(2):
         visits()[20 * i : 20 * i + 20].write_csv(tmp_path / f"{i}.csv", include_header=False)
-    described = describe_table(tmp_path)
-    assert (described.rows, len(described.fields)) == (visits().height, visits().width)
-    assert "header = false" in described.toml
+    table = table_of(tmp_path, form=TextForm(header=False))
+    assert (table.rows, len(table.columns)) == (visits().height, visits().width)
 
 
 def test_the_shared_folders_of_different_tables() -> None:

@@ -238,7 +238,7 @@ RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
 _SETTINGS = (  # name no columns
     "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
-    "separator", "decimal", "explode", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
+    "separator", "decimal", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
     "episode_gap",
 )  # fmt: skip
 _LONGEST_UNIT = 30
@@ -253,14 +253,12 @@ class UnknownKeyError(ConfigError):
 class TextForm(NamedTuple):
     """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it.
 
-    `decimal` is the character before the fraction of a number. `explode` names the key of JSON lines whose list of
-    objects has one row each.
+    `decimal` is the character before the fraction of a number.
     """
 
     header: bool = True
     separator: str | None = None
     decimal: str = "."
-    explode: str | None = None
 
 
 USUAL_FORM = TextForm()
@@ -273,32 +271,29 @@ class Columns:
     `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
     rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
     its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
-    or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
-    for several choices at once).
+    or one column of lists of flags such as `1,0,1`. `actions`: the number of actions (a list for several choices at
+    once).
     `propensity`: the column with the probability of the logged action; or, for an experiment without one, a
     declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}), "shares" (each action's own
     share), or {"shares_by": ["village"]} (its share among rows with the same village).
     `cluster`: groups of dependent episodes (of one person, store or day).
     `bounds`: `(low, high)`, numbers or one per dimension. `atoms`: values of continuous actions that the logger took
     with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
-    `terminations="ignore"`: the task has a fixed length, and
-    terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
-    names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
-    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
-    these. `other`: labels of observations in fewer rows than this become one label, "other", which also stands for
-    labels that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit
-    of rewards, such as "EUR", which verdicts and reports show.
+    `terminations="ignore"`: the task has a fixed length, and terminated rows count as truncated. `extra`: further
+    columns of the log. `vocabularies`: column -> its labels, in the order of their codes, for observations and
+    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column ->
+    one of these. `other`: labels of observations in fewer rows than this become one label, "other", which also
+    stands for labels that the log does not have; a number for all columns of words, or column -> number.
+    `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
-    file are written as `1.234,5`. `explode`: the key of JSON lines that holds a list of objects; each is a row, with
-    the other keys of its line. `na_values`: texts
-    that mean an empty cell in every column, such as "?". `drop_rows_without`: columns; rows in which one of them is
-    empty are left out, and the report counts them. `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
-    `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
-    the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
-    in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
-    cluster.
+    file are written as `1.234,5`. `na_values`: texts that mean an empty cell in every column, such as "?".
+    `drop_rows_without`: columns; rows in which one of them is empty are left out, and the report counts them.
+    `date_format`: of times in text, such as "%d.%m.%Y %H:%M". `reward_values`: word -> its reward, "" for empty
+    cells. `reward_weights`: one weight for each column of `reward`; the reward is the weighted sum. `reward_clip`:
+    `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an episode (seconds for
+    dates, else in the unit of the times); without `cluster`, its parts form a cluster.
 
     Example:
         >>> columns = tl.Columns(
@@ -331,7 +326,6 @@ class Columns:
     bounds: Sequence[Any] | None = None
     atoms: float | Sequence[float] = ()
     categorical: Names = ()
-    image: Names = ()
     vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     extra: Names = ()
     missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
@@ -341,7 +335,6 @@ class Columns:
     header: bool = True
     separator: str | None = None
     decimal: str = "."
-    explode: str | None = None
     na_values: Names = ()
     drop_rows_without: Names = ()
     date_format: str | None = None
@@ -376,10 +369,6 @@ class Columns:
         for name, words in self.vocabulary_of.items():
             if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
                 raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}", "different texts, at least one")
-        _refuse_unused("image", names(self.image), observed)
-        for name in names(self.image):
-            if name in LEAVES:
-                raise ConfigError(f"image column '{name}': this name is reserved for a leaf", fix="rename the column")
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
@@ -425,7 +414,7 @@ class Columns:
     @property
     def text_form(self) -> TextForm:
         """How text files are divided into rows and fields."""
-        return TextForm(self.header, self.separator, self.decimal, self.explode)
+        return TextForm(self.header, self.separator, self.decimal)
 
     @property
     def declared(self) -> Declaration | None:
@@ -444,8 +433,6 @@ class Columns:
         if one is not None and not (isinstance(one, str) and len(one) == 1 and one.isascii() and one not in '"\r\n'):
             raise ConfigError(f"separator = {one!r}", 'one character, such as ";"', "write it as in the file")
         _one_of("decimal", self.decimal, (".", ","))
-        if self.explode is not None and not (isinstance(self.explode, str) and self.explode):
-            raise ConfigError(f"explode = {self.explode!r}", "the name of one key of the JSON lines")
         if isinstance(self.na_values, str):
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
@@ -540,7 +527,7 @@ class Columns:
         named = {
             role: names(value)
             for role, value in roles.items()
-            if role not in (*_SETTINGS, "categorical", "image") and value is not True
+            if role not in (*_SETTINGS, "categorical") and value is not True
         }
         return {role: columns for role, columns in named.items() if columns}
 
@@ -649,7 +636,7 @@ def _check_names(field: str, value: Any) -> None:
         return
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
-    if not (several or field in ("categorical", "image", "extra", "drop_rows_without") or isinstance(value, str)):
+    if not (several or field in ("categorical", "extra", "drop_rows_without") or isinstance(value, str)):
         raise ConfigError(f"{field} = {value!r}", "the name of one column")
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
         raise ConfigError(f"{field} = {value!r}", "a column or a list of columns")

@@ -5,23 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
-import struct
-import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
 
-from tidelog._files import open_regular
-from tidelog._machine import shortage
 from tidelog._text import count_of
 from tidelog.data.columns import (
     LEAVES,
@@ -339,7 +332,7 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> R
     return RawAction("multi" if column.values.ndim == 2 else "discrete", (column,))
 
 
-# Parse one column of a table into numbers, codes, flags, masks, times or images; list the rows that do not parse.
+# Parse one column of a table into numbers, codes, flags, masks or times; list the rows that do not parse.
 #
 # No row is dropped: an unreadable value becomes a placeholder, and its row is listed in the `Column`.
 
@@ -347,10 +340,6 @@ MISSING_WORDS = ("", "na", "n/a", "null", "none")
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
 _PART = r"[^,;\s\[\]()]+"  # of a list in text
-_MODES = ("L", "RGB", "RGBA")  # of images
-FORMATS = ("PNG", "JPEG")  # other formats start programs (EPS) or have rarely used decoders
-MOST_PIXELS = 1 << 25  # of one image; 7680 x 4320 fits
-_CONVERTED = {"1": "L", "LA": "RGBA", "P": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
 
 
 def narrow(series: pl.Series) -> Column:
@@ -527,25 +516,6 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     return _dates(series, text, absent)
 
 
-def date_formats(series: pl.Series) -> list[str]:
-    """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
-    cells = plain_text(series)
-    cells = cells.filter(~_absent(cells)).unique()
-    if not len(cells) or not cells.str.contains(_DATE).all():
-        return []
-    sample = cells.head(_SAMPLE)
-    return [
-        form
-        for day in _DAYS
-        for form in (day, *(f"{day}{between}{clock}" for between in (" ", "T") for clock in _CLOCKS))
-        if not sample.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
-        and not cells.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
-    ]
-
-
-_DATE = r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]\d{1,2}:\d\d(:\d\d)?)?$"
-_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
-_CLOCKS = ("%H:%M", "%H:%M:%S")
 _SAMPLE = 1_000
 
 
@@ -565,137 +535,6 @@ def mask(many: list[pl.Series]) -> Column:
         tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
-
-
-def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
-    """The names of allowed actions in one mask column, as lists [N]; None for flags, and for several columns.
-
-    Names are mostly no flags; numbers are names only if the lists differ in length.
-    """
-    if len(many) != 1:
-        return None
-    series = many[0]
-    if isinstance(series.dtype, pl.List | pl.Array):
-        lists = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
-        inner = lists.explode()
-        if inner.dtype.is_float() and inner.drop_nulls().is_finite().all() and (inner.drop_nulls() % 1 == 0).all():
-            lists = lists.cast(pl.List(pl.Int64))
-        lists = lists.cast(pl.List(pl.String))
-    else:
-        text = plain_text(series)
-        tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
-        if tokens.is_in([*_TRUE, *_FALSE]).all():
-            return None
-        bare = text.str.strip_chars("[]()").str.replace_all(r"""["']""", "")
-        parts = bare.str.replace_all(r"[;|]", ",").str.split(",")
-        lists = pl.select(pl.when(~_absent(text)).then(parts)).to_series()
-        lists = lists.list.eval(pl.element().str.strip_chars()).rename(series.name)
-    words = lists.explode().drop_nulls()
-    words = words.filter(words != "")
-    flags = words.str.to_lowercase().is_in([*_TRUE, *_FALSE])
-    numbers = words.cast(pl.Float64, strict=False).is_not_null()
-    few = len(words) == 0 or bool(flags.all()) or int((flags | numbers).sum()) * 2 > len(words)
-    return lists if not few or (len(words) and numbers.all() and not flags.all() and _uneven(lists)) else None
-
-
-def _uneven(lists: pl.Series) -> bool:
-    return lists.drop_nulls().list.len().n_unique() > 1
-
-
-def named_mask(name: str, lists: pl.Series, words: Sequence[str]) -> Column:
-    """Allowed actions [N, A], 0 or 1, from lists of the names of allowed actions; `words` [A] are all names."""
-    values = np.stack([lists.list.contains(word).fill_null(False).to_numpy() for word in words], axis=1)
-    known = lists.list.eval(pl.element().is_in([*words, ""])).list.all().fill_null(True)
-    unreadable = _positions(~known)
-    shown = tuple(", ".join(lists[int(row)].to_list()) for row in unreadable[:3])
-    expects = f"names of actions: {', '.join(words[:8])}"
-    return Column(
-        name, values.astype(np.float64), None, _positions(lists.is_null()), unreadable, texts=shown, expects=expects
-    )
-
-
-def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Finding]]]:
-    """Read columns of paths as columns [N, H, W, C] uint8, with findings.
-
-    All images have the most common size. Greyscale images have one channel, colour images three, colour images with
-    transparency four.
-    """
-    named = categories(*many)
-    opened = _pictures(named[0].vocabulary or (), sum(map(len, many)))
-    shapes = Counter(image.shape for image in opened if not isinstance(image, str))
-    shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
-    images = np.zeros((max(len(opened), 1), *shape), np.uint8)
-    unreadable, other_size = np.zeros((2, len(opened)), bool)
-    for place, image in enumerate(opened):
-        if isinstance(image, str):
-            unreadable[place] = True
-        elif image.shape != shape:
-            other_size[place] = True
-        else:
-            images[place] = image
-    problems = (
-        ("unreadable image", unreadable, "a PNG or JPEG file", "use names that are absolute or relative to the table"),
-        ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
-    )
-    findings = []
-    wrong: dict[str, list[Values]] = {column.name: [np.zeros(0, np.int64)] for column in named}
-    for column in named:
-        for check, marked, expected, fix in problems:
-            at = np.setdiff1d(np.flatnonzero(marked[column.values]) if len(marked) else [], column.missing).astype(int)
-            if len(at):
-                first = opened[column.values[at[0]]]
-                found = first if isinstance(first, str) else f"images of {_size(first.shape)}"
-                findings.append((check, Finding(column.name, at, found, expected, fix)))
-                wrong[column.name].append(at)
-    columns = [
-        Column(one.name, images[one.values], missing=one.missing, reported=np.concatenate(wrong[one.name]))
-        for one in named
-    ]
-    return columns, findings
-
-
-def _picture(path: Path, decode: bool) -> Values | tuple[int, ...] | str:
-    """[H, W, C] uint8, or only its shape unless `decode`; or an error message."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with (
-            warnings.catch_warnings(),
-            open_regular(path) as stream,
-        ):
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(stream, formats=FORMATS) as image:
-                mode = image.mode if image.mode in _MODES else _CONVERTED.get(image.mode)
-                if mode is None:
-                    return f"{path}: image mode {image.mode} is not supported"
-                if image.width * image.height > MOST_PIXELS:
-                    return f"{path}: {image.width:,} x {image.height:,} pixels, at most {MOST_PIXELS:,}"
-                if not decode:
-                    return (image.height, image.width, len(mode))
-                values = np.asarray(image.convert(mode))
-    except UnidentifiedImageError:
-        return f"{path}: neither {' nor '.join(FORMATS)}"
-    except (OSError, SyntaxError, ValueError, EOFError, OverflowError, MemoryError, struct.error, zlib.error,
-            Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # fmt: skip
-        return f"{path}: {error}"
-    return values[..., None] if values.ndim == 2 else values
-
-
-def _pictures(paths: Sequence[str], rows: int) -> list[Values | str]:
-    """[H, W, C] uint8 of each file, or an error message; nothing is decoded if `rows` of them do not fit."""
-    shapes = [_picture(Path(path), False) for path in paths]
-    sizes = [math.prod(shape) for shape in shapes if isinstance(shape, tuple)]
-    problem = shortage(2 * sum(sizes) + rows * max(sizes, default=0))
-    if problem is not None:
-        return [shape if isinstance(shape, str) else f"{path}: {problem}"
-                for path, shape in zip(paths, shapes, strict=True)]  # fmt: skip
-    opened = (shape if isinstance(shape, str) else _picture(Path(path), True)
-              for path, shape in zip(paths, shapes, strict=True))  # fmt: skip
-    return [image for image in opened if not isinstance(image, tuple)]
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
 
 
 def _lists(series: pl.Series, flags: bool = False) -> Column:
@@ -1095,16 +934,6 @@ class ParsedTable:
         """Whether the column was read."""
         return name in self.names
 
-    def paths(self, series: pl.Series) -> pl.Series:
-        """Names of files in a column, relative to their table, as paths; empty cells stay empty."""
-        ends = [self.rows] if self.files is None else self.files.ends.tolist()
-        below = []
-        for part, end in zip(self.parts or (self,), ends, strict=True):
-            folder, text = Path(part.source).parent, series[end - part.rows : end].cast(pl.String).str.strip_chars()
-            words = [word for word in text.unique().to_list() if word]
-            below.append(text.replace(words, [str(folder / word) for word in words]))
-        return pl.concat(below).rename(series.name)
-
 
 def first_error_line(error: BaseException) -> str:
     """The first line of an error's message; a fixed text for a panic, whose message names threads."""
@@ -1116,15 +945,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     table = without_empty(table, columns)
     if columns.na_values:
         table = without_na(table, columns)
-    observation, following, image_findings = _features_of_table(table, columns)
-    selections = (columns.action_mask, columns.next_action_mask)
-    listed = [mask_tokens(_present(table, selected)) for selected in selections]
-    action = _action_of_table(table, columns, [one for one in listed if one is not None])
-    labels = _labels(action) if any(one is not None for one in listed) else ()
-    masks = [
-        named_mask(one.name, one, labels) if one is not None and labels else _mask(table, selected)
-        for one, selected in zip(listed, selections, strict=True)
-    ]
+    observation, following, rare = _features_of_table(table, columns)
     rewards, rounded = _rewards(table, columns)
     episode, cluster = (column_of(table, name, identity) for name in (columns.episode, columns.cluster))
     time = column_of(table, columns.time, partial(moment, date_format=columns.date_format))
@@ -1142,7 +963,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         has_lines=table.has_lines,
         observation=observation,
         next_observation=following,
-        action=action,
+        action=_action_of_table(table, columns),
         reward=None if columns.reward is None else tuple(rewards),
         episode=episode,
         step=column_of(table, columns.step, number),
@@ -1154,8 +975,8 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
         weight=column_of(table, columns.weight, narrow),
         cluster=cluster,
-        action_mask=masks[0],
-        next_action_mask=masks[1],
+        action_mask=_mask(table, columns.action_mask),
+        next_action_mask=_mask(table, columns.next_action_mask),
         extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
         unused=_unused(table, columns),
         terminations=columns.terminations,
@@ -1164,7 +985,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         always_terminated=columns.terminated is True,
         files=table.files,
         left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
-        found=(*found, *image_findings, *rounded),
+        found=(*found, *rare, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
 
@@ -1239,20 +1060,7 @@ def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
 
 
-def _labels(action: RawAction | None) -> tuple[str, ...]:
-    """The names of discrete actions; of numbered ones the numbers."""
-    if action is None or action.kind != "discrete":
-        return ()
-    (column,) = action.columns
-    if column.vocabulary is not None:
-        return column.vocabulary
-    codes = column.values[column.usable & np.isfinite(column.values)]
-    most = int(codes.max(initial=-1)) + 1 if action.sizes is None else action.sizes[0]
-    return tuple(map(str, range(most))) if most <= MOST_MASKED else ()
-
-
 _FEW, _WIDE = 100, 10  # codes that are plausible, whatever their number, and for each different one
-MOST_MASKED = 10_000  # numbered actions of a mask
 NOT_DECLARED = Declaration()
 
 
@@ -1428,8 +1236,7 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
     return series.name in columns.categorical_names or is_categorical(series)
 
 
-def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
-    """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
+def _action_of_table(table: ParsedTable, columns: Columns) -> RawAction | None:
     selected = names(columns.action)
     series = _present(table, columns.action)
     if len(series) != len(selected):
@@ -1438,14 +1245,10 @@ def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.S
     words = columns.vocabulary_of.get(selected[0])
     series = [one if words or one.name in columns.categorical_names else as_lists(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
-        if words is None and listed:
-            every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
-            unique_words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort()
-            words = tuple(unique_words.filter(unique_words != ""))
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(categories(series[0], words=words)), count)
     numbers = tuple(map(number, series))
-    if len(series) == 1 and sizes is None and bounds is None and not listed:
+    if len(series) == 1 and sizes is None and bounds is None:
         labelled = counted_from_one(numbers[0], len(names(columns.action_mask)))
         if labelled is not None:
             return RawAction("discrete", (labelled,))
@@ -1473,25 +1276,20 @@ def counted_from_one(column: Column, flags: int = 0) -> Column | None:
 def _features_of_table(
     table: ParsedTable, columns: Columns
 ) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
-    """Leaves of observations, leaves of next observations, and findings about images and rare labels."""
+    """Leaves of observations, leaves of next observations, and notes about rare labels."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
     block = _RowBlock(table, columns)
-    images = frozenset(names(columns.image))
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
         if not table.has(name):
             continue
         words = columns.vocabulary_of.get(name)
-        if name not in images and not words and name not in columns.categorical_names:
+        if not words and name not in columns.categorical_names:
             lists = list(map(as_lists, pair))
             pair = lists if isinstance(lists[0].dtype, pl.List) else pair
-        if name in images:
-            pictures, wrong = read_images([table.paths(series) for series in pair])
-            kinds[name] = [pictures]
-            found += wrong
-        elif words or _is_word(pair[0], columns):
+        if words or _is_word(pair[0], columns):
             coded = categories(*pair, words=words)
             joined, note = join_rare(coded, columns.rows_of_a_label(name))
             kinds["categorical"].append(joined)
@@ -1508,7 +1306,7 @@ class _RowBlock:
     """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
 
     def __init__(self, table: ParsedTable, columns: Columns) -> None:
-        other = {*names(columns.categorical), *names(columns.image), *columns.vocabulary_of}
+        other = {*names(columns.categorical), *columns.vocabulary_of}
         schema = table.data.collect_schema()
         self.names = [
             name
@@ -1537,7 +1335,7 @@ def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]
     leaves = {}
     for name, pairs in kinds.items():
         if pairs and all(len(pair) > side for pair in pairs):
-            kind: Kind = "codes" if name == "categorical" else "vector" if name == "numeric" else "image"
+            kind: Kind = "codes" if name == "categorical" else "vector"
             leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))
     return leaves
 

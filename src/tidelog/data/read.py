@@ -27,14 +27,12 @@ from tidelog.data.formats import (
     PACKED,
     SEPARATORS,
     ending_of,
-    is_document,
     is_robomimic,
     raw_archive,
     raw_d4rl,
     raw_minari,
     raw_npz,
     raw_ogbench,
-    raw_reagent,
     raw_robomimic,
     read_objects,
     read_separated,
@@ -162,11 +160,11 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
             found = f"a table of {lake}, whose files also hold deleted rows"
             raise unreadable(str(folder), found, "a folder of plain tables", fix)
     entries = [entry for entry in entries if not entry.name.startswith((".", "_"))]  # such as _SUCCESS
-    tables = [entry for entry in entries if entry.is_file() and is_table_file(entry)]
+    tables = [entry for entry in entries if _is_in_folder(entry)]
     if tables:
         return tables, [str(entry) for entry in entries if entry not in tables]
     below = sorted(path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth))
-    deeper = [path for path in below if path.is_file() and is_table_file(path)]
+    deeper = [path for path in below if _is_in_folder(path)]
     if deeper:
         tops: dict[str, list[Path]] = {}
         for path in deeper:
@@ -179,6 +177,11 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
         fix = f"name the files of one table with a glob, such as '{pattern}'"
         raise unreadable(str(folder), found, "a folder of tables", fix)
     return None
+
+
+def _is_in_folder(path: Path) -> bool:
+    """Whether a name in a folder is a table; a document in JSON may be a mapping, so that it is named to be read."""
+    return path.is_file() and is_table_file(path) and ending_of(path, DOCUMENTS) is None
 
 
 def _single(path: Path) -> tuple[list[Path], list[str]]:
@@ -305,41 +308,37 @@ _UNFIT = {
     "header": "header = false for a file with names",
     "separator": "a separator for a file that is no text",
     "decimal": "a decimal comma for a file that is no text",
-    "explode": "explode for a file that is not JSON",
 }
 _TEXT = TableFormat(lambda path, columns, form: read_separated(path, form), ("header", "separator", "decimal"))
-_LINES = TableFormat(lambda path, columns, form: read_objects(path, explode=form.explode), ("explode",))
-_DOCUMENT = TableFormat(
-    lambda path, columns, form: read_objects(path, explode=form.explode, document=True), ("explode",)
-)
+_LINES = TableFormat(lambda path, columns, form: read_objects(path))
+_DOCUMENT = TableFormat(lambda path, columns, form: read_objects(path, document=True))
 _PARQUET = TableFormat(lambda path, columns, form: _selected(pl.scan_parquet(path, low_memory=True), path, columns))
 _ARROW = TableFormat(lambda path, columns, form: _arrow(path, columns))
-_LINES_ENDINGS = (".jsonl", ".ndjson", ".dsjson")
+_LINES_ENDINGS = (".jsonl", ".ndjson")
 _OF_TEXT = (".csv", ".tsv", *_LINES_ENDINGS)
 SOURCES: dict[str, TableFormat] = {  # by the ending of a table
     **dict.fromkeys((".csv", ".tsv"), _TEXT),
     **dict.fromkeys(_LINES_ENDINGS, _LINES),
-    **{f"{ending}{packed}": _LINES if ending in _LINES_ENDINGS else _TEXT for ending in _OF_TEXT for packed in PACKED},
+    **{f"{ending}{PACKED}": _LINES if ending in _LINES_ENDINGS else _TEXT for ending in _OF_TEXT},
     **dict.fromkeys(DOCUMENTS, _DOCUMENT),
     ".parquet": _PARQUET,
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
 }
 TEXT_ENDINGS = tuple(SEPARATORS)
 ENDINGS_TEXT = (
-    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {', '.join(PACKED)}), "
+    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {PACKED}), "
     f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in (*_OF_TEXT, DOCUMENTS[0]))}"
 )
 
 
 # Read a table from one source or from several files: one table, whose rows keep their file and their number in it.
 
-LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if "explode" in kind.settings)
+LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if kind is _LINES)
 
 
 def is_table_file(path: str | Path) -> bool:
-    """Whether a name ends like a table; a .json file also begins like a document with a list of objects."""
-    ending = ending_of(path, SOURCES)
-    return ending is not None and (ending not in DOCUMENTS or is_document(Path(path)))
+    """Whether a name ends like a table."""
+    return ending_of(path, SOURCES) is not None
 
 
 def table_of(
@@ -555,16 +554,12 @@ FORMATS: dict[str, Callable[[Any], RawLog]] = {
     "d4rl": raw_d4rl,
     "ogbench": raw_ogbench,
     "robomimic": raw_robomimic,
-    "reagent": raw_reagent,
     "minari": raw_minari,
 }
 ARRAYS: dict[str, Callable[[Path], RawLog]] = {
     ".npz": raw_archive,
     ".hdf5": raw_hdf5,
     ".h5": raw_hdf5,
-    ".json": raw_reagent,
-    ".json.gz": raw_reagent,
-    ".json.bz2": raw_reagent,
 }
 ADVICE = (
     f"a table ({ENDINGS_TEXT}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
@@ -584,10 +579,9 @@ def read_log(
     A table is a path, or a Polars or pandas frame; `columns` is its mapping: an object, or a TOML or JSON file. A
     folder of tables, a glob such as `logs/2026-*/part-*.parquet`, or a list of paths, folders and globs is one log of
     several files, which are read in the order of their names. Without `columns`, the source is a saved log, a file of
-    arrays (`.npz`, `.hdf5`, ReAgent's `.json`), or the id, the folder or the object of a Minari data set. The names in
-    a file of arrays say its format; `format` says it where they do not: "npz", "d4rl", "ogbench", "robomimic",
-    "reagent" or "minari". `memory_map` leaves the columns of a saved log on disk. ConfigError for a mapping that is
-    wrong, missing or not needed.
+    arrays (`.npz`, `.hdf5`), or the id, the folder or the object of a Minari data set. The names in a file of arrays
+    say its format; `format` says it where they do not: "npz", "d4rl", "ogbench", "robomimic" or "minari". `memory_map`
+    leaves the columns of a saved log on disk. ConfigError for a mapping that is wrong, missing or not needed.
 
     Example:
         >>> table = pl.DataFrame({"patient": [7, 7, 8], "severity": [3, 2, 4], "dose": [0, 1, 0], "cured": [0, 1, 0]})
