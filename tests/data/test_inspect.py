@@ -377,7 +377,7 @@ def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment(
     })  # fmt: skip
     described = describe_table(frame)
     assert tomllib.loads(described.toml)["episode"] == "Case No"
-    rule = '# missing = { "Lactate" = "mean+flag" }   # or "forward": the last known value'
+    rule = '# missing = { "Lactate" = "mean+flag" }'
     assert rule in described.toml.split("\n")
     proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
     assert read_log(frame, proposed).steps == 40

@@ -146,34 +146,11 @@ def test_rewards_of_words_sums_and_limits():
      ({"reward_values": {"a": "b"}}, "expected finite numbers"), ({"reward_values": 3}, "expected finite numbers"),
      ({"reward": None, "reward_clip": [0, 1]}, "reward_clip is set without reward"),
      ({"header": "no"}, "expected true or false"), ({"na_values": [1]}, "expected texts"),
-     ({"date_format": "day"}, "expected a format such as"),
-     ({"episode_gap": 0}, "episode_gap = 0: expected a number above 0"),
-     ({"episode_gap": True}, "episode_gap = True: expected a number above 0")],
+     ({"date_format": "day"}, "expected a format such as")],
 )  # fmt: skip
 def test_impossible_settings_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         read_log(FRAME, {**MAPPING, **change})
-
-
-@pytest.mark.parametrize("dates", [False, True])
-def test_a_long_pause_ends_an_episode(dates):
-    minutes = [0, 10, 20, 200, 210, 0, 300, 310]  # out of order within the file below
-    who = ["a"] * 5 + ["b"] * 3
-    times = [f"2026-01-01T{m // 60:02}:{m % 60:02}:00" for m in minutes] if dates else [float(60 * m) for m in minutes]
-    frame = pl.DataFrame({"who": who, "t": times, "x": [float(row) for row in range(8)], "a": [0, 1] * 4})
-    frame = frame[[4, 0, 5, 1, 7, 3, 6, 2]]
-    mapping = {"observation": "x", "action": "a", "episode": "who", "time": "t", "actions": 2}
-    log = read_log(frame, {**mapping, "episode_gap": 1800})
-    parts = {str(one): log.observation["numeric"][log.position[log.episode == place], 0].tolist()
-             for place, one in enumerate(log.episode_ids)}  # fmt: skip
-    assert parts == {"a/0": [0, 1, 2], "a/1": [3, 4], "b/0": [5], "b/1": [6, 7]}
-    owner = {str(one): cluster for one, cluster in zip(log.episode_ids, log.clusters.tolist(), strict=True)}
-    assert owner["a/0"] == owner["a/1"] != owner["b/0"] == owner["b/1"]
-    assert len(read_log(frame, {**mapping, "episode_gap": 100_000}).episode_ids) == 2
-    exact = read_log(frame, {**mapping, "episode_gap": 180 * 60})  # the pause of "a" is no longer than that
-    assert sorted(map(str, exact.episode_ids)) == ["a/0", "b/0", "b/1"]
-    with pytest.raises(ConfigError, match="episode_gap is set without episode and time"):
-        read_log(frame, {"observation": "x", "action": "a", "episode_gap": 3})
 
 
 def test_empty_rewards_have_the_reward_of_the_mapping():
@@ -299,9 +276,9 @@ def test_toml_and_json_give_the_same_mapping(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"observaton": "a"}, "did you mean 'observation'"),
-        ({"missing": "forwards"}, "did you mean 'forward'"),
+        ({"missing": "mean"}, "did you mean 'mean.flag'"),
         ({"missing": {"a": "mean"}}, "missing = 'mean' is unknown"),
-        ({"missing": {"c": "forward"}}, "missing names 'c', which the mapping does not use"),
+        ({"missing": {"c": "mean+flag"}}, "missing names 'c', which the mapping does not use"),
         ({"missing": 3}, "expected columns mapped to rules"),
         ({"missing": {"a": 1}}, "expected columns mapped to rules"),
         ({"vocabularies": {"aa": ["x"]}}, "did you mean 'a'"),
@@ -355,10 +332,10 @@ def test_unreadable_mappings_are_refused(tmp_path: Path) -> None:
 
 def test_rules_and_vocabularies_by_column(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
-        'observation = ["a", "b"]\naction = "c"\nmissing = { b = "forward" }\nvocabularies = { a = ["y", "x"] }\n'
+        'observation = ["a", "b"]\naction = "c"\nmissing = { b = "mean+flag" }\nvocabularies = { a = ["y", "x"] }\n'
     )
     mapping = Columns.from_file(tmp_path / "c.toml")
-    assert mapping.rules == {"a": "error", "b": "forward"}
+    assert mapping.rules == {"a": "error", "b": "mean+flag"}
     assert mapping.vocabulary_of == {"a": ("y", "x")}
     assert mapping == Columns.from_mapping(json.loads(json.dumps(asdict(mapping))))
     assert hash(mapping)

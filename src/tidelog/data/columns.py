@@ -234,12 +234,11 @@ def _constant_in(group: NDArray[Any], action: NDArray[Any], recorded: NDArray[An
 Names: TypeAlias = str | Sequence[str]
 Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 _LARGEST = 3.4028234663852886e38  # the largest 32-bit float
-RULES = ("error", "mean+flag", "forward")
+RULES = ("error", "mean+flag")
 LEAVES = ("numeric", "categorical")
 _SETTINGS = (  # name no columns
     "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
     "separator", "decimal", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
-    "episode_gap",
 )  # fmt: skip
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
@@ -281,7 +280,7 @@ class Columns:
     with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
     `terminations="ignore"`: the task has a fixed length, and terminated rows count as truncated. `extra`: further
     columns of the log. `vocabularies`: column -> its labels, in the order of their codes, for observations and
-    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column ->
+    actions. `missing`: the rule for empty cells of observations, "error" or "mean+flag", or column ->
     one of these. `other`: labels of observations in fewer rows than this become one label, "other", which also
     stands for labels that the log does not have; a number for all columns of words, or column -> number.
     `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
@@ -292,8 +291,7 @@ class Columns:
     `drop_rows_without`: columns; rows in which one of them is empty are left out, and the report counts them.
     `date_format`: of times in text, such as "%d.%m.%Y %H:%M". `reward_values`: word -> its reward, "" for empty
     cells. `reward_weights`: one weight for each column of `reward`; the reward is the weighted sum. `reward_clip`:
-    `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an episode (seconds for
-    dates, else in the unit of the times); without `cluster`, its parts form a cluster.
+    `(low, high)`, which limit the reward.
 
     Example:
         >>> columns = tl.Columns(
@@ -341,7 +339,6 @@ class Columns:
     reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
     reward_weights: Sequence[float] | None = None
     reward_clip: Sequence[float] | None = None
-    episode_gap: float | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -437,11 +434,6 @@ class Columns:
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
             raise ConfigError(f"na_values = {self.na_values!r}", "texts", 'write them as in ["?", "-999"]')
-        if self.episode_gap is not None:
-            if not _is_number(self.episode_gap) or self.episode_gap <= 0:
-                raise ConfigError(f"episode_gap = {self.episode_gap!r}", "a number above 0")
-            if self.episode is None or self.time is None:
-                raise ConfigError("episode_gap is set without episode and time", fix="name both columns, or drop it")
         if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
             raise ConfigError(f"date_format = {self.date_format!r}", 'a format such as "%d.%m.%Y %H:%M"')
 

@@ -627,7 +627,7 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if observed:
         rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
         each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
-        proposal.hints += [] if "missing" in proposal.mapping else [f'{each}   # or "forward": the last known value']
+        proposal.hints += [] if "missing" in proposal.mapping else [each]
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and last_word(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")

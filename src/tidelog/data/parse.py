@@ -42,7 +42,6 @@ from tidelog.data.raw import (
     Kind,
     RawAction,
     RawLog,
-    RowOrder,
     Values,
     rounded_rewards,
     unreadable,
@@ -685,11 +684,10 @@ def _text_expression(name: str) -> pl.Expr:
     return pl.col(name).cast(pl.String)
 
 
-# Fill empty cells of observations by the mapping's rule: the mean with a flag, or the last known value.
+# Fill empty cells of observations by the mapping's rule: the mean with a flag, or a category of their own.
 #
-# Letters: `N` rows. Rules apply to rows in episode order; no value crosses from one episode to another.
+# Letters: `N` rows. No value crosses from one episode to another.
 
-Rule: TypeAlias = Callable[[Values, Values, RowOrder], tuple[Values, Values]]
 Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next-observation column
 _NONE = np.zeros(0, np.int64)
 
@@ -697,28 +695,75 @@ _NONE = np.zeros(0, np.int64)
 def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     """Fill empty cells of observation columns that have a rule; each filled column is a note in `found`.
 
-    A row without a next observation has nothing filled in its next-observation columns.
+    A row without a next observation has nothing filled in its next-observation columns. Other empty cells there are
+    filled as those of the following row.
     """
     with_rule = {name for name, rule in rules.items() if rule != "error"}
     if raw.rows == 0 or not with_rule:
         return raw
     raw = _mark_nan(raw, with_rule)
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
+    unknown, rows, inner = np.flatnonzero(~raw.followed), raw.order.rows, np.flatnonzero(~raw.order.last)
+    here, next_row = rows[inner], rows[inner + 1]
+
+    def empty(column: Column | None) -> Values:
+        cells = np.zeros(raw.rows, bool)
+        if column is not None:
+            cells[column.missing] = True
+        return cells
+
+    def fill(now: Column, then: Column | None, fill: float, values: Values, later: Values) -> tuple[Filled, Filled]:
+        """The filled columns, and flags of the cells that were filled; `values` and `later` have a place for them."""
+        absent, after = empty(now), empty(then) & raw.followed
+        values[absent], still = fill, after.copy()
+        later[after] = fill
+        holes = after[here]
+        later[here[holes]] = values[next_row[holes]]
+        still[here[holes]] = absent[next_row[holes]]
+        flag = f"{now.name} missing"
+        return (
+            (replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=unknown)),
+            (Column(flag, absent.astype(np.float32)), then and Column(flag, still.astype(np.float32), missing=unknown)),
+        )
+
     for name, feature in raw.observation.items():
         later = raw.next_observation.get(name)
-        if feature.kind == "image":
+        columns, flags, fills, before = list[Filled](), list[Filled](), list[tuple[str, float]](), len(found)
+        for now, then in zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True):
+            absent, after = empty(now), empty(then) & raw.followed
+            count = int(absent.sum() + after.sum())
+            if now.name not in with_rule or not count or not (~absent & now.usable).any():
+                columns.append((now, then))
+                continue
+            what = f"{count:,} empty cells, filled by the rule '{rules[now.name]}'"
+            if now.vocabulary is not None:
+                what, words = f"{count:,} empty cells, which form a separate category", ("", *now.vocabulary)
+                codes = [np.zeros(raw.rows, np.int32) if one is None else one.values.astype(np.int32) + 1
+                         for one in (now, then)]  # fmt: skip
+                if then is not None:
+                    codes[1][empty(then)] = 0
+                (one, other), _ = fill(now, then, 0, *codes)
+                columns.append((replace(one, vocabulary=words), other and replace(other, vocabulary=words)))
+            else:  # a column of lists becomes one column per dimension
+                places = range(now.values.shape[1]) if now.values.ndim == 2 else [None]
+                for place in places:
+                    part, next_part = _dimension(now, place), then and _dimension(then, place)
+                    with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
+                        mean = float(np.float32(part.values[~absent & part.usable].mean(dtype=np.float64)))
+                        values = part.values.astype(np.float32)
+                    fills.append((part.name, mean))
+                    after_values = values if next_part is None else next_part.values.astype(np.float32)
+                    pair, flag = fill(part, next_part, mean, values, after_values)
+                    columns.append(pair)
+                    flags.append(flag)
+            advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
+            found.append(("filled", Finding(now.name, np.flatnonzero(absent), what, "a value in every row", advice)))
+        if len(found) == before:
             continue
-        filling = _Filling(raw.order, raw.followed, rules)
-        pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
-        columns = [one for pair in pairs for one in filling.fill(*pair)] + filling.flags
-        if not filling.found:
-            continue
-        observation[name] = replace(
-            feature, columns=tuple(now for now, _ in columns), fills=tuple(filling.fills), block=None
-        )
+        columns += flags
+        observation[name] = replace(feature, columns=tuple(now for now, _ in columns), fills=tuple(fills), block=None)
         if later:
             following[name] = replace(later, columns=tuple(then for _, then in columns if then is not None))
-        found += filling.found
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
 
 
@@ -735,122 +780,6 @@ def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following)
 
 
-class _Filling:
-    """The state of filling one leaf: its columns, flags, fill values and findings."""
-
-    def __init__(self, order: RowOrder, followed: Values, rules: Mapping[str, str]) -> None:
-        self.order = order
-        self.followed = followed
-        self.rules = rules
-        self.flags: list[Filled] = []
-        self.fills: list[tuple[str, float]] = []
-        self.found: list[tuple[str, Finding]] = []
-
-    def fill(self, now: Column, then: Column | None) -> list[Filled]:
-        """Fill a column; a column of lists becomes one column per dimension."""
-        rule = self.rules.get(now.name, "error")
-        absent, after = self._empty(now), self._empty(then)
-        after &= self.followed
-        if rule == "error" or not (absent.any() or after.any()) or not (~absent & now.usable).any():
-            return [(now, then)]
-        if now.vocabulary is not None:
-            return [self._codes(now, then, absent, after, rule)]
-        message = f"{int(absent.sum() + after.sum()):,} empty cells, filled by the rule '{rule}'"
-        self._note(now, absent, message)
-        if now.values.ndim == 1:
-            return [self._numbers(now, then, absent, after, rule)]
-        return [
-            self._numbers(_dimension(now, place), then and _dimension(then, place), absent, after, rule)
-            for place in range(now.values.shape[1])
-        ]
-
-    def _empty(self, column: Column | None) -> Values:
-        empty = np.zeros(len(self.followed), bool)
-        if column is not None:
-            empty[column.missing] = True
-        return empty
-
-    def _numbers(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
-        with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
-            mean = float(np.float32(now.values[~absent & now.usable].mean(dtype=np.float64)))
-            values = now.values.astype(np.float32)
-        self.fills.append((now.name, mean))
-        values[absent] = mean
-        if rule == "forward":
-            values, _ = self._carry_forward(values, absent)
-        later, still = self._after(values, absent, then, after, mean, rule)
-        if rule == "mean+flag":
-            flag = f"{now.name} missing"
-            after_flag = then and Column(flag, still.astype(np.float32), missing=self._open)
-            self.flags.append((Column(flag, absent.astype(np.float32)), after_flag))
-        return replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=self._open)
-
-    def _codes(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
-        """Fill codes: the empty text becomes a category, or the last known value of the episode is used."""
-        if rule == "forward":
-            values, was_filled = self._carry_forward(now.values, absent)
-            self._note(now, was_filled, f"{int(was_filled.sum()):,} empty cells, filled by the rule 'forward'")
-            left = absent & ~was_filled
-            later, unknown = self._after(values, left, then, after, 0.0, rule)
-            open_end = np.flatnonzero(unknown | ~self.followed)
-            now = replace(now, values=values, missing=np.flatnonzero(left))
-            return now, then and replace(then, values=later, missing=open_end)
-        words = ("", *(now.vocabulary or ()))
-        values = np.where(absent, 0, now.values + 1).astype(np.int32)
-        shifted = then and replace(then, values=np.where(self._empty(then), 0, then.values + 1).astype(np.int32))
-        later, _ = self._after(values, absent, shifted, after, 0.0, rule)
-        self._note(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which form a separate category")
-        return (
-            replace(now, values=values, vocabulary=words, missing=_NONE),
-            then and replace(then, values=later, vocabulary=words, missing=self._open),
-        )
-
-    @property
-    def _open(self) -> Values:
-        """Rows without a known next observation."""
-        return np.flatnonzero(~self.followed)
-
-    def _carry_forward(self, values: Values, absent: Values) -> tuple[Values, Values]:
-        """The last known value within the episode, and a mask of the cells it fills."""
-        rows, empty = self.order.rows, absent[self.order.rows]
-        places = np.arange(len(rows))
-        known = np.maximum.accumulate(np.where(empty, -1, places))
-        starts = places - self.order.step
-        has_value = empty & (known >= starts)
-        carried, marked = values.copy(), np.zeros(len(rows), bool)
-        carried[rows[has_value]] = values[rows[known[has_value]]]
-        marked[rows[has_value]] = True
-        return carried, marked
-
-    def _after(
-        self, values: Values, absent: Values, then: Column | None, after: Values, mean: float, rule: str
-    ) -> tuple[Values, Values]:
-        """Fill next observations with the value of the next row, or at the end of an episode by the rule.
-
-        The second array marks the cells that count as missing.
-        """
-        if then is None:
-            return values, absent
-        later, still = then.values.astype(values.dtype), after.copy()
-        rows, inner = self.order.rows, np.flatnonzero(~self.order.last)
-        here, next_row = rows[inner], rows[inner + 1]
-        holes = after[here]
-        later[here[holes]] = values[next_row[holes]]
-        still[here[holes]] = absent[next_row[holes]]
-        ends = np.zeros(len(after), bool)
-        ends[rows[self.order.last]] = True
-        ends &= after
-        later[ends] = values[ends] if rule == "forward" else mean
-        if rule == "forward":
-            still[ends] = absent[ends]
-        return later, still
-
-    def _note(self, column: Column, at: Values, found: str) -> None:
-        advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
-        finding = Finding(column.name, np.flatnonzero(at), found, "a value in every row", advice)
-        self.found.append(("filled", finding))
-
-
 def _nan_is_missing(column: Column) -> Column:
     if column.values.dtype.kind != "f":
         return column
@@ -858,8 +787,8 @@ def _nan_is_missing(column: Column) -> Column:
     return replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan))) if nan.any() else column
 
 
-def _dimension(column: Column, place: int) -> Column:
-    return replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])
+def _dimension(column: Column, place: int | None) -> Column:
+    return column if place is None else replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])
 
 
 # Parse a table and its mapping into a `RawLog`.
@@ -949,9 +878,6 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     rewards, rounded = _rewards(table, columns)
     episode, cluster = (column_of(table, name, identity) for name in (columns.episode, columns.cluster))
     time = column_of(table, columns.time, partial(moment, date_format=columns.date_format))
-    if columns.episode_gap is not None and episode is not None and time is not None:
-        cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
-        episode = _split_at_gaps(episode, time, columns.episode_gap)
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
@@ -988,25 +914,6 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         found=(*found, *rare, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
-
-
-def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
-    """The identifiers of episodes that end before a pause longer than `gap` (seconds for dates): `id/0`, `id/1`, ..."""
-    order = np.lexsort((time.values, episode.values))
-    pauses = np.diff(time.values[order])
-    if pauses.dtype.kind == "m":
-        pauses = pauses / np.timedelta64(1, "s")
-    same = episode.values[order][1:] == episode.values[order][:-1]
-    parts = np.concatenate([[0], np.cumsum(same & (pauses > gap))]) if len(order) else order
-    first = np.concatenate([[0], np.where(~same, np.arange(1, len(order)), 0)]) if len(order) else order
-    parts = parts - parts[np.maximum.accumulate(first)]  # counted from 0 in each episode
-    pairs = np.stack([episode.values[order].astype(np.int64), parts.astype(np.int64)], axis=1)
-    distinct, codes = np.unique(pairs, axis=0, return_inverse=True)
-    words = episode.vocabulary
-    names = tuple(f"{one if words is None else words[one]}/{part}" for one, part in distinct.tolist())
-    values = np.empty(len(order), np.int32)
-    values[order] = codes.reshape(-1)
-    return replace(episode, values=values, vocabulary=names)
 
 
 def without_na(table: ParsedTable, columns: Columns) -> ParsedTable:
