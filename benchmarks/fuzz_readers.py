@@ -123,7 +123,7 @@ def seed_npz(folder: Path) -> None:
 def seed_ogbench(folder: Path) -> None:
     np.savez(
         folder / "log.npz", observations=np.zeros((6, 2), np.float32), actions=np.zeros((6, 1), np.float32),
-        terminals=np.arange(6) % 3 == 2, rewards=np.ones(6), masks=np.ones(6), valids=np.arange(6) % 3 != 2,
+        terminals=np.arange(6) % 3 == 2, rewards=np.ones(6), masks=np.ones(6),
     )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ def test_a_file_without_a_header(tmp_path):
     (tmp_path / "b.csv").write_text(FRAME.write_csv(include_header=False) + "1,2\n")
     assert validate(tmp_path / "b.csv", mapping).errors[0].rows == (ROWS + 1,)
     FRAME.write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(LogError, match="header = false for a file with names"):
+    with pytest.raises(LogError, match="header for a file that is no text"):
         read_log(tmp_path / "a.parquet", mapping)
 
 

@@ -301,7 +301,7 @@ def test_different_tables_are_refused_at_every_entrance(ending: str, tmp_path: P
                 f"2 different tables: {tmp_path}/ratings-0{ending} and 1 more (60 rows) with "
             )
             assert f"{tmp_path}/movies{ending} (50 rows) with movieId, title" in error.found
-            assert f"such as '{tmp_path}/ratings-*{ending}', which has the" in error.fix
+            assert f"as {tmp_path}/ratings-0{ending} {tmp_path}/ratings-1{ending}" in error.fix
     for read in (describe_table, lambda one: read_log(one, columns), lambda one: tl.read_interactions(one, **roles)):
         read(f"{tmp_path}/ratings-*{ending}")
     shared_by_both = {"observation": "movieId", "action": "movieId", "reward": None, "terminated": True}
@@ -316,14 +316,13 @@ def test_a_folder_of_folders_of_tables_names_the_one_with_the_most(tmp_path: Pat
     write(MOVIES[:1], tmp_path / "meta" / "tasks.parquet")
     for i in range(2):
         write(RATINGS, tmp_path / "data" / "part" / f"chunk-{i}" / "file.parquet")
-    with pytest.raises(LogError, match="below it: 2 in data, 2 in meta") as caught:
+    with pytest.raises(LogError, match="but below it, such as") as caught:
         describe_table(tmp_path)
     pattern = f"{tmp_path}/data/**/*.parquet"
     assert f"'{pattern}'" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
     assert describe_table(pattern).rows == 120
-    with pytest.raises(LogError, match="2 different tables") as caught:
+    with pytest.raises(LogError, match="2 different tables"):
         describe_table(f"{tmp_path}/**/*.parquet")
-    assert f"such as '{tmp_path}/data/part/**/*.parquet', which" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
 
 
 def test_a_column_that_was_added_later_makes_no_other_table(tmp_path: Path) -> None:

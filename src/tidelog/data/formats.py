@@ -425,14 +425,9 @@ def check_memory(datasets: Iterable[Any]) -> None:
 
 # Read files of arrays: npz archives with the names of `Log.from_arrays`, D4RL's HDF5 and OGBench's npz.
 #
-# D4RL, in HDF5 or npz: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: one
-# of three layouts.
-#
-# | layout | detected by | contents |
-# |---|---|---|
-# | as downloaded | neither of the following | T + 1 rows per episode; the last is an observation without a decision |
-# | compact | `valids` | the same, with `valids` 0 on the last row and `terminals` 1 on the last two |
-# | regular | `next_observations` | T rows per episode |
+# D4RL, in HDF5 or npz: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: T
+# rows an episode with `next_observations`, or as downloaded T + 1 rows, of which the last is an observation without a
+# decision.
 #
 # `terminals` of OGBench marks the end of a recording, which is a truncation. `masks` is 0 where the task was completed
 # and there is no bootstrapping, which is a termination; recordings continue after it, therefore the episode is split
@@ -446,9 +441,8 @@ _D4RL = ("observations", "actions", "rewards")
 _D4RL_READ = (*_D4RL, "next_observations", *(name for name in ENDS if name not in OGBENCH_MASKS))
 _D4RL_FILE = "arrays named observations, actions, rewards and terminals"
 _OGBENCH = ("observations", "actions", "terminals")
-_OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
+_OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks")
 _OGBENCH_FILE = "an npz file with observations, actions and terminals"
-_FLAGS_OF_D4RL = ("terminals", "masks", "valids")
 _AT_ONCE = 1_000_000  # numbers compared at once
 _MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
 
@@ -458,7 +452,7 @@ def raw_archive(path: Path) -> RawLog:
 
     OGBench's rewards come with `masks`; with rewards and an end, but without them, the names are those of D4RL.
     """
-    names = set(_names(path))
+    names = set(_read_npz(path, lambda archive, members: list(members)))
     if names >= set(_D4RL) and names & set(TERMINATIONS) and not names & set(OGBENCH_MASKS):
         return raw_d4rl(path)
     return raw_ogbench(path) if names >= set(_OGBENCH) else raw_npz(path)
@@ -484,10 +478,6 @@ def raw_npz(path: str | Path) -> RawLog:
     refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)
     return replace(raw, found=(*raw.found, *unread_note(objects)))
-
-
-def _names(path: Path) -> list[str]:
-    return _read_npz(path, lambda archive, members: list(members))
 
 
 def named_arrays(path: str | Path, needed: Collection[str] = ROLES) -> tuple[dict[str, Any], list[str]]:
@@ -640,11 +630,32 @@ def _is_set(flags: Values) -> Values:
 def raw_ogbench(path: str | Path) -> RawLog:
     """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
     arrays, objects = named_arrays(path, _OGBENCH_READ)
-    _check_ogbench(path, arrays)
+    missing = [name for name in _OGBENCH if name not in arrays]
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
+        fix = "read arrays of other names with Log.from_arrays"
+        raise unreadable(path, found, _OGBENCH_FILE, fix, "missing column")
+    flags = {name: arrays[name] for name in ("terminals", "masks") if name in arrays}
+    text = [name for name, values in flags.items() if values.dtype.kind not in "biuf"]
+    if text:
+        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
     ignored = [name for name in (*arrays, *objects) if name not in _OGBENCH_READ]
-    refuse_unread_ends(path, ignored, "terminals, masks and valids, as in OGBench")
-    steps, next_observation, ended, notes = _ogbench_layout(arrays)
-    terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
+    refuse_unread_ends(path, ignored, "terminals and masks, as in OGBench")
+    lengths = {name: values.size if name in flags else len(np.atleast_1d(values))
+               for name, values in arrays.items() if name in _OGBENCH_READ}  # fmt: skip
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
+        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
+    observations, ended, notes = arrays["observations"], arrays["terminals"].reshape(-1) != 0, unread_note(ignored)
+    ended[-1:] = True
+    steps, next_observation = np.ones(len(ended), bool), arrays.get("next_observations")
+    if next_observation is None:
+        found = f"{int(ended.sum()):,} last rows of recordings are observations without a decision"
+        notes.append(conversion_note(found, "T + 1 rows per episode", "nothing"))
+        steps = ~ended
+        next_observation = observations[np.append(False, steps[:-1])]
+        ended = np.append(ended[1:], True)[steps]
+    terminated = np.zeros(len(ended), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
     inside = terminated & ~ended
     if inside.any():
         found = f"{count_of(int(inside.sum()), 'row')} with masks 0 inside a recording; each ends an episode"
@@ -652,7 +663,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
         notes.append(conversion_note(found, expected, "nothing: no window may cross them"))
     raw = from_arrays(
         str(path),
-        observation=arrays["observations"][steps],
+        observation=observations[steps],
         next_observation=next_observation,
         action=arrays["actions"][steps],
         reward=None if "rewards" not in arrays else arrays["rewards"][steps],
@@ -661,43 +672,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
         episode=segment_index(ended | terminated),
         categorical=False,
     )
-    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
-
-
-def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:
-    """LogError for a missing array, flags of text, or arrays of different lengths."""
-    missing = [name for name in _OGBENCH if name not in arrays]
-    if missing:
-        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
-        fix = "read arrays of other names with Log.from_arrays"
-        raise unreadable(path, found, _OGBENCH_FILE, fix, "missing column")
-    text = [name for name in _FLAGS_OF_D4RL if name in arrays and arrays[name].dtype.kind not in "biuf"]
-    if text:
-        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
-    lengths = {}
-    for name in _OGBENCH_READ:
-        if name in arrays:  # the number of rows; for flags, the number of values
-            values = arrays[name]
-            lengths[name] = values.size if name in _FLAGS_OF_D4RL else len(values) if values.ndim else 0
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
-        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
-
-
-def _ogbench_layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Values, list[tuple[str, Finding]]]:
-    """Find the rows that are steps [N], their next observations, the ends of recordings, and conversion notes."""
-    observations, terminals = arrays["observations"], arrays["terminals"].reshape(-1) != 0
-    if "next_observations" in arrays:
-        ended = terminals.copy()
-        ended[-1:] = True
-        return np.ones(len(terminals), bool), arrays["next_observations"], ended, []
-    last = arrays["valids"].reshape(-1) == 0 if "valids" in arrays else terminals.copy()
-    last[-1:] = True
-    steps = ~last
-    after = np.append(False, steps[:-1])
-    ended = np.append(last[1:], True)[steps]
-    found = f"{int(last.sum()):,} last rows of recordings are observations without a decision"
-    return steps, observations[after], ended, [conversion_note(found, "T + 1 rows per episode", "nothing")]
+    return replace(raw, found=(*raw.found, *notes))
 
 
 # Minari data sets: T + 1 observations per episode, all of them stored.
@@ -1087,7 +1062,14 @@ def _check_equal(path: Path, found: dict[int, dict[str, Any]]) -> None:
     Observations may have one row more, in all demonstrations of a file without next observations.
     """
     first = {name: one.shape[1:] for name, one in found[min(found)].items()}
-    more = 0 if _below("next_obs", first) else _rows_more(found[min(found)])
+    members = found[min(found)]
+    steps = {one.shape[:1] for name, one in members.items() if name == "actions"}
+    observed = {one.shape[:1] for name, one in members.items() if name in _below("obs", first)}
+    more = int(
+        not _below("next_obs", first)
+        and len(steps) == len(observed) == 1
+        and all(one and two and two[0] == one[0] + 1 for one in steps for two in observed)
+    )
     for number, members in found.items():
         shapes = {name: one.shape[1:] for name, one in members.items()}
         rows = {name: one.shape[0] if one.shape else 0 for name, one in members.items()}
@@ -1099,11 +1081,3 @@ def _check_equal(path: Path, found: dict[int, dict[str, Any]]) -> None:
         if len(lengths) > 1 or 0 in lengths:
             what = f"demo_{number} has arrays of {', '.join(f'{one:,}' for one in sorted(set(rows.values())))} rows"
             raise unreadable(path, what, "arrays of one length", "save the demonstration again", "wrong length")
-
-
-def _rows_more(members: dict[str, Any]) -> int:
-    """1 if the observations of a demonstration have a row more than its actions, else 0."""
-    steps = {members[name].shape[:1] for name in ("actions",) if name in members}
-    stored = {members[name].shape[:1] for name in _below("obs", members)}
-    return int(len(steps) == len(stored) == 1 and all(one and two and two[0] == one[0] + 1
-                                                      for one in steps for two in stored))  # fmt: skip

@@ -261,11 +261,6 @@ class Proposal:
         """Number of rows of the table."""
         return self.table.rows
 
-    def repeats(self, episode: str, step: str) -> int:
-        """The number of rows that repeat a step of their episode."""
-        pairs = pl.DataFrame({"episode": self.table.series(episode), "step": self.table.series(step)})
-        return pairs.height - pairs.n_unique()
-
 
 _SETTINGS = ("actions", "bounds", "categorical", "na_values", "other")
 
@@ -431,7 +426,7 @@ def _misfit(role: str, one: Field) -> str:
     return f"'{one.name}' has the name of a {role}, but {held}"
 
 
-def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_step(proposal: Proposal) -> None:
     """Drop a step that does not count the rows of an episode."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
     if step is None or "step" in proposal.own_roles:
@@ -440,7 +435,8 @@ def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
         del proposal.mapping["step"]
         proposal.notes.append(f"'{step}' is not used as step: no column says which rows form an episode")
         return
-    count = proposal.repeats(episode, step)
+    pairs = pl.DataFrame({"episode": proposal.table.series(episode), "step": proposal.table.series(step)})
+    count = pairs.height - pairs.n_unique()
     if not count:
         return
     those = f"{count:,} {'row repeats' if count == 1 else 'rows repeat'} a step of their '{episode}'"
@@ -470,14 +466,9 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
     ratings = [one for one in named if plain_name(one) in RATING]
-    for role, called in (
-        ("rating", [one.name for one in ratings if not one.negative]),
-        (
-            "event",
-            [one.name for kinds_of_event in (EVENT, ("type",)) for one in named if plain_name(one) in kinds_of_event],
-        ),
-    ):
-        roles |= dict.fromkeys([role], called[0]) if called else {}
+    events = [one for known in (EVENT, ("type",)) for one in named if plain_name(one) in known]
+    for role, called in (("rating", [one for one in ratings if not one.negative]), ("event", events)):
+        roles |= {role: called[0].name} if called else {}
     proposal.interactions = roles
     listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
     about = proposal.interaction_notes
@@ -485,8 +476,13 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
     if items[0].kind == "list":
         about.append(f"'{items[0].name}' holds several items per row: split them, one item per row")
-    about += _rewards_of_events(named, roles)
     if "rating" not in roles:
+        for one in named:
+            if one.name == roles.get("event"):
+                more = " ..." if one.unique > len(one.examples) else ""
+                pairs = " ".join(shlex.quote(f"{kind}=1") for kind in one.examples)
+                about.append(f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward "
+                             f"of each kind of '{one.name}'")  # fmt: skip
         about += [
             f"'{one.name}' is not proposed as reward: {one.negative:,} values are negative, down to {one.low:,.10g} "
             "(returned goods? Their rows still count as events: remove them)"
@@ -494,17 +490,6 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
             if one.negative
         ]
     proposal.notes[:0] = about
-
-
-def _rewards_of_events(named: Sequence[Field], roles: dict[str, str]) -> list[str]:
-    """Return a note on how to set the reward of each kind of event, where no column holds rewards."""
-    kinds = [one for one in named if one.name == roles.get("event")]
-    if not kinds or "rating" in roles:
-        return []
-    more = " ..." if kinds[0].unique > len(kinds[0].examples) else ""
-    pairs = " ".join(shlex.quote(f"{kind}=1") for kind in kinds[0].examples)
-    return [f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward of each kind of "
-            f"'{kinds[0].name}'"]  # fmt: skip
 
 
 # Infer observations and next observations.
@@ -548,36 +533,26 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             or (one.kind == "whole number" and last_word(one.name) in CODED and (one.low or 0.0) >= 0)
         ]
         proposal.mapping |= {"categorical": coded} if coded else {}
-        _join_rare_labels([one for one in now if one.kind == "word"], proposal)
+        rare = [one for one in now if one.kind == "word" and one.rare_rows >= FEW_ROWS and one.rare < one.unique]
+        if rare:  # rare labels with enough rows together, beside frequent ones
+            proposal.mapping["other"] = {one.name: FEW_ROWS for one in rare}
+            listed = list_names([f"{one.rare:,} of {one.unique:,} labels of '{one.name}' ({one.rare_rows:,} rows)"
+                                 for one in rare])  # fmt: skip
+            proposal.notes.append(
+                f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels "
+                "that the log does not have count, too; drop `other` to keep them apart"
+            )
         proposal.notes += [
             f"'{one.name}' is read as a label: take it out of `categorical` if it is an amount or an order"
             for one in now
             if one.name in coded and one.kind == "whole number"
         ]
-        _following(now, later, proposal)
-
-
-def _join_rare_labels(words: Sequence[Field], proposal: Proposal) -> None:
-    """Propose one label for rare ones, where they have enough rows together and others are frequent."""
-    joined = [one for one in words if one.rare_rows >= FEW_ROWS and one.rare < one.unique]
-    if joined:
-        proposal.mapping["other"] = {one.name: FEW_ROWS for one in joined}
-        listed = list_names([f"{one.rare:,} of {one.unique:,} labels of '{one.name}' ({one.rare_rows:,} rows)"
-                             for one in joined])  # fmt: skip
-        proposal.notes.append(
-            f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels that "
-            "the log does not have count, too; drop `other` to keep them apart"
-        )
-
-
-def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:
-    next_columns = {"_".join(word for word in name_words(one.name) if word not in NEXT): one.name for one in later}
-    partners = [next_columns.get(plain_name(one)) for one in now]
-    if all(partners):
-        proposal.mapping["next_observation"] = partners
-    elif later:
-        missing = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
-        proposal.notes.append(f"next observations are not used: {list_names(missing)} has no next column")
+        next_columns = {"_".join(word for word in name_words(one.name) if word not in NEXT): one.name for one in later}
+        without = [one.name for one in now if plain_name(one) not in next_columns]
+        if not without:
+            proposal.mapping["next_observation"] = [next_columns[plain_name(one)] for one in now]
+        elif later:
+            proposal.notes.append(f"next observations are not used: {list_names(without)} has no next column")
 
 
 # Infer the roles of the columns of a table from their names and values.
@@ -594,7 +569,7 @@ def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mappin
     kept = roles_of(proposal.mapping)
     named = [one for one in fields if one.name and (one.name in kept or not numbers_rows(one, table.rows))]
     assign_single_roles(named, proposal)
-    assign_step(named, proposal)
+    assign_step(proposal)
     assign_masks(named, proposal)
     assign_actions(named, proposal)
     assign_observations(named, proposal)

@@ -163,17 +163,11 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
     tables = [entry for entry in entries if _is_in_folder(entry)]
     if tables:
         return tables, [str(entry) for entry in entries if entry not in tables]
-    below = sorted(path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth))
-    deeper = [path for path in below if _is_in_folder(path)]
-    if deeper:
-        tops: dict[str, list[Path]] = {}
-        for path in deeper:
-            tops.setdefault(path.relative_to(folder).parts[0], []).append(path)
-        each = {name: sum(path.stat().st_size for path in paths) for name, paths in tops.items()}
-        largest = max(each, key=lambda name: each[name])
-        pattern = str(folder / largest / "**" / f"*{tops[largest][0].suffix}")
-        listed = ", ".join(f"{len(paths):,} in {name}" for name, paths in list(tops.items())[:_SHOWN])
-        found = f"no table directly in the folder, but below it: {listed}" + (", ..." if len(tops) > _SHOWN else "")
+    below = [path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth) if _is_in_folder(path)]
+    if below:
+        largest = max(sorted(below), key=lambda path: path.stat().st_size)
+        pattern = str(folder / largest.relative_to(folder).parts[0] / "**" / f"*{largest.suffix}")
+        found = f"no table directly in the folder, but below it, such as {largest}"
         fix = f"name the files of one table with a glob, such as '{pattern}'"
         raise unreadable(str(folder), found, "a folder of tables", fix)
     return None
@@ -250,11 +244,11 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        table = _TEXT if ending is None else SOURCES[ending]
-        for setting, found in _UNFIT.items():
-            if setting not in table.settings and getattr(form, setting) != getattr(USUAL_FORM, setting):
-                raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
-        return table.read(path, columns, form)
+        reader = _text if ending is None else SOURCES[ending]
+        unfit = [name for name, value, usual in zip(form._fields, form, USUAL_FORM, strict=True) if value != usual]
+        if unfit and reader is not _text:
+            raise _not_a_table(str(path), f"{unfit[0]} for a file that is no text", f"drop {unfit[0]} from the mapping")
+        return reader(path, columns, form)
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -291,38 +285,40 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) ->
     return ParsedTable.of(frame.select(used), str(path), present)
 
 
-def _arrow(path: Path, columns: Sequence[str] | None) -> ParsedTable:
+def _arrow(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
     with open_regular(path) as stream:
         whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
     return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
 
 
-class TableFormat(NamedTuple):
-    """How a file of a table is read, and by which settings of the mapping; a new format is one more, in `SOURCES`."""
-
-    read: Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least, or all
-    settings: tuple[str, ...] = ()
+TableReader: TypeAlias = Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least
 
 
-_UNFIT = {
-    "header": "header = false for a file with names",
-    "separator": "a separator for a file that is no text",
-    "decimal": "a decimal comma for a file that is no text",
-}
-_TEXT = TableFormat(lambda path, columns, form: read_separated(path, form), ("header", "separator", "decimal"))
-_LINES = TableFormat(lambda path, columns, form: read_objects(path))
-_DOCUMENT = TableFormat(lambda path, columns, form: read_objects(path, document=True))
-_PARQUET = TableFormat(lambda path, columns, form: _selected(pl.scan_parquet(path, low_memory=True), path, columns))
-_ARROW = TableFormat(lambda path, columns, form: _arrow(path, columns))
+def _text(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
+    return read_separated(path, form)
+
+
+def _lines(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
+    return read_objects(path)
+
+
+def _document(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
+    return read_objects(path, document=True)
+
+
+def _parquet(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
+    return _selected(pl.scan_parquet(path, low_memory=True), path, columns)
+
+
 _LINES_ENDINGS = (".jsonl", ".ndjson")
 _OF_TEXT = (".csv", ".tsv", *_LINES_ENDINGS)
-SOURCES: dict[str, TableFormat] = {  # by the ending of a table
-    **dict.fromkeys((".csv", ".tsv"), _TEXT),
-    **dict.fromkeys(_LINES_ENDINGS, _LINES),
-    **{f"{ending}{PACKED}": _LINES if ending in _LINES_ENDINGS else _TEXT for ending in _OF_TEXT},
-    **dict.fromkeys(DOCUMENTS, _DOCUMENT),
-    ".parquet": _PARQUET,
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
+SOURCES: dict[str, TableReader] = {  # by the ending of a table
+    **dict.fromkeys((".csv", ".tsv"), _text),
+    **dict.fromkeys(_LINES_ENDINGS, _lines),
+    **{f"{ending}{PACKED}": _lines if ending in _LINES_ENDINGS else _text for ending in _OF_TEXT},
+    **dict.fromkeys(DOCUMENTS, _document),
+    ".parquet": _parquet,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _arrow),
 }
 TEXT_ENDINGS = tuple(SEPARATORS)
 ENDINGS_TEXT = (
@@ -333,7 +329,7 @@ ENDINGS_TEXT = (
 
 # Read a table from one source or from several files: one table, whose rows keep their file and their number in it.
 
-LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if kind is _LINES)
+LINE_ENDINGS = tuple(ending for ending, reader in SOURCES.items() if reader is _lines)
 
 
 def is_table_file(path: str | Path) -> bool:
@@ -418,14 +414,16 @@ def _refuse_different(parts: Sequence[ParsedTable], source: str, needed: Sequenc
     common, every = frozenset.intersection(*groups), frozenset.union(*groups)
     if 2 * len(common) >= len(every) or (needed and common.issuperset(needed)):
         return
-    wanted = frozenset(needed or ())
-    ordered = sorted(groups.items(), key=lambda one: (-len(one[0] & wanted), -sum(part.rows for part in one[1])))
-    found = "; ".join(f"{_listed(files)} with {_first(files[0].columns)}" for _, files in ordered[:_SHOWN])
-    found = f"{len(groups):,} different tables: {found}" + ("; ..." if len(groups) > _SHOWN else "")
-    columns, chosen = ordered[0]
-    others = [part for part in parts if part not in chosen]
-    why = "which has the columns that are named" if wanted and columns >= wanted else "which has the most rows"
-    fix = f"name the files of one table, such as {_pattern(chosen, others)}, {why}"
+    wanted, listed = frozenset(needed or ()), []
+    ordered = sorted(groups.values(), key=lambda files: (-len(wanted.intersection(files[0].columns)),
+                                                         -sum(part.rows for part in files)))  # fmt: skip
+    for files in ordered[:_SHOWN]:
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        names = ", ".join(files[0].columns[:_SHOWN]) + (", ..." if len(files[0].columns) > _SHOWN else "")
+        listed.append(f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows) with {names}")
+    found = f"{len(groups):,} different tables: {'; '.join(listed)}" + ("; ..." if len(groups) > _SHOWN else "")
+    several = " ".join(shlex.quote(part.source) for part in ordered[0][:_SHOWN])
+    fix = f"name the files of one table, by a glob or as {several}" + (" ..." if len(ordered[0]) > _SHOWN else "")
     raise unreadable(source, found, "files with the same columns", fix, "files differ")
 
 
@@ -433,29 +431,6 @@ def _lacks_names(part: ParsedTable) -> bool:
     """Whether the first line of a text file holds a number, as one without a header does."""
     numbers = pl.Series(part.columns, dtype=pl.String).cast(pl.Float64, strict=False)
     return part.source.lower().endswith(TEXT_ENDINGS) and numbers.null_count() < len(numbers)
-
-
-def _listed(files: Sequence[ParsedTable]) -> str:
-    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-    return f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows)"
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-
-
-def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str:
-    """A path or a glob that names these files and none of the others, or the paths of the first files."""
-    paths, left = ([Path(part.source) for part in some] for some in (files, others))
-    if len(paths) == 1:
-        return shlex.quote(str(paths[0]))
-    top, ending = Path(os.path.commonpath([path.parent for path in paths])), ending_of(paths[0], SOURCES)
-    prefix = re.match(r"\D*", paths[0].name.removesuffix(str(ending)))
-    for pattern in (f"*{ending}", f"**/*{ending}", f"{prefix[0] if prefix else ''}*{ending}"):
-        matched = set(top.glob(pattern))
-        if matched.issuperset(paths) and matched.isdisjoint(left):
-            return shlex.quote(str(top / pattern))
-    return " ".join(shlex.quote(str(path)) for path in paths[:_SHOWN]) + (" ..." if len(paths) > _SHOWN else "")
 
 
 def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> ParsedTable:
@@ -819,47 +794,42 @@ def write_rows(
     `whole` is the column of the rows that belong together, the episode or the user: where one of them has an error, the
     others are not kept.
     """
-    rows, reasons = _reasons(found)
+    named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
+             for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
+    frames = [pl.DataFrame({"row": at.astype(np.int64)}).with_columns(reason=pl.lit(name)) for name, at in named]
+    rows, reasons = np.zeros(0, np.int64), list[str]()
+    if frames:  # ascending, each with all its errors
+        each = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
+        each = each.sort("row")
+        rows, reasons = each["row"].to_numpy(), each["reason"].to_list()
     contents: dict[Path, bytes] = {}
     if target is not None and len(rows):
-        contents[target] = _faulty_rows(table, rows, reasons, csv_safe)
-    if kept is not None:
-        contents[kept] = _other_rows(table, rows, whole, csv_safe, header)
-    if target is not None and not len(rows):
+        marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
+        marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
+        marks |= {PROBLEMS: reasons}
+        used = [name for name in marks if name in table.frame.columns]
+        if used:
+            raise ConfigError(f"the source already has a column '{used[0]}'", fix="rename it")
+        faulty = table.frame[rows]
+        nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
+        faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
+            pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
+            for name in nested
+        )
+        content = io.BytesIO()
+        write_csv(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), content, csv_safe)
+        contents[target] = content.getvalue()
+    elif target is not None:
         delete_older(target)
+    if kept is not None:
+        left_out = np.isin(np.arange(table.rows), rows)
+        if whole is not None and table.has(whole):
+            ids = table.series(whole)
+            left_out |= ids.is_in(ids.filter(pl.Series(left_out)).unique().implode()).fill_null(True).to_numpy()
+        content = io.BytesIO()
+        write_csv(table.frame.filter(pl.Series(~left_out)), content, csv_safe)
+        contents[kept] = content.getvalue() if header else content.getvalue().partition(b"\n")[2]
     write_files(contents, ConfigError)
-
-
-def _other_rows(table: ParsedTable, rows: Values, whole: str | None, csv_safe: bool, header: bool) -> bytes:
-    """The other rows of a table as CSV, without all rows of a faulty value of `whole`."""
-    faulty = np.zeros(table.rows, bool)
-    faulty[rows] = True
-    if whole is not None and table.has(whole):
-        ids = table.series(whole)
-        faulty |= ids.is_in(ids.filter(pl.Series(faulty)).unique().implode()).fill_null(True).to_numpy()
-    content = io.BytesIO()
-    write_csv(table.frame.filter(pl.Series(~faulty)), content, csv_safe)
-    first, _, others = content.getvalue().partition(b"\n")
-    return first + b"\n" + others if header else others
-
-
-def _faulty_rows(table: ParsedTable, rows: Values, reasons: list[str], csv_safe: bool) -> bytes:
-    """Rows of a table as CSV, with their places and reasons before them."""
-    marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
-    marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
-    marks |= {PROBLEMS: reasons}
-    used = [name for name in marks if name in table.frame.columns]
-    if used:
-        raise ConfigError(f"the source already has a column '{used[0]}'", fix="rename it")
-    faulty = table.frame[rows]
-    nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
-    faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
-        pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
-        for name in nested
-    )
-    content = io.BytesIO()
-    write_csv(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), content, csv_safe)
-    return content.getvalue()
 
 
 def csv_path(path: str | Path, overwrite: bool) -> Path:
@@ -878,15 +848,3 @@ def delete_older(target: Path) -> None:
         delete(target)
     except OSError as problem:
         raise not_written(target, problem, ConfigError) from problem
-
-
-def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]:
-    """Rows of errors from 0, ascending, and for each row all its errors as one text."""
-    named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
-             for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
-    frames = [pl.DataFrame({"row": at.astype(np.int64)}).with_columns(reason=pl.lit(name)) for name, at in named]
-    if not frames:
-        return np.zeros(0, np.int64), []
-    joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
-    ordered = joined.sort("row")
-    return ordered["row"].to_numpy(), ordered["reason"].to_list()

@@ -205,7 +205,7 @@ def regular(path: Path, **changes: Any) -> Path:
     return path
 
 
-def downloaded(path: Path, *more: str, compact: bool = False) -> Path:
+def downloaded(path: Path, *more: str) -> Path:
     """T + 1 rows an episode: the last observation stands behind each, with an action that led nowhere."""
     after = np.flatnonzero(ENDS) + 1
     rows = {name: np.insert(WALK[name], after, 0, axis=0) for name in ("observation", "action", "reward")}
@@ -215,21 +215,21 @@ def downloaded(path: Path, *more: str, compact: bool = False) -> Path:
     terminals[last] = 1
     masks = np.insert(1.0 - DIED, after, 1)
     arrays = {"observations": rows["observation"], "actions": rows["action"], "terminals": terminals}
-    if compact:
-        arrays |= {"valids": 1 - terminals, "terminals": np.minimum(terminals + np.append(terminals[1:], 1), 1)}
     optional = {"rewards": rows["reward"], "masks": masks}
     np.savez(path, **arrays, **{name: optional[name] for name in more})
     return path
 
 
-def test_ogbench_in_three_layouts(tmp_path: Path) -> None:
+def test_ogbench_in_two_layouts(tmp_path: Path) -> None:
     log = read_log(regular(tmp_path / "a.npz"), format="ogbench")
     assert log.fingerprint() == EXPECTED.fingerprint() == read_log(tmp_path / "a.npz").fingerprint()
     assert "not read: qpos" in notes(log)
-    for compact in (False, True):
-        log = read_log(downloaded(tmp_path / "b.npz", "rewards", "masks", compact=compact), format="ogbench")
-        assert log.fingerprint() == EXPECTED.fingerprint()
-        assert "15 last rows of recordings" in notes(log)
+    log = read_log(downloaded(tmp_path / "b.npz", "rewards", "masks"), format="ogbench")
+    assert log.fingerprint() == EXPECTED.fingerprint()
+    assert "15 last rows of recordings" in notes(log)
+    regular(tmp_path / "c.npz", valids=1 - ENDS)  # the compact layout, which OGBench makes in memory
+    with pytest.raises(LogError, match="unread ends"):
+        read_log(tmp_path / "c.npz", format="ogbench")
 
 
 def test_ogbench_as_downloaded_has_neither_rewards_nor_terminations(tmp_path: Path) -> None:
