@@ -472,14 +472,6 @@ def test_clusters_of_equal_returns_and_of_words() -> None:
     assert candidate.found == "12 different values over the episodes"
 
 
-def test_next_observations_are_used_where_each_has_one() -> None:
-    columns = {"obs_a": [0.1, 0.2] * 10, "obs_b": [0.3, 0.4] * 10, "a": [0, 1] * 10}
-    frame = pl.DataFrame(columns | {"next_obs_a": [0.2, 0.5] * 10, "next_obs_b": [0.1, 0.2] * 10})
-    proposed = describe_table(frame).proposed
-    assert proposed is not None
-    assert proposed.next_observation == ("next_obs_a", "next_obs_b")
-
-
 def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     report: Any = SimpleNamespace(ok=False, errors=[SimpleNamespace(count=0)])
     described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, named=())

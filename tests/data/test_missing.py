@@ -80,8 +80,9 @@ def test_the_next_side_says_what_the_following_row_says() -> None:
 
 
 def test_a_hole_on_the_next_side_takes_the_following_row() -> None:
-    log = read_log(with_next(), mapping(next_observation=["nx", "ny"], terminated=None, missing="mean+flag"))
-    assert log.transitions.next_observation["numeric"][3].tolist() == [6, 5, 0]  # the following row has a value
+    frame = with_next().with_columns(x=pl.Series([None, 2.0, None, None, 9.0, 10.0]))  # of which the mean is 7
+    log = read_log(frame, mapping(next_observation=["nx", "ny"], terminated=None, missing="mean+flag"))
+    assert log.transitions.next_observation["numeric"][3].tolist() == [9, 5, 0]  # the following row has a value
     words = mapping(observation=["y", "w"], next_observation=["ny", "nw"], terminated=None, missing="mean+flag")
     codes = read_log(with_next(), words).transitions.next_observation["categorical"][:5, 0]
     np.testing.assert_array_equal(codes, [0, 2, 0, 1, 0])
