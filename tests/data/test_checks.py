@@ -472,6 +472,19 @@ def test_clusters_of_equal_returns_and_of_words() -> None:
     assert candidate.found == "12 different values over the episodes"
 
 
+def test_two_columns_that_may_be_clusters_are_both_named() -> None:
+    count = 1000
+    frame = pl.DataFrame({
+        "session_id": np.arange(count) // 2, "store_id": np.arange(count) // 50, "customer_id": np.arange(count) // 100,
+        "age": np.arange(count) % 7, "action": np.arange(count) % 3, "reward": np.arange(count) % 2,
+    })  # fmt: skip
+    described = describe_table(frame)
+    assert 'cluster = "store_id"' in described.toml or 'cluster = "customer_id"' in described.toml
+    assert "could be clusters too; use the column with the fewest values whose episodes are dep" in " ".join(
+        described.text().split()
+    )
+
+
 def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     report: Any = SimpleNamespace(ok=False, errors=[SimpleNamespace(count=0)])
     described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, named=())

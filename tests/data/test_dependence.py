@@ -361,6 +361,23 @@ def test_empty_cells_of_unused_columns_are_passed_over() -> None:
     assert warned(read_log(numbers, ROLES)) == ["CustomerID"]
 
 
+def test_inspect_proposes_the_cluster() -> None:
+    described = describe_table(table())  # an episode column is proposed first: a customer's rows are one episode
+    assert described.proposed is not None
+    assert described.proposed.episode == "CustomerID"
+    frame = table().with_columns(session_id=pl.Series(np.arange(1000) // 2), store_id=pl.Series(np.arange(1000) // 50))
+    described = describe_table(frame.drop("CustomerID"))
+    assert described.proposed is not None
+    assert (described.proposed.episode, described.proposed.cluster) == ("session_id", "store_id")
+    assert 'cluster = "store_id"' in described.toml
+    assert described.report is not None
+    assert described.report.ok
+    crossed = frame.drop("CustomerID").with_columns(store_id=pl.Series(np.arange(1000) % 50))
+    described = describe_table(crossed)
+    assert described.proposed is not None
+    assert described.proposed.cluster is None
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
@@ -589,7 +606,7 @@ def test_what_follows_a_decision_is_named_and_what_precedes_it_is_not() -> None:
 
 
 def test_what_follows_a_decision_is_not_proposed_and_that_is_said() -> None:
-    described = describe_table(mailings(), {"action": "segment"})
+    described = describe_table(mailings())
     assert described.proposed is not None
     assert described.proposed.reward == "conversion"
     assert list(described.proposed.observation) == ["recency", "channel", "history"]
@@ -676,7 +693,7 @@ def test_names_of_what_follows_a_decision_are_asked_about(tmp_path: Path) -> Non
     described = describe_table(table)
     assert described.proposed is not None
     assert list(described.proposed.observation) == ["sex", "dose_kg"]
-    assert any("mood_after (named like what follows the decision)" in note for note in described.notes)
+    assert any(note.startswith("'mood_after': named like what follows the decision") for note in described.notes)
     mapping = {"action": "arm", "reward": "reward", "observation": ["sex", "mood_after"], "categorical": ["sex"],
                "terminated": True}  # fmt: skip
     assert named(read_log(table, mapping)) == {"mood_after": "named like what follows the decision"}

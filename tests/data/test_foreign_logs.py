@@ -3,15 +3,20 @@
 import gzip
 import json
 import tomllib
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tests.shared import shared
 from tidelog import Columns, ConfigError, LogError, read_log
 from tidelog.data import formats as file_bytes
 from tidelog.data.inspect import describe_table
+from tidelog.data.parse import date_formats
 from tidelog.data.read import is_table, one_table, validate
+from tidelog.types import Discrete
 
 ROWS = 600
 generator = np.random.default_rng(3)
@@ -44,9 +49,29 @@ def router(**more):
     )
 
 
+def test_the_action_is_found_by_its_probabilities_and_what_follows_is_no_observation():
+    found = proposed(router())
+    assert found["action"] == "model"
+    assert found["observation"] == ["task", "tokens"]
+    assert hints(router()) == [
+        '# reward = ["cost_usd", "latency_s", "feedback"]',
+        "# reward_weights = [1.0, 1.0, 1.0]   # with your numbers, below 0 for costs",
+        '# reward_values = { "bad" = 0.0, "good" = 0.0 }   # with your numbers',
+    ]
+
+
+def test_of_columns_that_are_equally_frequent_the_probabilities_depend_on_the_action():
+    page = np.tile(["home", "cart", "item"], ROWS // 3)  # a third each, as three actions with even chances
+    assert proposed(router(page=page))["action"] == "model"
+    even = router(
+        page=page, model=np.repeat(["large", "small", "local"], 200), routing_probability=np.full(ROWS, 1 / 3)
+    )
+    assert "action" not in proposed(even)
+
+
 def test_outcomes_of_the_past_are_observations():
-    frame = router(action=CHOSEN, last_cost=np.arange(ROWS) % 5, prior_feedback=np.tile(["good", "bad"], ROWS // 2))
-    assert proposed(frame)["observation"] == ["task", "tokens", "model", "last_cost", "prior_feedback"]
+    frame = router(last_cost=np.arange(ROWS) % 5, prior_feedback=np.tile(["good", "bad"], ROWS // 2))
+    assert proposed(frame)["observation"] == ["task", "tokens", "last_cost", "prior_feedback"]
 
 
 def test_a_coupon_is_an_action_and_its_redemption_an_outcome():
@@ -54,6 +79,13 @@ def test_a_coupon_is_an_action_and_its_redemption_an_outcome():
     frame = frame.with_columns(redeemed=pl.Series(np.tile(["yes", "no"], ROWS // 2)))
     found = proposed(frame)
     assert (found["action"], found["reward"], found["observation"]) == ("coupon", "profit", ["task", "tokens"])
+
+
+def test_set_points_are_one_vector_of_actions():
+    frame = router().select("tokens", setpoint_heating="latency_s", cooling_set_point="cost_usd", energy_kwh="tokens")
+    found = proposed(frame)
+    assert found["action"] == ["setpoint_heating", "cooling_set_point"]
+    assert found["observation"] == ["tokens"]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +107,7 @@ def test_a_decimal_comma_is_proposed_and_read(tmp_path):
     path.write_text(LOCAL)
     found = proposed(path)
     assert found["decimal"] == ","
+    assert found["date_format"] == "%d.%m.%Y"
     log = read_log(path, LOCAL_MAPPING | {"decimal": ",", "time": "Zeit", "date_format": "%d.%m.%Y"})
     assert log.observation["numeric"].tolist() == [[-1.5, 1234.5], [2.0, 2.0]]
     assert log.spec.observation["categorical"].vocabularies == (("250.83", "E11.9"),)
@@ -96,10 +129,60 @@ def test_other_commas_are_no_fractions(name, text, tmp_path):
 def test_settings_that_a_file_cannot_have_are_named(tmp_path):
     pl.DataFrame({"x": [1.0]}).write_parquet(tmp_path / "a.parquet")
     (tmp_path / "a.csv").write_text("x,a\n1,2\n")
-    with pytest.raises(LogError, match="drop decimal from the mapping"):
-        one_table(tmp_path / "a.parquet", form=Columns(observation="x", action="a", reward=None, decimal=",").text_form)
+    for source, setting in (("a.parquet", {"decimal": ","}), ("a.csv", {"explode": "events"})):
+        (name,) = setting
+        with pytest.raises(LogError, match=f"drop {name} from the mapping"):
+            one_table(tmp_path / source, form=Columns(observation="x", action="a", reward=None, **setting).text_form)
     with pytest.raises(ConfigError, match="decimal = ';'"):
         Columns(observation="x", action="a", reward=None, decimal=";")
+    with pytest.raises(ConfigError, match="explode = 3"):
+        Columns(observation="x", action="a", reward=None, explode=3)
+
+
+@pytest.mark.parametrize(
+    ("cells", "formats"),
+    [(["03.01.2025 04:05", "14.01.2025 23:59"], ["%d.%m.%Y %H:%M"]), (["01/14/2025", "02/03/2025"], ["%m/%d/%Y"]),
+     (["01/02/2025", "02/03/2025"], ["%d/%m/%Y", "%m/%d/%Y"]), (["2025-01-14"], []), (["1.5.2", "a"], []), ([], [])],
+)  # fmt: skip
+def test_formats_of_dates(cells, formats):
+    assert date_formats(pl.Series("t", cells, dtype=pl.String)) == formats
+
+
+def test_dates_that_fit_two_formats_are_asked_for():
+    frame = router().with_columns(date=pl.Series(["01/02/2025", "02/03/2025"] * (ROWS // 2)))
+    assert "time" not in proposed(frame)
+    assert {'# time = "date"', '# date_format = "%d/%m/%Y"   # or "%m/%d/%Y": the times fit both'} <= {*hints(frame)}
+
+
+def sessions(path, extra=""):
+    lines = [
+        {
+            "session_id": f"s{place}",
+            "user": {"id": "u"},
+            "ts": place,
+            "events": [
+                {"ts": 1_767_225_600_000 + step, "shown": "ab"[step % 2], "clicked": step == 1} for step in range(2)
+            ],
+        }
+        for place in range(4)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n" + extra)
+    return path
+
+
+def test_events_in_lists_are_rows(tmp_path):
+    path = sessions(tmp_path / "a.jsonl", '{"session_id": "s9", "user": {"id": "u"}, "ts": 9, "events": []}\n')
+    found = proposed(path)
+    assert (found["explode"], found["episode"], found["reward"]) == ("events", "session_id", "clicked")
+    mapping = {"observation": "user.id", "action": "shown", "reward": "clicked", "episode": "session_id",
+               "time": "events.ts", "terminated": True, "explode": "events", "extra": "ts"}  # fmt: skip
+    log = read_log(path, mapping)
+    assert (log.steps, len(log.episode_ids)) == (8, 4)
+    assert log.reward.tolist() == [0.0, 1.0] * 4
+    (note,) = [one for one in log.report.problems if one.check == "converted"]
+    assert "1 lines whose list 'events' is empty" in note.found
+    with pytest.raises(LogError, match="no list of objects under 'session_id'"):
+        read_log(path, mapping | {"explode": "session_id"})
 
 
 RECORDS = [{"user": 1 + row // 2, "t": row % 2, "seen": {"age": 20 + row}, "action": row % 3, "reward": 0.5 * row}
@@ -107,28 +190,41 @@ RECORDS = [{"user": 1 + row // 2, "t": row % 2, "seen": {"age": 20 + row}, "acti
 DOCUMENT_MAPPING = {"episode": "user", "step": "t", "observation": "seen.age", "action": "action", "reward": "reward"}
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zip"])
+@pytest.mark.parametrize("document", [RECORDS, {"exported": "2026-01-01", "tags": ["x"], "events": RECORDS}])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_one_document_is_a_table(indent, name, tmp_path):
-    path, text = tmp_path / name, json.dumps(RECORDS, indent=indent).encode()
-    path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+def test_one_document_is_a_table(document, indent, name, tmp_path):
+    path, text = tmp_path / name, json.dumps(document, indent=indent).encode()
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.json", text)
+    else:
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     log = read_log(path, DOCUMENT_MAPPING)
     assert is_table(path)
     assert (log.steps, len(log.episode_ids)) == (12, 6)
     assert log.reward.tolist() == [row["reward"] for row in RECORDS]
+    assert ("not read: exported, tags" in log.report.text()) == isinstance(document, dict)
     described = describe_table(path)
     assert described.rows == 12
     assert described.proposed.action == "action"
 
 
+def test_lists_inside_the_records_of_a_document_are_exploded(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([{"session": 1, "events": RECORDS[:2]}, {"session": 2, "events": []}]))
+    log = read_log(tmp_path / "a.json", DOCUMENT_MAPPING | {"episode": "session", "explode": "events"})
+    assert log.steps == 2
+    assert describe_table(tmp_path / "a.json").toml.count('explode = "events"') == 1
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"events": [{"a": 1}], "users": [{"b": 1}]}', "one dict"),
-        ("[1, 2]", "a list without objects"),
+        ('{"events": [{"a": 1}], "users": [{"b": 1}]}', "2 lists of objects: events, users"),
+        ("[1, 2]", "0 lists of objects"),
         ('[{"a": 1}, {"a": 2}', "not one JSON value"),
         ('[{"a": 1, "a": 2}]', "not one JSON value"),
-        ('[{"a": 1}, 2]', "objects that cannot be read: int instead of an object"),
+        ('{"a": 1}\n{"a": 2}\n', r"objects one a line are read from a file that ends in \.jsonl"),
         ('[{"a.b": 1, "a": {"b": 2}}]', "the same name twice"),
         ("[{}]", "objects without keys"),
     ],
@@ -139,16 +235,22 @@ def test_documents_that_are_no_table_are_refused(text, words, tmp_path):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
 
 
-def test_a_mapping_beside_tables_is_no_table(tmp_path):
-    pl.DataFrame({"o": [0.5, 1.5], "a": [0, 1], "r": [0.0, 1.0]}).write_csv(tmp_path / "a.csv")
-    (tmp_path / "columns.json").write_text(json.dumps({"observation": "o", "action": "a", "reward": "r"}))
-    log = read_log(tmp_path, tmp_path / "columns.json")
-    assert log.steps == 2
-    assert "columns.json" in log.report.text()
+def test_a_mapping_beside_tables_is_no_table_and_a_document_is(tmp_path):
+    pl.DataFrame(RECORDS[:2]).unnest("seen").write_csv(tmp_path / "a.csv")
+    mapping = {"observation": "age", "action": "action", "reward": "reward"}
+    (tmp_path / "columns.json").write_text(json.dumps(mapping))
+    for source in (tmp_path, f"{tmp_path}/*"):
+        log = read_log(source, tmp_path / "columns.json")
+        assert log.steps == 2
+        assert "columns.json" in log.report.text()
+    rows = [{"user": 9, "t": row, "age": 30, "action": 1, "reward": 1.0} for row in range(3)]
+    (tmp_path / "b.json").write_text(json.dumps({"events": rows}))
+    assert read_log(tmp_path, mapping).steps == 5
 
 
-def test_a_document_of_little_text_does_not_take_the_memory(tmp_path, monkeypatch):
-    (tmp_path / "a.json").write_text(json.dumps(RECORDS))
+@pytest.mark.parametrize("way", [RECORDS, {"events": RECORDS}])
+def test_a_document_of_little_text_does_not_take_the_memory(way, tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_text(json.dumps(way))
     monkeypatch.setattr(file_bytes, "shortage", lambda size: "too large" if size > 500 else None)
     with pytest.raises(LogError, match="too large"):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
@@ -162,3 +264,159 @@ def test_empty_text_is_counted_and_its_rule_named(tmp_path):
     assert any("2 in 'region'" in note for note in described.notes)
     (error,) = [one for one in described.report.errors if one.check == "missing value"]
     assert error.fix.startswith('set missing = { "')
+
+
+def ward(**more):
+    """Forty patients of three visits each; columns have names in another language."""
+    rng = np.random.default_rng(1)
+    columns = {
+        "patient_nr": np.repeat(np.arange(40), 3),
+        "zeitpunkt": np.tile([0, 1, 2], 40),
+        "alter": np.repeat(rng.integers(20, 90, 40), 3),
+        "druck": rng.normal(120.0, 9.0, 120).round(1),
+        "massnahme": rng.choice(["nichts", "gabe", "warten"], 120),
+        "belohnung": np.tile([0, 0, 1], 40) * rng.integers(0, 2, 120),
+    }
+    return pl.DataFrame({name: more.get(name, values) for name, values in {**columns, **more}.items()
+                         if more.get(name, values) is not None})  # fmt: skip
+
+
+def test_roles_without_a_known_name_are_proposed_by_their_values():
+    assert proposed(ward()) == {
+        "episode": "patient_nr", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    notes = "\n".join(describe_table(ward()).notes)
+    for role, name in {"step": "zeitpunkt", "reward": "belohnung", "action": "massnahme"}.items():
+        assert any(f"'{name}'" in note and f"change `{role}` if wrong" in note for note in notes.split("\n")), role
+    assert read_log(ward(), proposed(ward())).steps == 120
+
+
+@pytest.mark.parametrize(
+    ("change", "role"),
+    [
+        ({"zeitpunkt": np.tile([1, 2, 2], 40)}, "step"),  # two rows of one step
+        ({"zeitpunkt": np.tile([3, 5, 9], 40)}, "step"),  # counts nothing
+        ({"massnahme": np.repeat(["a", "b", "c", "d"], 30)}, "action"),  # the same on every visit
+        ({"belohnung": np.tile([0, 1, 0], 40)}, "reward"),
+        ({"patient_nr": None}, "action"),
+    ],
+)
+def test_values_that_show_no_role_are_not_guessed(change, role):
+    assert role not in proposed(ward(**change))
+
+
+MISSED = np.tile([0, 1, 2, 0, 1, 3], 20)  # a visit is left out in every other episode
+STEPS = {  # whether a column is the step: in the order of the file, and where rows are scattered over it
+    "from 0": (np.tile([0, 1, 2], 40), True, True),
+    "from 1": (np.tile([1, 2, 3], 40), True, True),
+    "with some left out": (MISSED, True, True),
+    "by twos": (np.tile([2, 4, 6], 40), True, False),
+    "rows of the file": (np.arange(120), True, False),
+    "what remains": (np.tile([2, 1, 0], 40), False, None),
+    "growing unevenly": (np.tile([3, 5, 9], 40), False, False),
+    "arms in any order": (np.tile([0, 1, 2, 2, 0, 1, 1, 2, 0, 0, 2, 1], 10), False, None),
+    "with a step twice": (np.tile([1, 2, 2], 40), False, False),
+    "from anywhere": (np.concatenate([np.arange(3) + row % 5 for row in range(40)]) + 10 * (MISSED == 3), False, False),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.parametrize("names", [{}, {"massnahme": "action", "belohnung": "reward"}])
+def test_a_column_that_counts_rows_is_the_step_whatever_the_others_are_called(case, names):
+    values, ordered, scattered = STEPS[case]
+    frame = ward(zeitpunkt=values).rename(names)
+    assert (proposed(frame).get("step") == "zeitpunkt") == ordered
+    if scattered is not None:  # no order of the file tells a count from what falls, or from arms
+        assert (proposed(frame.sample(fraction=1.0, shuffle=True, seed=1)).get("step") == "zeitpunkt") == scattered
+
+
+def test_what_remains_in_rows_of_many_episodes_by_turns_is_no_step():
+    frame = ward(zeitpunkt=np.tile([2, 1, 0], 40)).sort("zeitpunkt", descending=True, maintain_order=True)
+    assert "step" not in proposed(frame)
+    assert proposed(frame.with_columns(zeitpunkt=2 - pl.col("zeitpunkt")))["step"] == "zeitpunkt"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
+    frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})
+    assert proposed(frame) == {
+        "episode": "akte", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    assert any("change `episode` and `step` if wrong" in note for note in describe_table(frame).notes)
+    twice = frame.with_columns(akte=pl.col("akte") // 2)  # every step of an episode twice
+    assert "episode" not in proposed(twice)
+
+
+def test_of_two_columns_that_may_be_the_action_inspect_asks():
+    frame = ward(lage=np.tile(["links", "rechts"], 60))
+    assert "action" not in proposed(frame)
+    assert '# action = "massnahme"   # or lage' in hints(frame)
+    assert proposed(frame)["observation"] == ["alter", "druck"], (
+        "whoever takes the '#' away must not observe the action"
+    )
+
+
+def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():
+    dose = np.where(np.arange(120) % 3 == 0, np.arange(120) % 20, 0)
+    frame = ward(massnahme=None, insulin=dose)
+    mapping = proposed(frame)
+    assert (mapping["action"], mapping["bounds"]) == ("insulin", [0.0, 19.0])
+    assert "insulin" not in mapping["observation"]
+    (note,) = [note for note in describe_table(frame).notes if "insulin" in note]
+    assert "a dose from 0 to 19" in note
+    assert "such as none, up to 9.5, more" in note
+    amount = pl.col("insulin")
+    levels = pl.when(amount == 0).then(pl.lit("none")).when(amount <= 9.5).then(pl.lit("low")).otherwise(pl.lit("high"))
+    assert proposed(frame.with_columns(levels.alias("insulin")))["action"] == "insulin"
+
+
+def test_an_amount_of_last_rows_alone_is_an_outcome_and_no_action() -> None:
+    rows = np.arange(40)
+    table = {"patient": rows // 2, "severity": rows * 7 % 11, "payment": np.where(rows % 2, 5 + rows % 3, 0)}
+    described = describe_table(pl.DataFrame(table))
+    assert "payment" not in str(tomllib.loads(described.toml))
+    assert any("'payment' is 0 except on last rows of episodes: an outcome" in note for note in described.notes)
+
+
+def dsjson(path: Path) -> Path:
+    """Forty decisions as Vowpal Wabbit's decision service writes them; one in two users has the feature."""
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        for row in range(40):
+            chosen = int(rng.integers(0, 3))
+            line = {
+                "_label_cost": -float(chosen == 2), "_label_probability": 0.25, "_label_Action": chosen + 1,
+                "_labelIndex": chosen, "a": [chosen + 1, 1, 2, 3], "p": [0.25] * 4,
+                "c": {"User": {f"user=u{row % 2}": 1}, "_multi": [{"Action": {f"action={one}": 1}} for one in "abcd"]},
+            }  # fmt: skip
+            print(json.dumps(line), file=file)
+    return path
+
+
+def test_dsjson_is_json_lines_with_advice(tmp_path: Path) -> None:
+    path = dsjson(tmp_path / "log.dsjson")
+    described = describe_table(path)
+    assert described.notes[0].startswith("these are decisions in DSJSON")
+    proposed = tomllib.loads(described.toml)
+    assert "explode" not in proposed
+    log = read_log(path, proposed)
+    assert (log.steps, log.spec.action) == (40, Discrete(4))  # the fourth was never chosen
+    np.testing.assert_array_equal(log.reward, (log.action == 2).astype(float))
+    assert set(np.asarray(log.propensity)) == {0.25}
+    assert [name for name in proposed["observation"] if not name.startswith("c.User")] == []
+    said = tomllib.loads(describe_table(path, {"action": "_label_Action"}).toml)
+    assert (said["action"], said["reward"]) == ("_label_Action", "_label_cost")
+    (tmp_path / "log.dsjson.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert read_log(tmp_path / "log.dsjson.gz", proposed).fingerprint() == log.fingerprint()
+    path.rename(tmp_path / "log.jsonl")
+    assert tomllib.loads(describe_table(tmp_path / "log.jsonl").toml) == proposed
+
+
+def test_the_shared_dsjson() -> None:
+    path = shared("cases/learn/bandit.dsjson")
+    described = describe_table(path)
+    assert described.report is not None
+    assert described.report.ok
+    assert read_log(path, tomllib.loads(described.toml)).spec.action == Discrete(4)

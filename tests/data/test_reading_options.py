@@ -1,8 +1,13 @@
 """What real files need said: separators, headers, words for empty cells, formats of dates, rewards, masks of names."""
 
+import bz2
 import copy
 import gzip
+import importlib.util
 import json
+import lzma
+import tomllib
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +18,10 @@ import pytest
 
 from tidelog import read_log
 from tidelog.data.columns import Columns
+from tidelog.data.formats import unusual_separator
+from tidelog.data.inspect import describe_table
 from tidelog.data.read import quarantine, rows_in_source, validate
-from tidelog.errors import ConfigError, LogError
+from tidelog.errors import ConfigError, LogError, install
 
 ROWS = 40
 MAPPING = {"observation": ["x", "ward"], "action": "a", "reward": "r", "terminated": True, "categorical": ["ward"]}
@@ -33,12 +40,37 @@ def notes(log):
     return " ".join(problem.found for problem in log.report.problems)
 
 
-def test_compressed_tables_are_read(tmp_path):
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(TEXT.encode()))
-    assert read_log(tmp_path / "a.csv.gz", MAPPING).fingerprint() == read_log(FRAME, MAPPING).fingerprint()
-    (tmp_path / "b.csv.gz").write_bytes(b"no archive")
+def packed(path, text):
+    """Write text, compressed as the ending says."""
+    data = text.encode()
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("inner.csv", data)
+    elif path.suffix == ".zst":
+        path.write_bytes(importlib.import_module("zstandard").ZstdCompressor().compress(data))
+    else:
+        pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[path.suffix]
+        path.write_bytes(pack(data))
+    return path
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zip", ".zst"])
+def test_compressed_tables_are_read(ending, tmp_path):
+    if ending == ".zst" and importlib.util.find_spec("zstandard") is None:
+        pytest.skip("zstandard is not installed")
+    log = read_log(packed(tmp_path / f"a.csv{ending}", TEXT), MAPPING)
+    assert log.fingerprint() == read_log(FRAME, MAPPING).fingerprint()
+    (tmp_path / f"b.csv{ending}").write_bytes(b"no archive")
     with pytest.raises(LogError, match="truncated or damaged"):
-        read_log(tmp_path / "b.csv.gz", MAPPING)
+        read_log(tmp_path / f"b.csv{ending}", MAPPING)
+
+
+def test_an_archive_of_several_files_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "w") as archive:
+        archive.writestr("one.csv", TEXT)
+        archive.writestr("two.csv", TEXT)
+    with pytest.raises(LogError, match="2 files in the archive, expected one"):
+        read_log(tmp_path / "a.csv.zip", MAPPING)
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
@@ -51,7 +83,7 @@ def test_another_separator_is_seen_and_said(separator, tmp_path):
     assert validate(tmp_path / "one.csv", {**MAPPING, "observation": "x;y"}).errors[0].column != "x;y"
 
 
-@pytest.mark.parametrize("separator", ["~", "\x01", " "])
+@pytest.mark.parametrize("separator", ["~", "\x01", " ", "^"])
 @pytest.mark.parametrize("ending", [".csv", ".txt"])
 def test_a_separator_of_its_own(separator, ending, tmp_path):
     path = tmp_path / f"a{ending}"
@@ -61,6 +93,17 @@ def test_a_separator_of_its_own(separator, ending, tmp_path):
     if ending == ".txt":
         with pytest.raises(LogError, match="for text, set separator in the mapping"):
             read_log(path, MAPPING)
+        return
+    described = describe_table(path)
+    assert tomllib.loads(described.toml)["separator"] == separator
+    assert any("divides the fields" in note for note in described.notes)
+
+
+def test_lines_without_a_separator_are_one_column(tmp_path):
+    for name, text in {"words": "note\na b c\nd e\n", "one": "x\n1\n2\n", "two": "a:b\n1:2\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+        assert unusual_separator(tmp_path / f"{name}.csv") is None
+    assert unusual_separator(FRAME) is None
 
 
 def test_a_separator_is_for_text_alone(tmp_path):
@@ -93,7 +136,7 @@ def test_a_file_without_a_header(tmp_path):
     (tmp_path / "b.csv").write_text(FRAME.write_csv(include_header=False) + "1,2\n")
     assert validate(tmp_path / "b.csv", mapping).errors[0].rows == (ROWS + 1,)
     FRAME.write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(LogError, match="header for a file that is no text"):
+    with pytest.raises(LogError, match="header = false for a file with names"):
         read_log(tmp_path / "a.parquet", mapping)
 
 
@@ -146,11 +189,79 @@ def test_rewards_of_words_sums_and_limits():
      ({"reward_values": {"a": "b"}}, "expected finite numbers"), ({"reward_values": 3}, "expected finite numbers"),
      ({"reward": None, "reward_clip": [0, 1]}, "reward_clip is set without reward"),
      ({"header": "no"}, "expected true or false"), ({"na_values": [1]}, "expected texts"),
-     ({"date_format": "day"}, "expected a format such as")],
+     ({"date_format": "day"}, "expected a format such as"),
+     ({"episode_gap": 0}, "episode_gap = 0: expected a number above 0"),
+     ({"episode_gap": True}, "episode_gap = True: expected a number above 0")],
 )  # fmt: skip
 def test_impossible_settings_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         read_log(FRAME, {**MAPPING, **change})
+
+
+@pytest.mark.parametrize("form", ["list", "json", "bars"])
+def test_a_mask_of_names_of_actions(form):
+    lists = [["low", "high", "none"] if row % 2 else ["low", "none", "rest"] for row in range(ROWS)]
+    frame = FRAME.with_columns(a=pl.Series(["low", "high"] * (ROWS // 2)))
+    cells = {"list": lists, "json": [str(one) for one in lists], "bars": ["|".join(one) for one in lists]}[form]
+    frame = frame.with_columns(may=pl.Series(cells))
+    log = read_log(frame, {**MAPPING, "action_mask": "may"})
+    assert log.spec.action.names == ("high", "low", "none", "rest")
+    odd = np.arange(ROWS) % 2 == 1
+    expected = np.stack([odd, np.ones(ROWS, bool), np.ones(ROWS, bool), ~odd], axis=1)
+    np.testing.assert_array_equal(log.transitions.mask, expected)
+    declared = {**MAPPING, "action_mask": "may", "vocabularies": {"a": ["low", "high", "none"]}}
+    assert validate(frame, declared).errors[0].count == ROWS // 2  # "rest" is unknown
+
+
+def test_a_mask_of_the_codes_of_actions():
+    lists = ["0,2" if row % 2 else "0,1,2" for row in range(ROWS)]
+    frame = FRAME.with_columns(a=pl.Series([0, 2] * (ROWS // 2)), may=pl.Series(lists))
+    log = read_log(frame, {**MAPPING, "action": "a", "actions": 3, "action_mask": "may"})
+    np.testing.assert_array_equal(log.transitions.mask[:, 1], np.arange(ROWS) % 2 == 0)
+    assert log.transitions.mask[:, [0, 2]].all()
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_long_pause_ends_an_episode(dates):
+    minutes = [0, 10, 20, 200, 210, 0, 300, 310]  # out of order within the file below
+    who = ["a"] * 5 + ["b"] * 3
+    times = [f"2026-01-01T{m // 60:02}:{m % 60:02}:00" for m in minutes] if dates else [float(60 * m) for m in minutes]
+    frame = pl.DataFrame({"who": who, "t": times, "x": [float(row) for row in range(8)], "a": [0, 1] * 4})
+    frame = frame[[4, 0, 5, 1, 7, 3, 6, 2]]
+    mapping = {"observation": "x", "action": "a", "episode": "who", "time": "t", "actions": 2}
+    log = read_log(frame, {**mapping, "episode_gap": 1800})
+    parts = {str(one): log.observation["numeric"][log.position[log.episode == place], 0].tolist()
+             for place, one in enumerate(log.episode_ids)}  # fmt: skip
+    assert parts == {"a/0": [0, 1, 2], "a/1": [3, 4], "b/0": [5], "b/1": [6, 7]}
+    owner = {str(one): cluster for one, cluster in zip(log.episode_ids, log.clusters.tolist(), strict=True)}
+    assert owner["a/0"] == owner["a/1"] != owner["b/0"] == owner["b/1"]
+    assert len(read_log(frame, {**mapping, "episode_gap": 100_000}).episode_ids) == 2
+    exact = read_log(frame, {**mapping, "episode_gap": 180 * 60})  # the pause of "a" is no longer than that
+    assert sorted(map(str, exact.episode_ids)) == ["a/0", "b/0", "b/1"]
+    with pytest.raises(ConfigError, match="episode_gap is set without episode and time"):
+        read_log(frame, {"observation": "x", "action": "a", "episode_gap": 3})
+
+
+def test_a_mask_of_names_without_the_column_of_actions_is_one_missing_column():
+    frame = FRAME.drop("a").with_columns(may=pl.Series(["low|high", "low|none"] * (ROWS // 2)))
+    error = validate(frame, {**MAPPING, "action_mask": "may"}).errors[0]
+    assert (error.check, error.column) == ("missing column", "a")
+
+
+def test_without_a_module_for_zstandard_its_installation_is_the_fix(tmp_path, monkeypatch):
+    (tmp_path / "a.csv.zst").write_bytes(b"anything")
+    asked = []
+
+    def absent(name):
+        asked.append(name)
+        raise ImportError(name)
+
+    monkeypatch.setattr("tidelog.data.formats.importlib.import_module", absent)
+    with pytest.raises(LogError, match=r"no module that reads \.zst") as refused:
+        read_log(tmp_path / "a.csv.zst", MAPPING)
+    (error,) = refused.value.report.errors
+    assert error.fix == install("zst")
+    assert asked == ["compression.zstd", "zstandard"]
 
 
 def test_empty_rewards_have_the_reward_of_the_mapping():

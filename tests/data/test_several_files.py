@@ -14,11 +14,10 @@ from tests.data.clicks import ROLES, clicks
 from tests.data.test_checks import put
 from tests.data.visits import COLUMNS, mapping, visits
 from tests.shared import shared
-from tidelog.data.columns import TextForm
 from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.raw import Report
-from tidelog.data.read import quarantine, read_log, table_of, validate
+from tidelog.data.read import quarantine, read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import reopen_any
 
@@ -301,7 +300,7 @@ def test_different_tables_are_refused_at_every_entrance(ending: str, tmp_path: P
                 f"2 different tables: {tmp_path}/ratings-0{ending} and 1 more (60 rows) with "
             )
             assert f"{tmp_path}/movies{ending} (50 rows) with movieId, title" in error.found
-            assert f"as {tmp_path}/ratings-0{ending} {tmp_path}/ratings-1{ending}" in error.fix
+            assert f"such as '{tmp_path}/ratings-*{ending}', which has the" in error.fix
     for read in (describe_table, lambda one: read_log(one, columns), lambda one: tl.read_interactions(one, **roles)):
         read(f"{tmp_path}/ratings-*{ending}")
     shared_by_both = {"observation": "movieId", "action": "movieId", "reward": None, "terminated": True}
@@ -316,13 +315,14 @@ def test_a_folder_of_folders_of_tables_names_the_one_with_the_most(tmp_path: Pat
     write(MOVIES[:1], tmp_path / "meta" / "tasks.parquet")
     for i in range(2):
         write(RATINGS, tmp_path / "data" / "part" / f"chunk-{i}" / "file.parquet")
-    with pytest.raises(LogError, match="but below it, such as") as caught:
+    with pytest.raises(LogError, match="below it: 2 in data, 2 in meta") as caught:
         describe_table(tmp_path)
     pattern = f"{tmp_path}/data/**/*.parquet"
     assert f"'{pattern}'" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
     assert describe_table(pattern).rows == 120
-    with pytest.raises(LogError, match="2 different tables"):
+    with pytest.raises(LogError, match="2 different tables") as caught:
         describe_table(f"{tmp_path}/**/*.parquet")
+    assert f"such as '{tmp_path}/data/part/**/*.parquet', which" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
 
 
 def test_a_column_that_was_added_later_makes_no_other_table(tmp_path: Path) -> None:
@@ -335,8 +335,9 @@ def test_a_column_that_was_added_later_makes_no_other_table(tmp_path: Path) -> N
 def test_several_files_without_headers_are_one_table(tmp_path: Path) -> None:
     for i in range(2):
         visits()[20 * i : 20 * i + 20].write_csv(tmp_path / f"{i}.csv", include_header=False)
-    table = table_of(tmp_path, form=TextForm(header=False))
-    assert (table.rows, len(table.columns)) == (visits().height, visits().width)
+    described = describe_table(tmp_path)
+    assert (described.rows, len(described.fields)) == (visits().height, visits().width)
+    assert "header = false" in described.toml
 
 
 def test_the_shared_folders_of_different_tables() -> None:

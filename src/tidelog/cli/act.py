@@ -28,7 +28,7 @@ from tidelog.cli.policies import SimpleRule, in_chosen_way, open_for_use, open_s
 from tidelog.data.columns import USUAL_FORM, Columns
 from tidelog.data.formats import ending_of
 from tidelog.data.read import ARRAYS as FILES_OF_ARRAYS
-from tidelog.data.read import SOURCES, is_table_file
+from tidelog.data.read import SOURCES
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import (
     act_on_arrays,
@@ -94,7 +94,7 @@ def _act(options: ActFlags) -> dict[str, Any]:
     """Write the actions, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
     kind = None if not isinstance(source, str) else ending_of(source, [*SOURCES, *FILES_OF_ARRAYS])
-    if kind in FILES_OF_ARRAYS and kind != ARRAYS and not is_table_file(str(source)):
+    if kind in FILES_OF_ARRAYS and kind != ARRAYS:
         convert = shlex.join(["tidelog", "data", "convert", "--data", str(source), "--out", "rows.npz"])
         raise ConfigError(
             f"--data {source}", "a table or an .npz file", f"`{convert}`, then --data rows.npz --out actions.npz"

@@ -238,7 +238,8 @@ RULES = ("error", "mean+flag")
 LEAVES = ("numeric", "categorical")
 _SETTINGS = (  # name no columns
     "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
-    "separator", "decimal", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
+    "separator", "decimal", "explode", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
+    "episode_gap",
 )  # fmt: skip
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
@@ -252,12 +253,14 @@ class UnknownKeyError(ConfigError):
 class TextForm(NamedTuple):
     """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it.
 
-    `decimal` is the character before the fraction of a number.
+    `decimal` is the character before the fraction of a number. `explode` names the key of JSON lines whose list of
+    objects has one row each.
     """
 
     header: bool = True
     separator: str | None = None
     decimal: str = "."
+    explode: str | None = None
 
 
 USUAL_FORM = TextForm()
@@ -270,8 +273,8 @@ class Columns:
     `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
     rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
     its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
-    or one column of lists of flags such as `1,0,1`. `actions`: the number of actions (a list for several choices at
-    once).
+    or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
+    for several choices at once).
     `propensity`: the column with the probability of the logged action; or, for an experiment without one, a
     declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}), "shares" (each action's own
     share), or {"shares_by": ["village"]} (its share among rows with the same village).
@@ -280,18 +283,21 @@ class Columns:
     with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
     `terminations="ignore"`: the task has a fixed length, and terminated rows count as truncated. `extra`: further
     columns of the log. `vocabularies`: column -> its labels, in the order of their codes, for observations and
-    actions. `missing`: the rule for empty cells of observations, "error" or "mean+flag", or column ->
-    one of these. `other`: labels of observations in fewer rows than this become one label, "other", which also
-    stands for labels that the log does not have; a number for all columns of words, or column -> number.
-    `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
+    actions. `missing`: the rule for empty cells of observations, "error" or "mean+flag", or column -> one of these.
+    `other`: labels of observations in fewer rows than this become one label, "other", which also stands for labels
+    that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit of
+    rewards, such as "EUR", which verdicts and reports show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
-    file are written as `1.234,5`. `na_values`: texts that mean an empty cell in every column, such as "?".
-    `drop_rows_without`: columns; rows in which one of them is empty are left out, and the report counts them.
-    `date_format`: of times in text, such as "%d.%m.%Y %H:%M". `reward_values`: word -> its reward, "" for empty
-    cells. `reward_weights`: one weight for each column of `reward`; the reward is the weighted sum. `reward_clip`:
-    `(low, high)`, which limit the reward.
+    file are written as `1.234,5`. `explode`: the key of JSON lines that holds a list of objects; each is a row, with
+    the other keys of its line. `na_values`: texts
+    that mean an empty cell in every column, such as "?". `drop_rows_without`: columns; rows in which one of them is
+    empty are left out, and the report counts them. `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
+    `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
+    the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
+    in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
+    cluster.
 
     Example:
         >>> columns = tl.Columns(
@@ -333,12 +339,14 @@ class Columns:
     header: bool = True
     separator: str | None = None
     decimal: str = "."
+    explode: str | None = None
     na_values: Names = ()
     drop_rows_without: Names = ()
     date_format: str | None = None
     reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
     reward_weights: Sequence[float] | None = None
     reward_clip: Sequence[float] | None = None
+    episode_gap: float | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -411,7 +419,7 @@ class Columns:
     @property
     def text_form(self) -> TextForm:
         """How text files are divided into rows and fields."""
-        return TextForm(self.header, self.separator, self.decimal)
+        return TextForm(self.header, self.separator, self.decimal, self.explode)
 
     @property
     def declared(self) -> Declaration | None:
@@ -430,10 +438,17 @@ class Columns:
         if one is not None and not (isinstance(one, str) and len(one) == 1 and one.isascii() and one not in '"\r\n'):
             raise ConfigError(f"separator = {one!r}", 'one character, such as ";"', "write it as in the file")
         _one_of("decimal", self.decimal, (".", ","))
+        if self.explode is not None and not (isinstance(self.explode, str) and self.explode):
+            raise ConfigError(f"explode = {self.explode!r}", "the name of one key of the JSON lines")
         if isinstance(self.na_values, str):
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
             raise ConfigError(f"na_values = {self.na_values!r}", "texts", 'write them as in ["?", "-999"]')
+        if self.episode_gap is not None:
+            if not _is_number(self.episode_gap) or self.episode_gap <= 0:
+                raise ConfigError(f"episode_gap = {self.episode_gap!r}", "a number above 0")
+            if self.episode is None or self.time is None:
+                raise ConfigError("episode_gap is set without episode and time", fix="name both columns, or drop it")
         if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
             raise ConfigError(f"date_format = {self.date_format!r}", 'a format such as "%d.%m.%Y %H:%M"')
 

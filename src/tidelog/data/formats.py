@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
+import importlib
 import io
 import json
+import lzma
 import math
 import re
 import struct
@@ -14,7 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -41,7 +44,7 @@ from tidelog.data.raw import (
     unreadable,
 )
 from tidelog.data.storage import holds_objects, read_array
-from tidelog.errors import LogError, nearest
+from tidelog.errors import LogError, install, nearest
 
 # Text files as tables: bytes, JSON objects, separated values.
 
@@ -55,8 +58,34 @@ _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _UNPACKED_AT_ONCE = 1 << 22  # decompressed bytes
 
 
-PACKED = ".gz"
-DAMAGED = (EOFError, OSError, zlib.error)
+def _only_member(stream: BinaryIO) -> Any:
+    """The one file of a zip archive; ValueError for several."""
+    archive = zipfile.ZipFile(stream)
+    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    if len(names) != 1:
+        raise ValueError(f"{len(names)} files in the archive, expected one")
+    return archive.open(names[0])
+
+
+def _zstandard(stream: BinaryIO) -> Any:
+    """A stream of Zstandard; ModuleNotFoundError where no module reads it (Python below 3.14 needs zstandard)."""
+    for module, name in (("compression.zstd", "ZstdFile"), ("zstandard", "ZstdDecompressor")):
+        try:
+            opened = getattr(importlib.import_module(module), name)
+        except ImportError:
+            continue
+        return opened(stream) if name == "ZstdFile" else opened().stream_reader(stream, read_across_frames=True)
+    raise ModuleNotFoundError("there is no module that reads .zst")
+
+
+PACKED: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zip": _only_member,
+    ".zst": _zstandard,
+}
+DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError)
 
 
 def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
@@ -74,11 +103,16 @@ def read_bytes(path: Path, expected: str) -> bytes:
         data = read_regular(path)
     except OSError as error:
         raise unreadable(path, str(error), expected, "check the path") from error
-    if path.suffix.lower() == PACKED:
+    unpack = PACKED.get(path.suffix.lower())
+    if unpack is not None:
         try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
+            with unpack(io.BytesIO(data)) as stream:
                 data = _unpacked(path, stream, expected)
-        except DAMAGED as error:
+        except ModuleNotFoundError as error:
+            raise unreadable(path, str(error), expected, install("zst")) from error
+        except Exception as error:  # ZstdError is of a module that may be absent
+            if not isinstance(error, DAMAGED) and type(error).__name__ != "ZstdError":
+                raise
             raise unreadable(path, f"the compressed file is truncated or damaged ({error})", expected) from error
     if data.startswith(_WIDE_BOMS):
         raise unreadable(path, "text in UTF-16", expected, "save the file as UTF-8")
@@ -88,7 +122,7 @@ def read_bytes(path: Path, expected: str) -> bytes:
     return data
 
 
-def _unpacked(path: Path, stream: gzip.GzipFile, expected: str) -> bytes:
+def _unpacked(path: Path, stream: IO[bytes], expected: str) -> bytes:
     """The contents of a compressed stream; LogError once they take half of the memory that was available."""
     free = available_memory()
     most = None if free is None else free // 2
@@ -117,35 +151,76 @@ def refuse_large(path: Path, size: int, expected: str) -> None:
 
 # Read JSON objects, one a line or in one document; inner objects become columns with dots in their names.
 
-DOCUMENTS = (".json", f".json{PACKED}")
+DOCUMENTS = tuple(f".json{packed}" for packed in ("", *PACKED))
 _LINES = "one JSON object per line, in UTF-8"
-_DOCUMENT = "one JSON document: a list of objects"
+_DOCUMENT = "one JSON document: a list of objects, or an object with one list of objects"
+_HEAD = 1 << 16  # bytes of a JSON file that tell its kind
+_LISTED = re.compile(rb":\s*\[\s*\{")
 _SHOWN = 10
 _SCALARS = {int, float, bool}
 _ENTRY = 100  # bytes of memory of one value of a JSON object
 
 
-def read_objects(path: Path, document: bool = False) -> ParsedTable:
-    """Read JSON objects by flat name: one a line, or the list of one `document`; LogError for broken lines.
+def is_document(path: Path) -> bool:
+    """Whether a .json file begins like one document with a list of objects.
 
-    Rows have the numbers of their lines, or of their objects, from 1.
+    False for a file that cannot be opened; what is beyond its first 64 KiB is not looked at.
     """
+    try:
+        with open_regular(path) as stream:
+            unpack = PACKED.get(path.suffix.lower())
+            if unpack is None:
+                head = stream.read(_HEAD)
+            else:
+                with unpack(stream) as unpacked:
+                    head = unpacked.read(_HEAD)
+    except (*DAMAGED, ModuleNotFoundError):
+        return False  # the reader says what is wrong
+    head = head.removeprefix(BOM).lstrip()
+    return head.startswith(b"[") or (head.startswith(b"{") and bool(_LISTED.search(head)))
+
+
+def _document_objects(path: Path, data: bytes) -> tuple[list[dict[str, Any]], list[tuple[str, Finding]]]:
+    """The objects of a document, and a note on other keys; LogError if it has no list of objects, or several."""
+    try:
+        value = parse_json(data)
+    except ValueError as error:
+        fix = "export or copy the file again; objects one a line are read from a file that ends in .jsonl"
+        raise unreadable(path, f"text that is not one JSON value: {error}", _DOCUMENT, fix) from error
+    lists = {"": value} if isinstance(value, list) else value if isinstance(value, dict) else {}
+    found = {
+        name: entries
+        for name, entries in lists.items()
+        if isinstance(entries, list) and entries and all(isinstance(one, dict) for one in entries)
+    }
+    if len(found) != 1:
+        what = f"{len(found):,} lists of objects" + (f": {', '.join(list(found)[:_SHOWN])}" if found else "")
+        fix = "write the decisions alone as one list of objects, or one object a line into a .jsonl file"
+        raise unreadable(path, what, _DOCUMENT, fix)
+    ((name, objects),) = found.items()
+    others = [key for key in lists if key != name]
+    if not others:
+        return objects, []
+    counted = f"the objects of '{name}' are rows; not read: {', '.join(others[:_SHOWN])}"
+    return objects, [conversion_note(counted, "a list of objects", "nothing, if the others are not about decisions")]
+
+
+def read_objects(path: Path, explode: str | None = None, document: bool = False) -> ParsedTable:
+    """Read JSON objects by flat name; LogError for broken lines.
+
+    The objects are one a line, or those of the list in one `document`, whose rows are counted from 1. With `explode`,
+    each object of the list under this name is a row, which repeats the other keys of its line; a key that both have is
+    `<explode>.<key>`. Rows are then counted from 1.
+    """
+    inner: set[str] = set()  # names of the keys of exploded objects
+    without = 0  # lines whose list is empty
     columns: dict[str, tuple[list[int], list[Any]]] = {}  # the rows and the values of each name
     numbers: list[int] = []
     broken: list[tuple[int, str]] = []
     expected = _DOCUMENT if document else _LINES
     data = read_bytes(path, expected)
     refuse_large(path, len(data) + _ENTRY * (data.count(b",") + data.count(b"\n") + data.count(b"{")), expected)
-    objects: list[Any] = data.split(b"\n")
-    if document:
-        fix = "write the decisions alone as one list of objects, or one object a line into a .jsonl file"
-        try:
-            objects = parse_json(data)
-        except ValueError as error:
-            raise unreadable(path, f"text that is not one JSON value: {error}", _DOCUMENT, fix) from error
-        if not isinstance(objects, list) or not any(isinstance(one, dict) for one in objects):
-            found = "a list without objects" if isinstance(objects, list) else f"one {type(objects).__name__}"
-            raise unreadable(path, found, _DOCUMENT, fix)
+    objects, note = _document_objects(path, data) if document else (data.split(b"\n"), [])
     for number, text in enumerate(objects, 1):
         if isinstance(text, bytes) and not text.strip():
             continue
@@ -154,23 +229,26 @@ def read_objects(path: Path, document: bool = False) -> ParsedTable:
             if not isinstance(value, dict):
                 raise ValueError(f"{type(value).__name__} instead of an object")
             entries = list(_flat("", value))
-            if len({name for name, _ in entries}) < len(entries):
+            records = [entries] if explode is None else _exploded(entries, explode, inner)
+            if any(len({name for name, _ in record}) < len(record) for record in records):
                 raise ValueError("the same name twice: with dots and as an inner object")
         except (ValueError, RecursionError) as error:
             deep = "its values are nested too deeply"
             broken.append((number, deep if isinstance(error, RecursionError) else str(error)))
             continue
-        for name, entry in entries:
-            rows, values = columns.setdefault(name, ([], []))
-            rows.append(len(numbers))
-            values.append(entry)
-        numbers.append(number)
+        without += not records
+        for record in records:
+            for name, entry in record:
+                rows, values = columns.setdefault(name, ([], []))
+                rows.append(len(numbers))
+                values.append(entry)
+            numbers.append(number if explode is None else len(numbers) + 1)
         refuse_wide(path, len(columns))
     if broken:
         lines = [number for number, _ in broken[:_SHOWN]]
         fix = "correct these lines; an incomplete last line means a truncated file"
-        if not document and data.lstrip().startswith(b"["):
-            fix = "give a list of objects the ending .json"
+        if not document and (not numbers or data.lstrip().startswith(b"[")):
+            fix = "a list of objects in one .json document is a table: `tidelog data inspect` proposes its mapping"
         found = f"{'objects that cannot be read' if document else 'lines that are not a JSON object'}: {broken[0][1]}"
         raise unreadable(path, found, expected, fix, rows=lines, count=len(broken))
     if not columns:
@@ -185,7 +263,24 @@ def read_objects(path: Path, document: bool = False) -> ParsedTable:
             values = complete
         series.append(_series(path, name, values))
     frame = pl.DataFrame(series)
-    return ParsedTable(str(path), frame, np.asarray(numbers), frame.columns)
+    if explode is None:
+        return ParsedTable(str(path), frame, np.asarray(numbers), frame.columns, found=note)
+    frame = frame.rename({name: short for name in inner if (short := name[len(explode) + 1 :]) not in columns})
+    counted = f"{without:,} lines whose list '{explode}' is empty: they have no row"
+    if without:
+        note.append(conversion_note(counted, "a list of objects", "nothing, if nothing was decided there"))
+    return ParsedTable(str(path), frame, np.asarray(numbers), frame.columns, found=note)
+
+
+def _exploded(entries: list[tuple[str, Any]], explode: str, inner: set[str]) -> list[list[tuple[str, Any]]]:
+    """The entries of each object in a list, after those of its line; ValueError if there is no list of objects."""
+    listed = dict(entries).get(explode)
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise ValueError(f"no list of objects under '{explode}'")
+    outer = [(name, value) for name, value in entries if name != explode]
+    objects = [list(_flat(f"{explode}.", one)) for one in listed]
+    inner.update(name for one in objects for name, _ in one)
+    return [[*outer, *one] for one in objects]
 
 
 def _flat(prefix: str, entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -232,10 +327,11 @@ def _as_text(value: Any) -> str:
 #
 # A header of one field that another usual separator divides, as in tables from some spreadsheets, sets the separator.
 
-SEPARATORS = {f"{ending}{packed}": sign for ending, sign in ((".csv", ","), (".tsv", "\t")) for packed in ("", PACKED)}
+SEPARATORS = {f"{ending}{packed}": sign for ending, sign in ((".csv", ","), (".tsv", "\t")) for packed in ("", *PACKED)}
 _TABBED = tuple(ending for ending, sign in SEPARATORS.items() if sign == "\t")
 DIVIDED = "fields that are separated by "
 OTHER_SEPARATORS = (";", "\t", "|")
+UNUSUAL_SEPARATORS = ("\x01", "~", "^", "#", "!", ":", " ")  # the first is that of Hive
 _TEXT = "text in UTF-8 with one header line"
 _ZLIB = (b"x\x01", b"x^")  # begin compressed data, so Polars would decompress text that begins with them
 _COMMA_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$"
@@ -310,12 +406,12 @@ def _with_points(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(points)
 
 
-def has_decimal_commas(table: ParsedTable) -> bool:
+def has_decimal_commas(table: ParsedTable, separator: str | None) -> bool:
     """Whether numbers of a text file have a comma before their fraction: a column of such numbers and whole ones.
 
     A comma must not divide the fields. Pairs of flags such as 1,0 are no fractions.
     """
-    divided = table.source.lower().endswith(_TABBED) or any(
+    divided = separator is not None or table.source.lower().endswith(_TABBED) or any(
         one.found.startswith(DIVIDED) for _, one in table.found
     )  # fmt: skip
     if not divided or not isinstance(table.data, pl.DataFrame):
@@ -336,6 +432,30 @@ def _other_separator(data: bytes) -> str | None:
         widths = [len(record) for _, (_, record) in zip(range(2), _records(data, separator), strict=False)]
         if widths[0] > 1 and len(set(widths)) == 1:
             return separator
+    return None
+
+
+def unusual_separator(source: Any) -> str | None:
+    """The character that divides the first lines of a text file without a usual separator; None if there is none.
+
+    These lines must have at least three fields each, and equally many.
+    """
+    if not isinstance(source, str | Path) or not Path(source).is_file():
+        return None
+    path = Path(source)
+    ending = ending_of(path, SEPARATORS)
+    if ending is None:
+        return None
+    data, usual = read_bytes(path, _TEXT), SEPARATORS[ending]
+    try:
+        if len(next(_records(data, usual))[1]) > 1 or _other_separator(data) is not None:
+            return None
+        for separator in UNUSUAL_SEPARATORS:
+            widths = [len(record) for _, (_, record) in zip(range(20), _records(data, separator), strict=False)]
+            if min(widths) > 2 and len(set(widths)) == 1:
+                return separator
+    except (UnicodeDecodeError, csv.Error):
+        pass  # the reader says what is wrong
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +24,13 @@ from tidelog.data.checks import (
     raw_balance,
 )
 from tidelog.data.columns import SHARES, Columns, Declaration, TextForm
-from tidelog.data.dependence import is_after, kind_of, name_words
+from tidelog.data.dependence import LEAST_REPEATS, LEAST_VALUES, is_after, kind_of, name_words
 from tidelog.data.export import toml_text
-from tidelog.data.formats import has_decimal_commas
+from tidelog.data.formats import has_decimal_commas, unusual_separator
 from tidelog.data.log import Log
-from tidelog.data.parse import ParsedTable, from_table
+from tidelog.data.parse import ParsedTable, date_formats, from_table
 from tidelog.data.raw import LASTS, STARTS, TERMINATIONS, TRUNCATIONS, RawLog, Report, examine, unreadable
-from tidelog.data.read import table_of
+from tidelog.data.read import LINE_ENDINGS, TEXT_ENDINGS, table_of
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import OTHER
@@ -56,9 +57,11 @@ class Field:
     low: float | None = None
     high: float | None = None
     negative: int = 0  # number of values below 0
+    usual: float | None = None  # 99% quantile of the values other than 0
+    zeros: int = 0  # number of values that are 0
     consecutive: bool = False  # whole numbers that rise by 1 from row to row
     width: int = 0  # numbers in each cell of a column of lists, if there are equally many in all
-    in_words: bool = False  # a flag such as no and yes
+    words: tuple[tuple[str, float], ...] = ()  # of a flag in words, such as no and yes: each with its value, 0 or 1
     rare: int = 0  # number of labels in fewer than `FEW_ROWS` rows
     rare_rows: int = 0  # number of their rows
     role: str | None = None
@@ -76,19 +79,17 @@ def field_of(series: pl.Series) -> Field:
     kind = "list" if isinstance(listed.dtype, pl.List) else _kind(series, unique)
     if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
         kind = "objects"
-    if kind == "list":
-        width = 0
-        if isinstance(listed.dtype, pl.List | pl.Array) and listed.dtype.inner.is_numeric():
+    if kind != "number":
+        counts = series.drop_nulls().value_counts()["count"] if kind == "word" else pl.Series([], dtype=pl.UInt32)
+        few, width = counts.filter(counts < FEW_ROWS), 0
+        if kind == "list" and isinstance(listed.dtype, pl.List | pl.Array) and listed.dtype.inner.is_numeric():
             lengths = listed.cast(pl.List(listed.dtype.inner)).drop_nulls().list.len().unique().to_list()
             width = int(lengths[0]) if len(lengths) == 1 else 0
-        return Field(series.name, kind, unique, empty, examples, width=width)
-    if kind == "word":
-        counts = series.drop_nulls().value_counts()["count"]
-        few = counts.filter(counts < FEW_ROWS)
-        return Field(series.name, kind, unique, empty, examples, rare=len(few), rare_rows=int(few.sum()))
-    if kind != "number":
-        in_words = kind == "flag" and parse.is_categorical(series)
-        return Field(series.name, kind, unique, empty, examples, in_words=in_words)
+        words = _words_of(series) if kind == "flag" else ()
+        rows = int(few.sum())
+        return Field(
+            series.name, kind, unique, empty, examples, width=width, words=words, rare=len(few), rare_rows=rows
+        )
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
@@ -99,8 +100,18 @@ def field_of(series: pl.Series) -> Field:
         return Field(series.name, "word", unique, empty, examples)
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"
     low, high, negative = float(values.min()), float(values.max()), int((values < 0).sum())
+    usual = float(np.quantile(values[values != 0], 0.99)) if values.any() else None
+    zeros = int((values == 0).sum())
     rises = whole == "whole number" and not empty and bool((np.diff(values) == 1).all())
-    return Field(series.name, whole, unique, empty, examples, low, high, negative, rises)
+    return Field(series.name, whole, unique, empty, examples, low, high, negative, usual, zeros, rises)
+
+
+def _words_of(flags: pl.Series) -> tuple[tuple[str, float], ...]:
+    """The words of a column of flags with their values; empty if they are numbers, true or false."""
+    if not isinstance(flags.dtype, pl.String | pl.Categorical) or not len(parse.number(flags).unreadable):
+        return ()
+    words = sorted(str(word) for word in flags.drop_nulls().unique().to_list())
+    return tuple((word, float(parse.flag(pl.Series([word])).values[0])) for word in words)
 
 
 def _kind(series: pl.Series, unique: int) -> str:
@@ -172,6 +183,8 @@ _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality
              "feedback", "clicked", "purchased", "bought", "revenue", "profit", "recovered", "satisfaction", "latency",
              "cost", "costs", "savings", "kwh", "discomfort", "benefit", "benefits", "click", "purchase", "sale",
              "success", "payoff", "utility"}  # fmt: skip
+_DOUBTFUL = {"clicks", "purchases", "sales", "score", "gain", "gains", "loss", "losses", "margin", "spend", "rating",
+             "response", "result", "results", "quality", "points", "yield", "output"}  # fmt: skip
 _PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "since", "before", "ago", "avg", "average",
          "mean", "expected", "budget"}  # fmt: skip
 ACTION = (
@@ -224,16 +237,23 @@ def is_identity(one: Field, rows: int) -> bool:
 
 
 def is_person(one: Field) -> bool:
-    """Whether a column numbers persons, or names more of them than a label has values."""
-    return kind_of(one.name) == "group" and (
-        one.kind == "whole number" or (one.kind == "word" and one.unique > FEW_CODES)
-    )
+    """Whether a column numbers persons, of whom there are too many for a label."""
+    return kind_of(one.name) == "group" and one.kind in ("whole number", "word") and one.unique > FEW_CODES
 
 
 def is_outcome(one: Field) -> bool:
     """Whether a column is named like what is known after the decision only."""
+    return _has_word(one, _OUTCOMES)
+
+
+def _has_word(one: Field, known: set[str]) -> bool:
     words = set(name_words(one.name))
-    return bool(words & _OUTCOMES) and not words & _PAST and one.kind not in ("time", "empty", "list", "objects")
+    return bool(words & known) and not words & _PAST and one.kind not in ("time", "empty", "list", "objects")
+
+
+def names_interactions(named: Sequence[Field]) -> bool:
+    """Whether a name says users, items or kinds of event."""
+    return not {plain_name(one) for one in named}.isdisjoint((*USER, *ITEM, *EVENT))
 
 
 def list_names(names: Sequence[str]) -> str:
@@ -242,6 +262,10 @@ def list_names(names: Sequence[str]) -> str:
 
 
 # A proposed mapping of a table, which each inference adds to.
+
+
+_FARTHEST = 4  # standard errors
+_TINY = 1e-12
 
 
 @dataclass
@@ -254,12 +278,85 @@ class Proposal:
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
     interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
+    actions: list[str] = field(default_factory=list)  # columns of which any may be the action
     own_roles: frozenset[str] = frozenset()  # roles that somebody named
+    ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
     @property
     def rows(self) -> int:
         """Number of rows of the table."""
         return self.table.rows
+
+    def nested(self, episode: str, column: str) -> bool:
+        """Whether a column has one value in each episode."""
+        pairs = pl.DataFrame({"episode": self.table.series(episode), "column": self.table.series(column)})
+        return pairs.n_unique() == pairs["episode"].n_unique()
+
+    def share_ended(self, episode: str, step: str | None, column: str) -> float:
+        """The share of episodes whose last row has a flag, or a number other than 0, that no other row has; else 0."""
+        table, flags = self.table, parse.flag(self.table.series(column))
+        flag = (parse.number(table.series(column)) if len(flags.unreadable) else flags).values != 0
+        order = pl.int_range(table.rows, eager=True) if step is None else parse.number(table.series(step)).values
+        rows = pl.DataFrame({"episode": table.series(episode), "order": order, "flag": flag})
+        last = rows.sort("order", maintain_order=True).group_by("episode").last()
+        count = int(last["flag"].sum())
+        return count / len(last) if count == flag.sum() and len(last) < table.rows else 0.0
+
+    def repeats(self, episode: str, step: str) -> int:
+        """The number of rows that repeat a step of their episode."""
+        pairs = pl.DataFrame({"episode": self.table.series(episode), "step": self.table.series(step)})
+        return pairs.height - pairs.n_unique()
+
+    def counts(self, episode: str, column: str) -> bool:
+        """Whether a column counts the rows of each episode, which are in the order of the file or scattered.
+
+        In the order of the file it rises by 1, by one amount from one start, or over all whole numbers from 0 or 1.
+        Scattered rows say no order: each episode then has different values, from 0 or 1. A number that falls counts
+        what remains.
+        """
+        values = parse.number(self.table.series(column)).values
+        rows = pl.DataFrame({"episode": self.table.series(episode), "value": values})
+        rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
+        if not len(rises) or bool((rises < 0).all()) or bool(rows["value"].is_nan().any()):
+            return False
+        each = rows.group_by("episode").agg(
+            first=pl.col("value").min(), different=pl.col("value").n_unique(), rows=pl.len()
+        )
+        different, first = np.unique(rows["value"].to_numpy()), np.unique(each["first"].to_numpy())
+        dense = len(first) == 1 and first[0] in (0, 1) and len(different) == different[-1] - first[0] + 1
+        if (rises > 0).all():
+            even = rises.n_unique() == 1 and (len(first) == 1 or rises[0] == 1.0)
+            return bool(even or dense)
+        scattered = rows["episode"].rle_id().n_unique() > len(each)
+        return bool(scattered and dense and (each["different"] == each["rows"]).all())
+
+    def weighed(self, action: str, propensity: str) -> float:
+        """The share of the variance of propensities that a column of logged actions explains; below 0 for others.
+
+        Weighted by 1 / probability, rows hold each logged action once a row in expectation.
+        """
+        values, probabilities = self.table.series(action), parse.number(self.table.series(propensity)).values
+        code = np.unique(values.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)[1]
+        usable = np.isfinite(probabilities) & (probabilities > 0) & (probabilities <= 1)
+        if not usable.all():
+            return -1.0
+        mean, square = (np.bincount(code, probabilities**-power) / len(code) for power in (1.0, 2.0))
+        errors = np.sqrt(np.maximum(square - mean**2, 0) / len(code))
+        if not (np.abs(mean - 1) <= _FARTHEST * errors).all():
+            return -1.0
+        within = np.bincount(code, probabilities) / np.bincount(code)
+        return float(np.var(within[code])) / max(float(np.var(probabilities)), _TINY)
+
+    def leave_out(self, name: str) -> None:
+        """Take a column, with its next one, out of the observations."""
+        position = self.mapping["observation"].index(name)
+        for role in ("observation", "next_observation"):
+            self.mapping[role] = [one for i, one in enumerate(self.mapping.get(role, ())) if i != position]
+        self.mapping["categorical"] = [one for one in self.mapping.get("categorical", ()) if one != name]
+        self.mapping["other"] = {one: rows for one, rows in self.mapping.get("other", {}).items() if one != name}
+        for role in ("observation", "next_observation", "categorical", "other"):
+            if not self.mapping[role]:
+                del self.mapping[role]
 
 
 _SETTINGS = ("actions", "bounds", "categorical", "na_values", "other")
@@ -290,15 +387,22 @@ def unused_columns(
 
 _LARGEST = 3e38
 _WIDE = 10
+_LIST = re.compile(r"\w\s*[,;|]\s*\w|^\[.*\]$|^\(.*\)$")  # names of allowed actions in one cell
 _MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
+_MOST_ACTIONS = 100  # different values of a column
+_DEPENDS, _FREE = 0.5, 0.1  # shares of the variance of propensities
+_FEW_WORDS = 20  # actions
+_MOSTLY = 0.5  # of the rows
 
 
 def assign_masks(named: Sequence[Field], proposal: Proposal) -> None:
     """Assign the allowed actions of a row, and of the next one."""
 
-    masks = unused_columns(
-        named, proposal, lambda words, one: bool(_MASK & set(words)) and one.kind in ("flag", "list")
-    )
+    def allowed(words: list[str], one: Field) -> bool:
+        named = one.kind == "word" and all(_LIST.search(example) for example in one.examples)
+        return bool(_MASK & set(words)) and (one.kind in ("flag", "list") or named)
+
+    masks = unused_columns(named, proposal, allowed)
     later = [one for one in masks if NEXT & set(name_words(one.name))]
     now = [one for one in masks if one not in later]
     for role, several in (("action_mask", now), ("next_action_mask", later if now else [])):
@@ -307,32 +411,62 @@ def assign_masks(named: Sequence[Field], proposal: Proposal) -> None:
 
 
 def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
-    """Assign the action by its name, and declare the number of actions or their bounds."""
+    """Assign the action by its name, else by the probabilities of the logged actions."""
 
     def acted(words: list[str], one: Field) -> bool:
         numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
-        return numbered and one.kind in NUMERIC
+        is_set = not {"setpoint", "setpoints"}.isdisjoint(words) or "_set_point" in f"_{'_'.join(words)}"
+        return (numbered or is_set) and one.kind in NUMERIC
 
     if "action" in proposal.own_roles:
-        actions = own_columns(named, proposal, "action")
-    else:
-        actions = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
-                   if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
-        actions = sorted(actions, key=lambda one: ACTION.index(plain_name(one)))[:1]
-        actions = actions or unused_columns(named, proposal, acted)
-        if actions:
-            proposal.mapping["action"] = actions[0].name if len(actions) == 1 else [one.name for one in actions]
+        _declare(own_columns(named, proposal, "action"), proposal)
+        return
+    several = unused_columns(named, proposal, acted)
+    called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
+              if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
+    called.sort(key=lambda one: ACTION.index(plain_name(one)))
+    if called:
+        proposal.mapping["action"] = called[0].name
+        _declare(called[:1], proposal)
+    elif several:
+        proposal.mapping["action"] = [one.name for one in several]
+        _declare(several, proposal)
+    elif isinstance(proposal.mapping.get("propensity"), str):
+        _by_propensity(named, proposal.mapping["propensity"], proposal)
+
+
+def _declare(several: Sequence[Field], proposal: Proposal) -> None:
+    """Declare the number of actions, or their bounds, from the values of the columns of the action."""
     if not proposal.own_roles.isdisjoint(("actions", "bounds")):
         return
-    if len(actions) == 1:
-        _declare_one(actions[0], proposal)
-    elif actions and all(
-        one.kind in ("flag", "whole number") and not one.in_words and (one.low or 0.0) >= 0 and one.unique <= FEW_CODES
-        for one in actions
+    if len(several) == 1:
+        _declare_one(several[0], proposal)
+    elif several and all(
+        one.kind in ("flag", "whole number") and not one.words and (one.low or 0.0) >= 0 and one.unique <= FEW_CODES
+        for one in several
     ):
-        proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in actions]
+        proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
         note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
         proposal.notes.append(note)
+
+
+def _by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) -> None:
+    """Assign the action to the one column whose values are as frequent as the probabilities of the actions say.
+
+    Of several, the one on which the probabilities depend.
+    """
+    kinds = ("word", "flag", "whole number")
+    left = [one for one in unused_columns(named, proposal, lambda words, one: one.kind in kinds)
+            if not one.empty and 2 <= one.unique <= _MOST_ACTIONS]  # fmt: skip
+    shares = {one.name: proposal.weighed(one.name, propensity) for one in left if not is_outcome(one)}
+    fitting = sorted((one for one in left if shares.get(one.name, -1.0) >= 0), key=lambda one: -shares[one.name])
+    if len(fitting) == 1 or (fitting and shares[fitting[0].name] >= _DEPENDS > _FREE >= shares[fitting[1].name]):
+        proposal.mapping["action"] = fitting[0].name
+        proposal.notes.append(
+            f"'{fitting[0].name}' is read as the action: its values are as frequent as '{propensity}' says; change "
+            "`action` if wrong"
+        )
+        _declare(fitting[:1], proposal)
 
 
 def _declare_one(one: Field, proposal: Proposal) -> None:
@@ -342,7 +476,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
     flags = mask if mask is None else len(mask) if isinstance(mask, list) else 0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
-    if one.kind in ("word", "list") or one.in_words:
+    if one.kind in ("word", "list") or one.words:
         return
     if one.kind == "number" or amounts:
         limits = [low, high]
@@ -350,6 +484,8 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
     elif low == 1 < high and flags in (None, high):
+        if high <= _FEW_WORDS:  # else they are inferred
+            proposal.mapping["vocabularies"] = {one.name: [str(code) for code in range(1, int(high) + 1)]}
         proposal.notes.append(
             f"'{one.name}' is read as one of {int(high)} actions, codes from 1: set `actions = {int(high) + 1}` "
             "instead if there is a code 0 that was never logged"
@@ -362,9 +498,78 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         )
 
 
-# Infer episodes, steps and ends, and the other roles of one column each.
+def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
+    """Propose action and reward of a table with episodes by values alone, where no name says the action.
 
+    The action is the one column of words that changes within
+    episodes, or else the one amount that is mostly 0, such as a dose. The reward is 1 on some last rows alone. Tables
+    with users, items or kinds of event may be interactions, and get no proposal.
+    """
+    episode = proposal.mapping.get("episode")
+    if episode is None or names_interactions(named):
+        return
+    used = roles_of(proposal.mapping)
+    left = [one for one in named if one.name not in used and not one.empty and not is_outcome(one)]
+    changing = [one for one in left if one.unique > 1 and not proposal.nested(episode, one.name)]
+    step = proposal.mapping.get("step")
+    if "reward" not in proposal.mapping:
+        final = [one for one in changing if one.kind == "flag" and proposal.share_ended(episode, step, one.name)]
+        if len(final) == 1:
+            proposal.mapping["reward"] = final[0].name
+            note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
+            proposal.notes.append(f"'{final[0].name}' {note}")
+            changing.remove(final[0])
+    if "action" in proposal.own_roles:
+        return
+    changing = [one for one in changing if one.name not in proposal.ends]  # outcomes
+    words = [one for one in changing if one.kind == "word" and one.unique <= _FEW_WORDS]
+    amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2
+               and (one.low or 0.0) >= 0 and one.zeros >= _MOSTLY * proposal.rows]  # fmt: skip
+    if len(words) == 1:
+        proposal.mapping["action"] = words[0].name
+        proposal.notes.append(
+            f"'{words[0].name}' is read as the action, because no other words change within episodes: change `action` "
+            "if wrong"
+        )
+    elif len(amounts) == 1 and not words:
+        one = amounts[0]
+        proposal.mapping |= {"action": one.name, "bounds": [0.0, one.high]}
+        proposal.notes.append(
+            f"'{one.name}' is 0 in {one.zeros / proposal.rows:.0%} of rows and is read as the action, a dose from 0 to "
+            f"{one.high:g}: change `action` or `bounds` if wrong; for a few levels instead of an amount, add a column "
+            f"of words to the table, such as none, up to {(one.high or 0.0) / 2:g}, more"
+        )
+    elif words or amounts:
+        several = [one.name for one in (words or amounts)]
+        proposal.hints.append(f"action = {json.dumps(several[0], ensure_ascii=False)}   # or {list_names(several[1:])}")
+        proposal.actions = several
+        note = (
+            "any may be the action; name it in `action`, and the others in `observation` if they were known before it"
+        )
+        proposal.notes.append(f"{list_names(several)}: {note}")
+
+
+def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
+    """Suggest the outcomes as rewards; numbers for the words of one, and weights of several."""
+    words = next((one for one in outcomes if one.kind == "word"), None)
+    rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
+    proposal.hints.append(f"reward = {json.dumps(rewards if len(rewards) > 1 else rewards[0], ensure_ascii=False)}")
+    if len(rewards) > 1:
+        ones = ", ".join(["1.0"] * len(rewards))
+        proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
+    if words is not None:
+        several = [*sorted(words.examples), *[""] * bool(words.empty)]
+        listed = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in several)
+        more = ", ..." if words.unique > len(words.examples) else ""
+        proposal.hints.append(f"reward_values = {{ {listed}{more} }}   # with your numbers")
+
+
+# Infer episodes, steps, ends and clusters, and the other roles of one column each.
+
+_FEWEST_EPISODES = 10
 _MOST_COPIES = 0.02  # share of rows; more rows with the same step are no copies
+_MOST_ENDS = 0.5  # share of episodes
+_FEWEST_ENDS = 5  # last rows with a flag that no other row has, from which on it is no chance
 
 
 def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
@@ -383,16 +588,13 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
     times = [one for one in named if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
-    probable = [one.name for one in named if one.kind == "number" and one.name not in roles_of(proposal.mapping)
-                and 0.0 < (one.low or 0.0) <= (one.high or 0.0) <= 1.0
-                and any(word.startswith(("prob", "propens")) for word in name_words(one.name))]  # fmt: skip
-    if "propensity" not in proposal.mapping and len(probable) == 1:
-        proposal.mapping["propensity"] = probable[0]
-        proposal.notes.append(
-            f"'{probable[0]}' is read as the probability of the logged action: change `propensity` if wrong"
-        )
+    _episode_by_time(named, proposal)
+    _episode_by_count(named, proposal)
+    _by_content(named, proposal)
     if "episode" not in proposal.mapping:
         one_step = "no column marks which rows belong together: every row is an episode of one step"
+        recording = "time" in proposal.mapping and "propensity" not in proposal.mapping
+        recording = recording and not names_interactions(named)
         flags = [f"'{one.name}'" for one in named if one.kind == "flag" and one.unique == 2 and (
             plain_name(one) in (*STARTS, *LASTS)
             or one.name in (proposal.mapping.get("terminated"), proposal.mapping.get("truncated")))]  # fmt: skip
@@ -400,6 +602,8 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
             one_step += (
                 f", although {list_names(flags)} says where episodes end or begin: number them in a column first"
             )
+        elif recording:
+            one_step += "; in one long recording, add a column that names the part of each row, such as the day"
         proposal.notes.append(one_step)
         proposal.mapping.setdefault("terminated", True)
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
@@ -426,17 +630,79 @@ def _misfit(role: str, one: Field) -> str:
     return f"'{one.name}' has the name of a {role}, but {held}"
 
 
-def assign_step(proposal: Proposal) -> None:
-    """Drop a step that does not count the rows of an episode."""
+def _episode_by_time(named: Sequence[Field], proposal: Proposal) -> None:
+    """Assign the one column with at most one row for each of its values and times, where the times of rows repeat."""
+    when = proposal.mapping.get("time")  # a step by its name may be the number of an episode
+    times = {one.name: one.unique for one in named}.get(str(when), proposal.rows)
+    if "episode" in proposal.mapping or 2 * times > proposal.rows:
+        return
+    left = [
+        one.name
+        for one in named
+        if one.name not in roles_of(proposal.mapping)
+        and one.kind in ("whole number", "word")
+        and not one.empty
+        and 2 * one.unique <= proposal.rows
+        and plain_name(one) not in ACTION
+    ]
+    found = [name for name in left if not proposal.repeats(name, str(when))]
+    if len(found) == 1:
+        proposal.mapping["episode"] = found[0]
+        proposal.notes.append(
+            f"rows with the same '{found[0]}' form an episode, because no '{when}' repeats among them: change "
+            "`episode` if wrong"
+        )
+
+
+def _episode_by_count(named: Sequence[Field], proposal: Proposal) -> None:
+    """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
+    if "episode" in proposal.mapping or names_interactions(named):
+        return
+    used = roles_of(proposal.mapping)
+    whole = [one for one in named if not one.empty and one.kind in ("flag", "whole number") and one.unique > 1
+             and used.get(one.name, "step") == "step"]  # fmt: skip
+    steps = [one for one in whole if one.kind == "flag"  # or every whole number from 0 or 1 to its largest
+             or (one.low in (0.0, 1.0) and one.unique == (one.high or 0.0) - one.low + 1)]  # fmt: skip
+    keys = [one for one in named if one.kind in ("whole number", "word") and not one.empty and one.name not in used]
+    pairs = [
+        (key, step)
+        for key in keys
+        for step in steps
+        if key is not step and key.unique >= _FEWEST_EPISODES and 2 * key.unique <= proposal.rows
+        and step.unique <= key.unique <= 2 * proposal.rows / step.unique and proposal.counts(key.name, step.name)
+    ]  # fmt: skip
+    if len(pairs) == 1:
+        key, step = (one.name for one in pairs[0])
+        proposal.mapping |= {"episode": key, "step": step}
+        proposal.notes.append(f"'{key}' is read as the episode, because '{step}' counts its rows: change `episode` and "
+                              "`step` if wrong")  # fmt: skip
+
+
+def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
+    """Drop a step that does not count the rows of an episode; without step and time, assign the column that does."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
-    if step is None or "step" in proposal.own_roles:
+    if "step" in proposal.own_roles:
+        return
+    if step is None:
+        time = proposal.mapping.get("time")
+        if episode is None or (time is not None and not proposal.repeats(episode, time)):
+            return
+        if "_".join(name_words(episode)) in USER:  # events of users need a time; a count of rows is none
+            return
+        left = [one for one in named if one.kind == "whole number" and one.name not in roles_of(proposal.mapping)]
+        left = [one for one in left if not one.empty and not is_outcome(one)]
+        found = [one.name for one in left if proposal.counts(episode, one.name)]
+        if len(found) == 1:
+            proposal.mapping["step"] = found[0]
+            proposal.notes.append(
+                f"'{found[0]}' counts the rows of each '{episode}' and is read as the step: change `step` if wrong"
+            )
         return
     if episode is None:
         del proposal.mapping["step"]
         proposal.notes.append(f"'{step}' is not used as step: no column says which rows form an episode")
         return
-    pairs = pl.DataFrame({"episode": proposal.table.series(episode), "step": proposal.table.series(step)})
-    count = pairs.height - pairs.n_unique()
+    count = proposal.repeats(episode, step)
     if not count:
         return
     those = f"{count:,} {'row repeats' if count == 1 else 'rows repeat'} a step of their '{episode}'"
@@ -447,7 +713,78 @@ def assign_step(proposal: Proposal) -> None:
     proposal.notes.append(f"'{step}' is not used as step: {those}")
 
 
+def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
+    """Assign the end of episodes and the propensity to the one column whose values show it, whatever its exact name.
+
+    A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere. An amount
+    that is 0 except on such rows is no end.
+    """
+    left = [one for one in named if one.name not in roles_of(proposal.mapping) and not one.empty]
+    episode, step = proposal.mapping.get("episode"), proposal.mapping.get("step")
+    least = _MOST_ENDS if "reward" in proposal.mapping else 1.0
+    flags = [one for one in left if one.kind == "flag" and one.unique == 2]
+    shares = {one.name: proposal.share_ended(episode, step, one.name) for one in flags} if episode is not None else {}
+    last = [name for name, share in shares.items() if share >= least]
+    amounts = (
+        [one for one in left if one.kind in ("whole number", "number") and one.zeros] if episode is not None else []
+    )
+    shares |= {one.name: proposal.share_ended(str(episode), step, one.name) for one in amounts}
+    names_of_columns = {*map(plain_name, named), *ACTION}
+    probable = [
+        one.name
+        for one in left
+        if one.kind == "number"
+        and 0.0 < (one.low or 0.0) <= (one.high or 0.0) <= 1.0
+        and (
+            any(word.startswith(("prob", "propens")) for word in name_words(one.name))
+            or (name_words(one.name)[:1] == ["p"] and "_".join(name_words(one.name)[1:]) in names_of_columns)  # p(drug)
+        )
+    ]
+    where = {
+        "terminated": (last, "is 1 on last rows of episodes only"),
+        "propensity": (probable, "is read as the probability of the logged action"),
+    }
+    for role, (names, why) in where.items():
+        if len(names) == 1 and role not in proposal.mapping:
+            proposal.mapping[role] = names[0]
+            proposal.notes.append(f"'{names[0]}' {why}: change `{role}` if wrong")
+    episodes = {one.name: one.unique for one in named}.get(str(episode), 0)
+    proposal.ends = [
+        name
+        for name, share in shares.items()
+        if name != proposal.mapping.get("terminated") and share * episodes >= _FEWEST_ENDS
+    ]
+
+
+def assign_cluster(named: Sequence[Field], proposal: Proposal) -> None:
+    """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
+    if "cluster" in proposal.own_roles:
+        return
+    used = roles_of(proposal.mapping)
+    episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), proposal.rows)
+    called = [
+        one
+        for one in named
+        if one.name not in used
+        and kind_of(one.name) == "group"
+        and one.kind in ("whole number", "word")
+        and not one.empty
+        and LEAST_VALUES <= one.unique <= episodes / LEAST_REPEATS
+        and ("episode" not in proposal.mapping or proposal.nested(proposal.mapping["episode"], one.name))
+    ]
+    if called:
+        proposal.mapping["cluster"] = called[0].name
+        proposal.notes.append(f"episodes with the same '{called[0].name}' form a cluster: change `cluster` if wrong")
+    if len(called) > 1:
+        others = list_names([one.name for one in called[1:]])
+        proposal.notes.append(
+            f"{others}: could be clusters too; use the column with the fewest values whose episodes are dependent"
+        )
+
+
 # Infer the roles of a table of interactions: who took which item when.
+
+_EXTREME = 100  # largest ratio of the largest reward to the 99% quantile
 
 
 def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
@@ -457,6 +794,10 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     kinds = ("whole number", "word", "flag")
     users = [one for one in named if plain_name(one) in USER and one.kind in kinds]
     items = [one for one in named if plain_name(one) in ITEM]
+    if not users and items and "time" in proposal.mapping and "reward" not in proposal.mapping:
+        users = [one for one in named if plain_name(one) in SESSION and one.kind in kinds]
+    guessed = _items_by_content(named, proposal) if users and not items else []
+    items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
@@ -465,31 +806,53 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     dated = [one.name for one in named if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
-    ratings = [one for one in named if plain_name(one) in RATING]
+    unfit = [(one, _unfit_reward(one)) for one in named if plain_name(one) in RATING]
     events = [one for known in (EVENT, ("type",)) for one in named if plain_name(one) in known]
-    for role, called in (("rating", [one for one in ratings if not one.negative]), ("event", events)):
+    for role, called in (("rating", [one for one, reason in unfit if reason is None]), ("event", events)):
         roles |= {role: called[0].name} if called else {}
     proposal.interactions = roles
     listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
     about = proposal.interaction_notes
     about.append(f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
+    if guessed:
+        about.append(f"'{items[0].name}' is taken as the item, because no other column has many values that "
+                                 "repeat; `--item` names another")  # fmt: skip
     if items[0].kind == "list":
         about.append(f"'{items[0].name}' holds several items per row: split them, one item per row")
     if "rating" not in roles:
-        for one in named:
-            if one.name == roles.get("event"):
-                more = " ..." if one.unique > len(one.examples) else ""
-                pairs = " ".join(shlex.quote(f"{kind}=1") for kind in one.examples)
-                about.append(f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward "
-                             f"of each kind of '{one.name}'")  # fmt: skip
-        about += [
-            f"'{one.name}' is not proposed as reward: {one.negative:,} values are negative, down to {one.low:,.10g} "
-            "(returned goods? Their rows still count as events: remove them)"
-            for one in ratings
-            if one.negative
-        ]
+        for one in events[:1]:
+            more = " ..." if one.unique > len(one.examples) else ""
+            pairs = " ".join(shlex.quote(f"{kind}=1") for kind in one.examples)
+            about.append(f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward of "
+                         f"each kind of '{one.name}'")  # fmt: skip
+        about += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
     proposal.notes[:0] = about
+
+
+def _items_by_content(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+    """Return the one column whose values repeat, and are too many for a feature, in sessions or events of users.
+
+    Empty if there are several such columns, an action, or no column of sessions or of kinds of event.
+    """
+    names = {plain_name(one) for one in named}
+    if "action" in proposal.mapping or names.isdisjoint((*SESSION, *EVENT)):
+        return []
+    other = (*EPISODE, *USER, *EVENT, *RATING)
+    used = {proposal.mapping.get(role) for role in ("time", "step", "reward")}
+    fitting = [one for one in named if one.kind in ("whole number", "word") and not one.empty
+               and one.unique > FEW_CODES and plain_name(one) not in other and one.name not in used]  # fmt: skip
+    return fitting if len(fitting) == 1 else []
+
+
+def _unfit_reward(one: Field) -> str | None:
+    """The reason why a column of ratings or quantities should not be the reward as it is; None if it can be."""
+    if one.negative:
+        returned = "returned goods? Their rows still count as events: remove them"
+        return f"{one.negative:,} values are negative, down to {one.low:,.10g} ({returned})"
+    if one.usual and one.high is not None and one.high > _EXTREME * one.usual:
+        return f"its largest value is {one.high:,.10g}, and 99% of those other than 0 are at most {one.usual:,.5g}"
+    return None
 
 
 # Infer observations and next observations.
@@ -498,21 +861,28 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
 def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
     """Assign the columns named as observations, else all unused columns except times and identifiers."""
     outcomes = [one for one in named if is_outcome(one) and one.name not in roles_of(proposal.mapping)]
+    last = [one for one in named if one.name in proposal.ends and one not in outcomes]
     readable = [
         one
         for one in named
         if (one.kind not in ("time", "empty", "list", "objects") or (one.width and plain_name(one) not in ITEM))
         and one not in outcomes
+        and one not in last
         and not is_after(one.name)
+        and one.name not in proposal.actions
         and not (one.consecutive and is_identity(one, proposal.rows))  # row numbers
     ]
+    if "reward" not in proposal.mapping and (outcomes or last):
+        suggest_rewards(outcomes or last, proposal)
+    for one in last:
+        if "terminated" not in proposal.mapping and one.kind == "flag":
+            proposal.hints.append(f"terminated = {json.dumps(one.name, ensure_ascii=False)}")
+        values = "is 1 on last rows of episodes only" if one.kind == "flag" else "is 0 except on last rows of episodes"
+        what = "an end or an outcome" if one.kind == "flag" else "an outcome"
+        proposal.notes.append(f"'{one.name}' {values}: {what}, which is not known before the decision")
     if outcomes:
-        several = [one.name for one in outcomes]
-        proposal.notes.append(
-            f"{list_names(list(map(repr, several)))}: named like an outcome, which is not known before the decision"
-        )
-        if "reward" not in proposal.mapping:
-            proposal.hints.append(f"reward = {_value(several if len(several) > 1 else several[0])}")
+        named_outcomes = list_names([f"'{one.name}'" for one in outcomes])
+        proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
     later = unused_columns(
         readable, proposal, lambda words, one: bool(NEXT & {*words[:1], *words[-1:]}) and len(words) > 1
     )
@@ -542,6 +912,12 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
                 f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels "
                 "that the log does not have count, too; drop `other` to keep them apart"
             )
+        doubtful = [f"'{one.name}'" for one in now if _has_word(one, _DOUBTFUL) and not is_outcome(one)]
+        if doubtful and "reward" not in proposal.mapping:
+            proposal.notes.append(
+                f"{list_names(doubtful)}: an outcome by the name, or known before the decision? Take an outcome out of "
+                "`observation`, and name it in `reward` if it is what decisions are for"
+            )
         proposal.notes += [
             f"'{one.name}' is read as a label: take it out of `categorical` if it is an amount or an order"
             for one in now
@@ -553,6 +929,26 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             proposal.mapping["next_observation"] = [next_columns[plain_name(one)] for one in now]
         elif later:
             proposal.notes.append(f"next observations are not used: {list_names(without)} has no next column")
+    _ask_about_endings(named, now, proposal)
+
+
+def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
+    """Note columns that are named as from after the decision, and those whose names end as the reward's does."""
+    roles = roles_of(proposal.mapping)
+    after = [f"'{one.name}'" for one in named if is_after(one.name) and one.name not in roles]
+    if after:
+        proposal.notes.append(
+            f"{list_names(after)}: named like what follows the decision; add to `observation` what is known before it"
+        )
+    reward = proposal.mapping.get("reward")
+    endings = {last_word(name) for name in ([reward] if isinstance(reward, str) else reward or [])
+               if len(name_words(name)) > 1}  # fmt: skip
+    alike = [f"'{one.name}'" for one in now if last_word(one.name) in endings and len(name_words(one.name)) > 1]
+    if alike:
+        proposal.notes.append(
+            f"{list_names(alike)}: the name ends like the reward's; known before the decision, or recorded with the "
+            "reward? Take what is not known before out of `observation`"
+        )
 
 
 # Infer the roles of the columns of a table from their names and values.
@@ -569,9 +965,12 @@ def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mappin
     kept = roles_of(proposal.mapping)
     named = [one for one in fields if one.name and (one.name in kept or not numbers_rows(one, table.rows))]
     assign_single_roles(named, proposal)
-    assign_step(proposal)
+    assign_step(named, proposal)
+    assign_cluster(named, proposal)
     assign_masks(named, proposal)
     assign_actions(named, proposal)
+    if "action" not in proposal.mapping or "action" in proposal.own_roles:
+        assign_by_values(named, proposal)
     assign_observations(named, proposal)
     if not proposal.own_roles:  # roles of a mapping were named
         detect_interactions(named, proposal)
@@ -581,12 +980,18 @@ def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mappin
 
 def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     used = roles_of(proposal.mapping)
-    unused = [one for one in named if one.name not in used and one.name not in proposal.interactions.values()]
+    elsewhere = {*proposal.interactions.values(), *proposal.actions}
+    unused = [one for one in named if one.name not in used and one.name not in elsewhere]
     if unused:
         listed = list_names([f"{one.name}{_why_unused(one, rows)}" for one in unused])
         proposal.notes.append(
             f"not used: {listed}; add to `observation` what was known before the decision; `extra` only keeps columns"
         )
+    for one in named:
+        if one.words and proposal.mapping.get("reward") == one.name and "reward_values" not in proposal.mapping:
+            proposal.mapping["reward_values"] = dict(one.words)
+            worth = " and ".join(f"{value:g} for '{word}'" for word, value in one.words)
+            proposal.notes.append(f"'{one.name}' is read as a reward of {worth}: change `reward_values` if wrong")
     empty = [one for one in named if one.empty and one.name in used]
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
@@ -606,6 +1011,9 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and last_word(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
+    logarithms = [one.name for one in named if "".join(name_words(one.name)).endswith(("logp", "logprob", "logpi"))]
+    if logarithms:
+        proposal.notes.append(f"{list_names(logarithms)}: a log-probability; `propensity` needs the probability itself")
 
 
 def _why_unused(one: Field, rows: int) -> str:
@@ -614,13 +1022,12 @@ def _why_unused(one: Field, rows: int) -> str:
         "empty": f"only {', '.join(one.examples)}: an empty cell" if one.examples else "has no value",
         "time": "a time",
         "list": "lists of numbers" if one.width else "lists of different lengths, or of other values",
-        "objects": "lists of objects: explode and unnest of Polars make each a row",
+        "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else use explode and "
+        "unnest of Polars",
     }
     kinds |= {one.kind: "persons: name it in `cluster`"} if is_person(one) and 2 * one.unique <= rows else {}
     if (one.consecutive and is_identity(one, rows)) or numbers_rows(one, rows):
         return " (row numbers)"
-    if is_after(one.name):
-        return " (named like what follows the decision)"
     why = kinds.get(one.kind, "an identifier: nearly every row has its own" if is_identity(one, rows) else "")
     return f" ({why})" if why else ""
 
@@ -685,6 +1092,7 @@ class Description:
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
     flags: tuple[str, ...] = ()  # those that named roles
     written: str | None = None  # the file that holds the proposed mapping, if it was written
+    explode: str | None = None  # the key of lists of objects, each of which is a row here
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
 
@@ -719,7 +1127,11 @@ class Description:
     def interaction_roles(self) -> dict[str, str] | None:
         """Arguments of `read_interactions` for a table of interactions; None without a time or with lists of events."""
         lists = {one.name for one in self.fields if one.kind == "list"}
-        if not {"user", "item", "time"} <= self.interactions.keys() or self.interactions["item"] in lists:
+        if (
+            not {"user", "item", "time"} <= self.interactions.keys()
+            or self.interactions["item"] in lists
+            or self.explode
+        ):
             return None
         # a rating is the reward of an event
         return {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
@@ -738,10 +1150,11 @@ class Description:
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             lists = any(one.name == self.interactions["item"] and one.kind == "list" for one in self.fields)
-            if lists and "time" in self.interactions:
-                column = json.dumps(self.interactions["item"], ensure_ascii=False)
-                text = "next: write one item per row, each at the time of its row (a basket of items): split text into "
-                text += f"lists, explode({column}) in Polars:"
+            if (lists or self.explode) and "time" in self.interactions:
+                when = "" if self.explode else ", each at the time of its row (a basket of items)"
+                column = json.dumps(self.explode or self.interactions["item"], ensure_ascii=False)
+                inner = f", then unnest({column})" if self.explode else ""
+                text = f"next: write one item per row{when}: split text into lists, explode({column}){inner} in Polars:"
                 return _hint(text, "tidelog data inspect --data one_item_per_row.csv")
             lines += _hint(
                 "lists of items need a time for every event, and one item per row; with your column of times for TIME:",
@@ -813,16 +1226,25 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
 
     The `roles` are taken as they are, and the others are inferred; ConfigError for a column that does not exist.
     """
-    table = table_of(source)
+    separator = unusual_separator(source)
+    settings: dict[str, Any] = {} if separator is None else {"separator": separator}
+    table = table_of(source, form=TextForm(separator=separator))
     if not table.rows:
         fix = "check the path and how the log was exported"
         raise unreadable(table.source, "column names, but no rows", "at least one decision", fix, "empty log")
-    settings: dict[str, Any] = {}
-    if has_decimal_commas(table):
+    if all(map(_lacks_header, table.parts or (table,))):
+        settings = {"header": False} | settings
+    if has_decimal_commas(table, separator):
         settings["decimal"] = ","
-        table = table_of(source, form=TextForm(decimal=","))
+    nested_rows = _lists_of_objects(table)
+    decisions = _decision_roles(table)
+    if len(nested_rows) == 1 and not decisions:
+        settings["explode"] = nested_rows[0]
+    if settings:
+        table = table_of(source, form=TextForm(**settings))
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
     _check_roles(roles or {}, [series.name for series in columns])
+    own_roles = roles if not decisions else decisions | dict(roles or {})
     absent = _absent_words(columns)
     if absent:
         settings["na_values"] = absent
@@ -833,13 +1255,32 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
             for series in columns
         ]
     measured = [field_of(series) for series in columns]
-    proposal = infer_columns(measured, table, roles)
+    formats = {series.name: date_formats(series) for series, one in zip(columns, measured, strict=True)
+               if one.kind == "word"}  # fmt: skip
+    measured = [replace(one, kind="time") if formats.get(one.name) else one for one in measured]
+
+    proposal = infer_columns(measured, table, own_roles)
     proposal.mapping |= settings
+    fitting = formats.get(proposal.mapping.get("time", ""), [])
+    if len(fitting) == 1:
+        proposal.mapping["date_format"] = fitting[0]
+    elif fitting:  # no time, if the values fit two formats
+        proposal.hints.append(f"time = {_value(proposal.mapping.pop('time'))}")
+        proposal.hints.append(f"date_format = {_value(fitting[0])}   # or {_value(fitting[1])}: the times fit both")
+    if "header" in settings:
+        proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
     if table.uneven:
         listed = ", ".join(map(repr, list(table.uneven)[:_SHOWN])) + (", ..." if len(table.uneven) > _SHOWN else "")
         proposal.notes.insert(0, f"not read, because files differ in them: {listed}")
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
+    if decisions:
+        proposal.notes.insert(0, _DECISIONS)
+    if "explode" in settings:
+        rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
+        proposal.notes.insert(0, rows)
+    if separator is not None:
+        proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
     if absent:
         proposal.notes.insert(
             0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"
@@ -866,6 +1307,7 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
         report,
         tuple(proposal.interaction_notes),
         named,
+        explode=settings.get("explode"),
     )
 
 
@@ -891,22 +1333,13 @@ def _leave_out_leaks(table: ParsedTable, proposal: Proposal) -> None:
     raw = from_table(table, Columns.from_mapping(proposal.mapping))
     found = {one.column: one.found for one in outcome_among_observations(raw)}
     observed = proposal.mapping["observation"]
-    leaks = [name for name in observed if name in found]
+    leaks = {name: found[name] for name in observed if name in found}
     if len(leaks) == len(observed) and len(raw.order.ids) < raw.rows:
         return
-    following = proposal.mapping.pop("next_observation", observed)
-    left = {name: later for name, later in zip(observed, following, strict=True) if name not in leaks}
-    proposal.mapping["observation"] = list(left)
-    if any(name != later for name, later in left.items()):
-        proposal.mapping["next_observation"] = list(left.values())
-    proposal.mapping["categorical"] = [name for name in proposal.mapping.get("categorical", ()) if name in left]
-    proposal.mapping["other"] = {name: rows for name, rows in proposal.mapping.get("other", {}).items() if name in left}
-    for role in ("observation", "categorical", "other"):
-        if not proposal.mapping[role]:
-            del proposal.mapping[role]
     for name in leaks:
+        proposal.leave_out(name)
         proposal.notes.append(
-            f"'{name}' is not proposed as an observation: {found[name]}; add it if it is known before the decision"
+            f"'{name}' is not proposed as an observation: {leaks[name]}; add it if it is known before the decision"
         )
 
 
@@ -921,6 +1354,59 @@ def _randomised_hints(raw: RawLog) -> list[str]:
         f"({balance.p_text});",
         f"  a log of this size would have shown a difference of {balance.points} in its share between two halves",
     ]
+
+
+def _lists_of_objects(table: ParsedTable) -> list[str]:
+    """The columns of JSON lines whose cells are lists of objects."""
+    if not isinstance(table.data, pl.DataFrame) or not table.source.lower().endswith(LINE_ENDINGS):
+        return []
+    listed = [series for series in table.data.iter_columns() if series.dtype == pl.List(pl.String)]
+    cells = {series.name: series.explode().drop_nulls() for series in listed if not series.has_nulls()}
+    return [name for name, texts in cells.items() if len(texts) and texts.str.contains(r"^\{.*\}$").all()]
+
+
+def _decision_roles(table: ParsedTable) -> dict[str, Any]:
+    """The roles of the columns of Vowpal Wabbit's DSJSON, one decision a line; none for any other table.
+
+    The index of the chosen action counts from 0, a cost is a negative reward, and `c` is the context.
+    """
+    if not {"_label_cost", "_label_probability"} <= table.names or not table.names & {"_labelIndex", "_label_Action"}:
+        return {}
+    context = [name for name in table.columns if name.startswith("c.") and field_of(table.series(name)).kind in _SINGLE]
+    action = "_labelIndex" if table.has("_labelIndex") else "_label_Action"
+    roles: dict[str, Any] = {"action": action, "reward": "_label_cost", "reward_weights": [-1.0],
+                             "propensity": "_label_probability"}  # fmt: skip
+    if table.has("p") and isinstance(table.series("p").dtype, pl.List) and action == "_labelIndex":
+        roles["actions"] = int(table.series("p").list.len().fill_null(0).to_numpy().max(initial=1))
+    if context:
+        roles["observation"] = context
+    if any(table.series(name).null_count() for name in context):
+        roles["missing"] = "mean+flag"  # a feature is on a line, or it is not
+    return roles
+
+
+_SINGLE = ("flag", "whole number", "number", "word")
+_DECISIONS = (
+    "these are decisions in DSJSON: the action is the index of the chosen one, the reward is the cost times -1, the "
+    "observation is the context; the features of the actions (`c._multi`) are not read"
+)
+
+
+def _lacks_header(table: ParsedTable) -> bool:
+    """Whether the header of a text file looks like its rows: mostly numbers or words of the columns below."""
+    frame = table.data
+    if not isinstance(frame, pl.DataFrame) or not table.source.lower().endswith(TEXT_ENDINGS) or table.rows < 2:
+        return False
+    names = [name.partition("\x00")[0] for name in frame.columns]
+    if names in ([str(place) for place in range(first, first + len(names))] for first in (0, 1)):
+        return False  # numbers of columns, as some frames write them
+    alike = 0
+    for name, label in zip(frame.columns, names, strict=True):
+        cells = frame[name].drop_nulls()
+        number = pl.Series([label]).cast(pl.Float64, strict=False)[0] is not None
+        numbers = number and not cells.cast(pl.Float64, strict=False).is_null().any()
+        alike += 1 if numbers or bool((cells == label).any()) else 0
+    return alike > len(names) / 2
 
 
 def _absent_words(columns: Sequence[pl.Series]) -> list[str]:

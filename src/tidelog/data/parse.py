@@ -515,6 +515,25 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     return _dates(series, text, absent)
 
 
+def date_formats(series: pl.Series) -> list[str]:
+    """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
+    cells = plain_text(series)
+    cells = cells.filter(~_absent(cells)).unique()
+    if not len(cells) or not cells.str.contains(_DATE).all():
+        return []
+    sample = cells.head(_SAMPLE)
+    return [
+        form
+        for day in _DAYS
+        for form in (day, *(f"{day}{between}{clock}" for between in (" ", "T") for clock in _CLOCKS))
+        if not sample.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
+        and not cells.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
+    ]
+
+
+_DATE = r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]\d{1,2}:\d\d(:\d\d)?)?$"
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+_CLOCKS = ("%H:%M", "%H:%M:%S")
 _SAMPLE = 1_000
 
 
@@ -534,6 +553,53 @@ def mask(many: list[pl.Series]) -> Column:
         tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
+
+
+def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
+    """The names of allowed actions in one mask column, as lists [N]; None for flags, and for several columns.
+
+    Names are mostly no flags; numbers are names only if the lists differ in length.
+    """
+    if len(many) != 1:
+        return None
+    series = many[0]
+    if isinstance(series.dtype, pl.List | pl.Array):
+        lists = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
+        inner = lists.explode()
+        if inner.dtype.is_float() and inner.drop_nulls().is_finite().all() and (inner.drop_nulls() % 1 == 0).all():
+            lists = lists.cast(pl.List(pl.Int64))
+        lists = lists.cast(pl.List(pl.String))
+    else:
+        text = plain_text(series)
+        tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
+        if tokens.is_in([*_TRUE, *_FALSE]).all():
+            return None
+        bare = text.str.strip_chars("[]()").str.replace_all(r"""["']""", "")
+        parts = bare.str.replace_all(r"[;|]", ",").str.split(",")
+        lists = pl.select(pl.when(~_absent(text)).then(parts)).to_series()
+        lists = lists.list.eval(pl.element().str.strip_chars()).rename(series.name)
+    words = lists.explode().drop_nulls()
+    words = words.filter(words != "")
+    flags = words.str.to_lowercase().is_in([*_TRUE, *_FALSE])
+    numbers = words.cast(pl.Float64, strict=False).is_not_null()
+    few = len(words) == 0 or bool(flags.all()) or int((flags | numbers).sum()) * 2 > len(words)
+    return lists if not few or (len(words) and numbers.all() and not flags.all() and _uneven(lists)) else None
+
+
+def _uneven(lists: pl.Series) -> bool:
+    return lists.drop_nulls().list.len().n_unique() > 1
+
+
+def named_mask(name: str, lists: pl.Series, words: Sequence[str]) -> Column:
+    """Allowed actions [N, A], 0 or 1, from lists of the names of allowed actions; `words` [A] are all names."""
+    values = np.stack([lists.list.contains(word).fill_null(False).to_numpy() for word in words], axis=1)
+    known = lists.list.eval(pl.element().is_in([*words, ""])).list.all().fill_null(True)
+    unreadable = _positions(~known)
+    shown = tuple(", ".join(lists[int(row)].to_list()) for row in unreadable[:3])
+    expects = f"names of actions: {', '.join(words[:8])}"
+    return Column(
+        name, values.astype(np.float64), None, _positions(lists.is_null()), unreadable, texts=shown, expects=expects
+    )
 
 
 def _lists(series: pl.Series, flags: bool = False) -> Column:
@@ -875,9 +941,20 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     if columns.na_values:
         table = without_na(table, columns)
     observation, following, rare = _features_of_table(table, columns)
+    selections = (columns.action_mask, columns.next_action_mask)
+    listed = [mask_tokens(_present(table, selected)) for selected in selections]
+    action = _action_of_table(table, columns, [one for one in listed if one is not None])
+    labels = _labels(action) if any(one is not None for one in listed) else ()
+    masks = [
+        named_mask(one.name, one, labels) if one is not None and labels else _mask(table, selected)
+        for one, selected in zip(listed, selections, strict=True)
+    ]
     rewards, rounded = _rewards(table, columns)
     episode, cluster = (column_of(table, name, identity) for name in (columns.episode, columns.cluster))
     time = column_of(table, columns.time, partial(moment, date_format=columns.date_format))
+    if columns.episode_gap is not None and episode is not None and time is not None:
+        cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
+        episode = _split_at_gaps(episode, time, columns.episode_gap)
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
@@ -889,7 +966,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         has_lines=table.has_lines,
         observation=observation,
         next_observation=following,
-        action=_action_of_table(table, columns),
+        action=action,
         reward=None if columns.reward is None else tuple(rewards),
         episode=episode,
         step=column_of(table, columns.step, number),
@@ -901,8 +978,8 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
         weight=column_of(table, columns.weight, narrow),
         cluster=cluster,
-        action_mask=_mask(table, columns.action_mask),
-        next_action_mask=_mask(table, columns.next_action_mask),
+        action_mask=masks[0],
+        next_action_mask=masks[1],
         extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
         unused=_unused(table, columns),
         terminations=columns.terminations,
@@ -914,6 +991,25 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         found=(*found, *rare, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
+    """The identifiers of episodes that end before a pause longer than `gap` (seconds for dates): `id/0`, `id/1`, ..."""
+    order = np.lexsort((time.values, episode.values))
+    pauses = np.diff(time.values[order])
+    if pauses.dtype.kind == "m":
+        pauses = pauses / np.timedelta64(1, "s")
+    same = episode.values[order][1:] == episode.values[order][:-1]
+    parts = np.concatenate([[0], np.cumsum(same & (pauses > gap))]) if len(order) else order
+    first = np.concatenate([[0], np.where(~same, np.arange(1, len(order)), 0)]) if len(order) else order
+    parts = parts - parts[np.maximum.accumulate(first)]  # counted from 0 in each episode
+    pairs = np.stack([episode.values[order].astype(np.int64), parts.astype(np.int64)], axis=1)
+    distinct, codes = np.unique(pairs, axis=0, return_inverse=True)
+    words = episode.vocabulary
+    names = tuple(f"{one if words is None else words[one]}/{part}" for one, part in distinct.tolist())
+    values = np.empty(len(order), np.int32)
+    values[order] = codes.reshape(-1)
+    return replace(episode, values=values, vocabulary=names)
 
 
 def without_na(table: ParsedTable, columns: Columns) -> ParsedTable:
@@ -967,7 +1063,20 @@ def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
 
 
+def _labels(action: RawAction | None) -> tuple[str, ...]:
+    """The names of discrete actions; of numbered ones the numbers."""
+    if action is None or action.kind != "discrete":
+        return ()
+    (column,) = action.columns
+    if column.vocabulary is not None:
+        return column.vocabulary
+    codes = column.values[column.usable & np.isfinite(column.values)]
+    most = int(codes.max(initial=-1)) + 1 if action.sizes is None else action.sizes[0]
+    return tuple(map(str, range(most))) if most <= MOST_MASKED else ()
+
+
 _FEW, _WIDE = 100, 10  # codes that are plausible, whatever their number, and for each different one
+MOST_MASKED = 10_000  # numbered actions of a mask
 NOT_DECLARED = Declaration()
 
 
@@ -1143,7 +1252,8 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
     return series.name in columns.categorical_names or is_categorical(series)
 
 
-def _action_of_table(table: ParsedTable, columns: Columns) -> RawAction | None:
+def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
+    """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
     selected = names(columns.action)
     series = _present(table, columns.action)
     if len(series) != len(selected):
@@ -1152,10 +1262,14 @@ def _action_of_table(table: ParsedTable, columns: Columns) -> RawAction | None:
     words = columns.vocabulary_of.get(selected[0])
     series = [one if words or one.name in columns.categorical_names else as_lists(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
+        if words is None and listed:
+            every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
+            unique_words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort()
+            words = tuple(unique_words.filter(unique_words != ""))
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(categories(series[0], words=words)), count)
     numbers = tuple(map(number, series))
-    if len(series) == 1 and sizes is None and bounds is None:
+    if len(series) == 1 and sizes is None and bounds is None and not listed:
         labelled = counted_from_one(numbers[0], len(names(columns.action_mask)))
         if labelled is not None:
             return RawAction("discrete", (labelled,))

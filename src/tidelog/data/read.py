@@ -27,6 +27,7 @@ from tidelog.data.formats import (
     PACKED,
     SEPARATORS,
     ending_of,
+    is_document,
     is_robomimic,
     raw_archive,
     raw_d4rl,
@@ -135,7 +136,7 @@ def _expanded(source: str | Path) -> tuple[list[Path], list[str]] | None:
         raise unreadable(str(source), "no file matches this glob", "at least one table", fix)
     tables, unread = [], []
     for match in matches:
-        inner = _folder(match) if match.is_dir() else ([match], []) if is_table_file(match) else None
+        inner = _folder(match) if match.is_dir() else ([match], []) if _holds_rows(match) else None
         tables += inner[0] if inner else []
         unread += inner[1] if inner else [str(match)]
     if not tables:
@@ -160,22 +161,28 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
             found = f"a table of {lake}, whose files also hold deleted rows"
             raise unreadable(str(folder), found, "a folder of plain tables", fix)
     entries = [entry for entry in entries if not entry.name.startswith((".", "_"))]  # such as _SUCCESS
-    tables = [entry for entry in entries if _is_in_folder(entry)]
+    tables = [entry for entry in entries if entry.is_file() and _holds_rows(entry)]
     if tables:
         return tables, [str(entry) for entry in entries if entry not in tables]
-    below = [path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth) if _is_in_folder(path)]
-    if below:
-        largest = max(sorted(below), key=lambda path: path.stat().st_size)
-        pattern = str(folder / largest.relative_to(folder).parts[0] / "**" / f"*{largest.suffix}")
-        found = f"no table directly in the folder, but below it, such as {largest}"
+    below = sorted(path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth))
+    deeper = [path for path in below if path.is_file() and _holds_rows(path)]
+    if deeper:
+        tops: dict[str, list[Path]] = {}
+        for path in deeper:
+            tops.setdefault(path.relative_to(folder).parts[0], []).append(path)
+        each = {name: sum(path.stat().st_size for path in paths) for name, paths in tops.items()}
+        largest = max(each, key=lambda name: each[name])
+        pattern = str(folder / largest / "**" / f"*{tops[largest][0].suffix}")
+        listed = ", ".join(f"{len(paths):,} in {name}" for name, paths in list(tops.items())[:_SHOWN])
+        found = f"no table directly in the folder, but below it: {listed}" + (", ..." if len(tops) > _SHOWN else "")
         fix = f"name the files of one table with a glob, such as '{pattern}'"
         raise unreadable(str(folder), found, "a folder of tables", fix)
     return None
 
 
-def _is_in_folder(path: Path) -> bool:
-    """Whether a name in a folder is a table; a document in JSON may be a mapping, so that it is named to be read."""
-    return path.is_file() and is_table_file(path) and ending_of(path, DOCUMENTS) is None
+def _holds_rows(path: Path) -> bool:
+    """Whether a name ends like a table; a .json file also begins like a document, as it may be a mapping."""
+    return is_table_file(path) and (ending_of(path, DOCUMENTS) is None or is_document(path))
 
 
 def _single(path: Path) -> tuple[list[Path], list[str]]:
@@ -244,11 +251,11 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        reader = _text if ending is None else SOURCES[ending]
-        unfit = [name for name, value, usual in zip(form._fields, form, USUAL_FORM, strict=True) if value != usual]
-        if unfit and reader is not _text:
-            raise _not_a_table(str(path), f"{unfit[0]} for a file that is no text", f"drop {unfit[0]} from the mapping")
-        return reader(path, columns, form)
+        table = _TEXT if ending is None else SOURCES[ending]
+        for setting, found in _UNFIT.items():
+            if setting not in table.settings and getattr(form, setting) != getattr(USUAL_FORM, setting):
+                raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
+        return table.read(path, columns, form)
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -285,51 +292,52 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) ->
     return ParsedTable.of(frame.select(used), str(path), present)
 
 
-def _arrow(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
+def _arrow(path: Path, columns: Sequence[str] | None) -> ParsedTable:
     with open_regular(path) as stream:
         whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
     return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
 
 
-TableReader: TypeAlias = Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least
+class TableFormat(NamedTuple):
+    """How a file of a table is read, and by which settings of the mapping; a new format is one more, in `SOURCES`."""
+
+    read: Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least, or all
+    settings: tuple[str, ...] = ()
 
 
-def _text(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
-    return read_separated(path, form)
-
-
-def _lines(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
-    return read_objects(path)
-
-
-def _document(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
-    return read_objects(path, document=True)
-
-
-def _parquet(path: Path, columns: Sequence[str] | None, form: TextForm) -> ParsedTable:
-    return _selected(pl.scan_parquet(path, low_memory=True), path, columns)
-
-
-_LINES_ENDINGS = (".jsonl", ".ndjson")
+_UNFIT = {
+    "header": "header = false for a file with names",
+    "separator": "a separator for a file that is no text",
+    "decimal": "a decimal comma for a file that is no text",
+    "explode": "explode for a file that is not JSON",
+}
+_TEXT = TableFormat(lambda path, columns, form: read_separated(path, form), ("header", "separator", "decimal"))
+_LINES = TableFormat(lambda path, columns, form: read_objects(path, explode=form.explode), ("explode",))
+_DOCUMENT = TableFormat(
+    lambda path, columns, form: read_objects(path, explode=form.explode, document=True), ("explode",)
+)
+_PARQUET = TableFormat(lambda path, columns, form: _selected(pl.scan_parquet(path, low_memory=True), path, columns))
+_ARROW = TableFormat(lambda path, columns, form: _arrow(path, columns))
+_LINES_ENDINGS = (".jsonl", ".ndjson", ".dsjson")
 _OF_TEXT = (".csv", ".tsv", *_LINES_ENDINGS)
-SOURCES: dict[str, TableReader] = {  # by the ending of a table
-    **dict.fromkeys((".csv", ".tsv"), _text),
-    **dict.fromkeys(_LINES_ENDINGS, _lines),
-    **{f"{ending}{PACKED}": _lines if ending in _LINES_ENDINGS else _text for ending in _OF_TEXT},
-    **dict.fromkeys(DOCUMENTS, _document),
-    ".parquet": _parquet,
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), _arrow),
+SOURCES: dict[str, TableFormat] = {  # by the ending of a table
+    **dict.fromkeys((".csv", ".tsv"), _TEXT),
+    **dict.fromkeys(_LINES_ENDINGS, _LINES),
+    **{f"{ending}{packed}": _LINES if ending in _LINES_ENDINGS else _TEXT for ending in _OF_TEXT for packed in PACKED},
+    **dict.fromkeys(DOCUMENTS, _DOCUMENT),
+    ".parquet": _PARQUET,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
 }
 TEXT_ENDINGS = tuple(SEPARATORS)
 ENDINGS_TEXT = (
-    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {PACKED}), "
+    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {', '.join(PACKED)}), "
     f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in (*_OF_TEXT, DOCUMENTS[0]))}"
 )
 
 
 # Read a table from one source or from several files: one table, whose rows keep their file and their number in it.
 
-LINE_ENDINGS = tuple(ending for ending, reader in SOURCES.items() if reader is _lines)
+LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if "explode" in kind.settings)
 
 
 def is_table_file(path: str | Path) -> bool:
@@ -414,16 +422,14 @@ def _refuse_different(parts: Sequence[ParsedTable], source: str, needed: Sequenc
     common, every = frozenset.intersection(*groups), frozenset.union(*groups)
     if 2 * len(common) >= len(every) or (needed and common.issuperset(needed)):
         return
-    wanted, listed = frozenset(needed or ()), []
-    ordered = sorted(groups.values(), key=lambda files: (-len(wanted.intersection(files[0].columns)),
-                                                         -sum(part.rows for part in files)))  # fmt: skip
-    for files in ordered[:_SHOWN]:
-        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-        names = ", ".join(files[0].columns[:_SHOWN]) + (", ..." if len(files[0].columns) > _SHOWN else "")
-        listed.append(f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows) with {names}")
-    found = f"{len(groups):,} different tables: {'; '.join(listed)}" + ("; ..." if len(groups) > _SHOWN else "")
-    several = " ".join(shlex.quote(part.source) for part in ordered[0][:_SHOWN])
-    fix = f"name the files of one table, by a glob or as {several}" + (" ..." if len(ordered[0]) > _SHOWN else "")
+    wanted = frozenset(needed or ())
+    ordered = sorted(groups.items(), key=lambda one: (-len(one[0] & wanted), -sum(part.rows for part in one[1])))
+    found = "; ".join(f"{_listed(files)} with {_first(files[0].columns)}" for _, files in ordered[:_SHOWN])
+    found = f"{len(groups):,} different tables: {found}" + ("; ..." if len(groups) > _SHOWN else "")
+    columns, chosen = ordered[0]
+    others = [part for part in parts if part not in chosen]
+    why = "which has the columns that are named" if wanted and columns >= wanted else "which has the most rows"
+    fix = f"name the files of one table, such as {_pattern(chosen, others)}, {why}"
     raise unreadable(source, found, "files with the same columns", fix, "files differ")
 
 
@@ -431,6 +437,29 @@ def _lacks_names(part: ParsedTable) -> bool:
     """Whether the first line of a text file holds a number, as one without a header does."""
     numbers = pl.Series(part.columns, dtype=pl.String).cast(pl.Float64, strict=False)
     return part.source.lower().endswith(TEXT_ENDINGS) and numbers.null_count() < len(numbers)
+
+
+def _listed(files: Sequence[ParsedTable]) -> str:
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows)"
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str:
+    """A path or a glob that names these files and none of the others, or the paths of the first files."""
+    paths, left = ([Path(part.source) for part in some] for some in (files, others))
+    if len(paths) == 1:
+        return shlex.quote(str(paths[0]))
+    top, ending = Path(os.path.commonpath([path.parent for path in paths])), ending_of(paths[0], SOURCES)
+    prefix = re.match(r"\D*", paths[0].name.removesuffix(str(ending)))
+    for pattern in (f"*{ending}", f"**/*{ending}", f"{prefix[0] if prefix else ''}*{ending}"):
+        matched = set(top.glob(pattern))
+        if matched.issuperset(paths) and matched.isdisjoint(left):
+            return shlex.quote(str(top / pattern))
+    return " ".join(shlex.quote(str(path)) for path in paths[:_SHOWN]) + (" ..." if len(paths) > _SHOWN else "")
 
 
 def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> ParsedTable:

@@ -420,7 +420,12 @@ def _mask(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> np.ndarra
     missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise SpecError(f"the table has no mask column '{missing[0]}': {nearest(missing[0], frame.columns)}")
-    column = parse.mask([frame[name] for name in columns])
+    several, space = [frame[name] for name in columns], spec.action
+    tokens = parse.mask_tokens(several) if isinstance(space, Discrete) else None
+    if tokens is not None and isinstance(space, Discrete):
+        column = parse.named_mask(columns[0], tokens, space.names or tuple(map(str, range(space.n))))
+    else:
+        column = parse.mask(several)
     bad = np.flatnonzero(~column.usable)
     if len(bad):
         raise SpecError(f"the action mask is invalid in {_rows(bad)}", column.expects, "correct these cells")

@@ -32,7 +32,7 @@ from tidelog.runtime.load import load
 
 MAPPING = {"observation": "o", "action": "a", "reward": "r", "episode": "e"}
 FRAME = pl.DataFrame({"o": [0.0, 1.5, 2.0, 3.0], "a": [0, 1, 0, 1], "r": [0.0, 1.0, 1.0, 0.0], "e": [0, 0, 1, 1]})
-TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".arrow")
+TABLES = (".csv", ".csv.gz", ".tsv", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.bz2", ".arrow")
 ARRAYS = (".npz", ".hdf5")
 
 
