@@ -235,17 +235,14 @@ def test_documents_that_are_no_table_are_refused(text, words, tmp_path):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
 
 
-def test_a_mapping_beside_tables_is_no_table_and_a_document_is(tmp_path):
-    pl.DataFrame(RECORDS[:2]).unnest("seen").write_csv(tmp_path / "a.csv")
-    mapping = {"observation": "age", "action": "action", "reward": "reward"}
-    (tmp_path / "columns.json").write_text(json.dumps(mapping))
+def test_a_mapping_beside_documents_is_no_table(tmp_path):
+    (tmp_path / "columns.json").write_text(json.dumps(DOCUMENT_MAPPING))
+    (tmp_path / "a.json").write_text(json.dumps(RECORDS[:6]))
+    (tmp_path / "b.json").write_text(json.dumps({"events": RECORDS[6:]}))
     for source in (tmp_path, f"{tmp_path}/*"):
         log = read_log(source, tmp_path / "columns.json")
-        assert log.steps == 2
+        assert log.steps == 12
         assert "columns.json" in log.report.text()
-    rows = [{"user": 9, "t": row, "age": 30, "action": 1, "reward": 1.0} for row in range(3)]
-    (tmp_path / "b.json").write_text(json.dumps({"events": rows}))
-    assert read_log(tmp_path, mapping).steps == 5
 
 
 @pytest.mark.parametrize("way", [RECORDS, {"events": RECORDS}])
