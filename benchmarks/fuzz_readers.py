@@ -123,7 +123,7 @@ def seed_npz(folder: Path) -> None:
 def seed_ogbench(folder: Path) -> None:
     np.savez(
         folder / "log.npz", observations=np.zeros((6, 2), np.float32), actions=np.zeros((6, 1), np.float32),
-        terminals=np.arange(6) % 3 == 2, rewards=np.ones(6), masks=np.ones(6), valids=np.arange(6) % 3 != 2,
+        terminals=np.arange(6) % 3 == 2, rewards=np.ones(6), masks=np.ones(6),
     )  # fmt: skip
 
 
@@ -178,13 +178,8 @@ def seed_propensities(folder: Path) -> None:
     frame().select(estimated_propensity=pl.lit(0.5), x="r").write_parquet(folder / "rows.parquet")
 
 
-def seed_reagent(folder: Path) -> None:
-    rows = [
-        {"mdp_id": str(place // 3), "sequence_number": place % 3, "state_features": {"0": place / 2, "7": 1.0},
-         "action": "ab"[place % 2], "reward": 1.0, "action_probability": 0.5, "possible_actions": ["a", "b"]}
-        for place in range(6)
-    ]  # fmt: skip
-    (folder / "log.json").write_text("\n".join(map(json.dumps, rows)))
+def seed_document(folder: Path) -> None:
+    (folder / "log.json").write_text(json.dumps(frame().to_dicts()))
 
 
 def seed_mapping(folder: Path) -> None:
@@ -658,7 +653,7 @@ READERS: dict[str, Reader] = {
     "d4rl": Reader(seed_d4rl, file_reader("log.hdf5")),
     "minari": Reader(seed_minari, lambda folder: reported(folder, None)),
     "robomimic": Reader(seed_robomimic, file_reader("log.hdf5")),
-    "reagent": Reader(seed_reagent, file_reader("log.json")),
+    "document": Reader(seed_document, file_reader("log.json", MAPPING)),
     "mapping": Reader(seed_mapping, read_mapping),
     "log": Reader(seed_log, read_saved_log),
     "interactions": Reader(seed_interactions, read_interaction_table),

@@ -51,9 +51,9 @@ def test_a_verdict_on_another_log_is_proposed_where_nothing_was_held_out(algorit
 
 def test_act_names_the_conversion_of_files_of_arrays(tidelog, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = tidelog("act", "run", "--data", "my log.json.bz2", "--out", "a.csv")
+    done = tidelog("act", "run", "--data", "my log.hdf5", "--out", "a.csv")
     assert done.code == 2
-    assert "tidelog log convert --data 'my log.json.bz2' --out rows.npz" in done.said
+    assert "tidelog log convert --data 'my log.hdf5' --out rows.npz" in done.said
 
 
 def test_inspect_names_the_training_of_a_log_without_a_mapping(tidelog, tmp_path, monkeypatch):

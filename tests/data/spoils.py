@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from PIL import Image
 
 from tidelog.data.columns import Columns
 
@@ -35,9 +34,9 @@ class Spoil(NamedTuple):
 
 
 ROLES: dict[str, Any] = {
-    "observation": ["age", "sofa", "ward", "photo"],
-    "next_observation": ["next_age", "next_sofa", "next_ward", "later"],
-    "image": ["photo"], "vocabularies": {"ward": ["icu", "er", "home"]}, "action": "dose", "actions": 3, "reward": "r",
+    "observation": ["age", "sofa", "ward"],
+    "next_observation": ["next_age", "next_sofa", "next_ward"],
+    "vocabularies": {"ward": ["icu", "er", "home"]}, "action": "dose", "actions": 3, "reward": "r",
     "episode": "patient", "step": "hour", "terminated": "died", "truncated": "left", "propensity": "p", "weight": "w",
     "time": "t", "cluster": "who", "action_mask": "m", "next_action_mask": "n", "extra": ["note"],
 }  # fmt: skip
@@ -53,7 +52,6 @@ SPOILS = [
     Spoil("missing value", "who", (("who", None),)),
     Spoil("missing value", "died", (("died", None),), -1),
     Spoil("missing value", "next_age", (("next_age", None),)),
-    Spoil("missing value", "photo", (("photo", None),)),
     Spoil("non-numeric text", "sofa", (("sofa", "sixty"),)),
     Spoil("non-numeric text", "hour", (("hour", "noon"),)),
     Spoil("non-numeric text", "dose", (("dose", "two"),)),
@@ -62,8 +60,6 @@ SPOILS = [
     Spoil("NaN or infinity", "t", (("t", "inf"),)),
     Spoil("flag neither true nor false", "died", (("died", 7),), 0, {}, "non-numeric text"),
     Spoil("changing shapes", "m", (("m", "1,1"),)),
-    Spoil("changing shapes", "photo", (("photo", "wide.png"),)),
-    Spoil("unreadable image", "photo", (("photo", "gone.png"),)),
     Spoil("unknown category", "ward", (("ward", "attic"),)),
     Spoil("action out of range", "dose", (("dose", 3),)),
     Spoil("action out of bounds", "dose", (("dose", 2.5),), 0, CONTINUOUS),
@@ -110,21 +106,19 @@ def wards(folder: Path, mixed: str = "") -> pl.DataFrame:
 
     `mixed`: "rows" in a random order, "episodes" mixed with each other but each in its order, or none.
     """
-    for name, size in (("a.png", (2, 2)), ("b.png", (2, 2)), ("wide.png", (3, 2))):
-        Image.new("L", size, ord(name[0])).save(folder / name)
     rng = np.random.default_rng(0)
     rows = EPISODES * LENGTH
     step, episode = np.arange(rows) % LENGTH, np.arange(rows) // LENGTH
     last = step == LENGTH - 1
-    age, sofa, ward, photo = (rng.integers(0, top, rows + 1) for top in (80, 24, 3, 2))
-    words, pictures = np.asarray(["icu", "er", "home"])[ward], np.asarray(["a.png", "b.png"])[photo]
+    age, sofa, ward = (rng.integers(0, top, rows + 1) for top in (80, 24, 3))
+    words = np.asarray(["icu", "er", "home"])[ward]
     frame = pl.DataFrame(
         {
             "patient": [f"p{one}" for one in episode],
             "hour": step,
             "t": step.astype(float),
-            **{"age": age[:-1], "sofa": sofa[:-1], "ward": words[:-1], "photo": pictures[:-1]},
-            **{"next_age": age[1:], "next_sofa": sofa[1:], "next_ward": words[1:], "later": pictures[1:]},
+            **{"age": age[:-1], "sofa": sofa[:-1], "ward": words[:-1]},
+            **{"next_age": age[1:], "next_sofa": sofa[1:], "next_ward": words[1:]},
             "dose": rng.integers(0, 3, rows),
             "m": "1,1,1",
             "n": "1,1,1",

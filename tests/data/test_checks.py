@@ -307,7 +307,7 @@ def test_npz_files_that_are_no_log(tmp_path: Path) -> None:
 
 def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     elsewhere = {"unreadable file", "ragged rows", "unknown mapping key", "bad mapping", "code out of range"}
-    elsewhere |= {"flag neither true nor false", "unknown category", "unreadable image", "files differ"}
+    elsewhere |= {"flag neither true nor false", "unknown category", "files differ"}
     elsewhere |= {"declared propensities", "contradicted propensities"}  # `test_declared.py`
     elsewhere |= {"unread ends"}  # `sources/test_arrays.py`
     elsewhere |= {"atoms"}  # `test_atoms.py`
@@ -483,14 +483,6 @@ def test_two_columns_that_may_be_clusters_are_both_named() -> None:
     assert "could be clusters too; use the column with the fewest values whose episodes are dep" in " ".join(
         described.text().split()
     )
-
-
-def test_next_observations_are_used_where_each_has_one() -> None:
-    columns = {"obs_a": [0.1, 0.2] * 10, "obs_b": [0.3, 0.4] * 10, "a": [0, 1] * 10}
-    frame = pl.DataFrame(columns | {"next_obs_a": [0.2, 0.5] * 10, "next_obs_b": [0.1, 0.2] * 10})
-    proposed = describe_table(frame).proposed
-    assert proposed is not None
-    assert proposed.next_observation == ("next_obs_a", "next_obs_b")
 
 
 def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:

@@ -13,7 +13,6 @@ import pytest
 from tests.shared import shared
 from tidelog import Columns, ConfigError, LogError, read_log
 from tidelog.data import formats as file_bytes
-from tidelog.data.formats import raw_reagent
 from tidelog.data.inspect import describe_table
 from tidelog.data.parse import date_formats
 from tidelog.data.read import is_table, one_table, validate
@@ -225,8 +224,9 @@ def test_lists_inside_the_records_of_a_document_are_exploded(tmp_path):
         ("[1, 2]", "0 lists of objects"),
         ('[{"a": 1}, {"a": 2}', "not one JSON value"),
         ('[{"a": 1, "a": 2}]', "not one JSON value"),
+        ('{"a": 1}\n{"a": 2}\n', r"objects one a line are read from a file that ends in \.jsonl"),
         ('[{"a.b": 1, "a": {"b": 2}}]', "the same name twice"),
-        ("[{}]", "objects without known keys"),
+        ("[{}]", "objects without keys"),
     ],
 )
 def test_documents_that_are_no_table_are_refused(text, words, tmp_path):
@@ -235,14 +235,14 @@ def test_documents_that_are_no_table_are_refused(text, words, tmp_path):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
 
 
-def test_reagent_s_lines_and_mappings_are_no_documents(tmp_path):
-    line = json.dumps({"mdp_id": "1", "sequence_number": 0, "state_features": {"0": 1.0}, "events": [{"a": 1}]})
-    for text in (f"{line}\n{line}\n", json.dumps(DOCUMENT_MAPPING), "", "hello"):
-        (tmp_path / "a.json").write_text(text)
-        assert not is_table(tmp_path / "a.json"), text
-    (tmp_path / "b.json").write_text(json.dumps(RECORDS))
-    with pytest.raises(LogError, match="tidelog log inspect"):
-        raw_reagent(tmp_path / "b.json")
+def test_a_mapping_beside_documents_is_no_table(tmp_path):
+    (tmp_path / "columns.json").write_text(json.dumps(DOCUMENT_MAPPING))
+    (tmp_path / "a.json").write_text(json.dumps(RECORDS[:6]))
+    (tmp_path / "b.json").write_text(json.dumps({"events": RECORDS[6:]}))
+    for source in (tmp_path, f"{tmp_path}/*"):
+        log = read_log(source, tmp_path / "columns.json")
+        assert log.steps == 12
+        assert "columns.json" in log.report.text()
 
 
 @pytest.mark.parametrize("way", [RECORDS, {"events": RECORDS}])
@@ -251,42 +251,6 @@ def test_a_document_of_little_text_does_not_take_the_memory(way, tmp_path, monke
     monkeypatch.setattr(file_bytes, "shortage", lambda size: "too large" if size > 500 else None)
     with pytest.raises(LogError, match="too large"):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
-
-
-def test_demonstrations_of_imitation(tmp_path):
-    first, second = np.arange(4.0), np.arange(10.0, 13.0)  # T + 1 observations of each episode
-    arrays = {"obs": np.concatenate([first, second])[:, None], "acts": np.asarray([0, 1, 0, 1, 1]),
-              "indices": np.asarray([3]), "terminal": np.asarray([True, False]),
-              "infos": np.asarray([{"a": 1}] * 5, object)}  # fmt: skip
-    np.savez(tmp_path / "a.npz", **arrays)
-    log = read_log(tmp_path / "a.npz")
-    assert log.reward is None
-    assert log.starts.tolist() == [0, 3, 5]
-    assert log.terminated.tolist() == [False, False, True, False, False]
-    (stored,) = log.observation.values()
-    assert stored[log.position, 0].tolist() == [0.0, 1.0, 2.0, 10.0, 11.0]
-    assert stored[log.next_position, 0].tolist() == [1.0, 2.0, 3.0, 11.0, 12.0]
-    assert any("infos" in one.found for one in log.report.problems)
-    np.savez(tmp_path / "b.npz", **(arrays | {"obs": arrays["obs"][1:]}))
-    with pytest.raises(LogError, match="expected: 7 and 2, as 2 episodes have"):
-        read_log(tmp_path / "b.npz")
-    np.savez(tmp_path / "c.npz", **(arrays | {"indices": np.asarray([3.5])}))
-    with pytest.raises(LogError, match="indices of float64"):
-        read_log(tmp_path / "c.npz")
-
-
-def test_demonstrations_of_stable_baselines(tmp_path):
-    arrays = {"obs": np.arange(5.0)[:, None], "actions": np.asarray([[0], [1], [0], [1], [1]]),
-              "rewards": np.ones((5, 1)), "episode_starts": np.asarray([True, False, True, False, False]),
-              "episode_returns": np.asarray([2.0, 3.0])}  # fmt: skip
-    np.savez(tmp_path / "a.npz", **arrays)
-    log = read_log(tmp_path / "a.npz")
-    assert log.starts.tolist() == [0, 2, 5]
-    assert log.action.tolist() == [0, 1, 0, 1, 1]
-    assert log.truncated.tolist() == [False, True, False, False, True]
-    np.savez(tmp_path / "b.npz", **(arrays | {"episode_starts": arrays["episode_starts"][1:]}))
-    with pytest.raises(LogError, match="4 of episode_starts for 5 actions"):
-        read_log(tmp_path / "b.npz")
 
 
 def test_empty_text_is_counted_and_its_rule_named(tmp_path):

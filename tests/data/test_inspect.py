@@ -436,7 +436,7 @@ def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment(
     })  # fmt: skip
     described = describe_table(frame)
     assert tomllib.loads(described.toml)["episode"] == "Case No"
-    rule = '# missing = { "Lactate" = "mean+flag" }   # or "forward": the last known value'
+    rule = '# missing = { "Lactate" = "mean+flag" }'
     assert rule in described.toml.split("\n")
     proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
     assert read_log(frame, proposed).steps == 40
@@ -481,7 +481,7 @@ def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     proposed = tomllib.loads(toml)
     assert (proposed["propensity"], proposed["action"]) == ("p(given)", "Given")
     assert '# reward_values = { "home" = 0.0, "" = 0.0 }   # with your numbers' in toml.split("\n")
-    assert '# missing = { "CRP" = "mean+flag" }   # or "forward": the last known value' in toml.split("\n")
+    assert '# missing = { "CRP" = "mean+flag" }' in toml.split("\n")
     whole = tomllib.loads("\n".join(line.removeprefix("# ") for line in toml.split("\n")))
     assert read_log(frame, whole).steps == 400
     numbers = frame.with_columns(reward=pl.Series([None, None, None, 1.0] * 100)).drop("Outcome")

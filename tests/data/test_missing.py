@@ -1,4 +1,4 @@
-"""Empty cells: by the mean with a flag, by the last value known, and never where nothing says so."""
+"""Empty cells: by the mean with a flag, and never where nothing says so."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def said(log: Any) -> dict[str, tuple[int, ...]]:
 def test_an_error_by_default() -> None:
     for columns in (
         mapping(),
-        mapping(missing={"y": "forward"}),
+        mapping(missing={"y": "mean+flag"}),
         mapping(observation=["x", "w"], missing={"w": "mean+flag"}),
     ):
         found = [(one.check, one.column, one.rows) for one in validate(FRAME, columns).errors]
@@ -53,25 +53,11 @@ def test_the_mean_with_a_flag() -> None:
     assert not said(read_log(FRAME, mapping(observation="y", missing="mean+flag")))
 
 
-def test_the_last_value_known_within_the_episode() -> None:
-    log = read_log(FRAME, mapping(missing="forward"))
-    assert log.spec.observation["numeric"] == Vector(2, ("x", "y"), (("x", 6.0),))
-    np.testing.assert_array_equal(log.observation["numeric"][:, 0], [6, 2, 2, 6, 6, 10])
-    shuffled = FRAME.with_columns(t=pl.Series([0, 1, 2, 0, 1, 2]))[[0, 3, 5, 2, 4, 1]]
-    again = read_log(shuffled, mapping(missing="forward", step="t"))
-    assert again.fingerprint() == log.fingerprint()
-    assert said(again) == {"x": (1, 2, 4)}
-
-
-def test_words_are_a_category_of_their_own_or_carried() -> None:
+def test_words_are_a_category_of_their_own() -> None:
     log = read_log(FRAME, mapping(observation=["y", "w"], missing="mean+flag"))
     assert log.spec.observation["categorical"] == Codes((3,), ("w",), (("", "a", "b"),))
     np.testing.assert_array_equal(log.observation["categorical"][:, 0], [1, 0, 2, 0, 1, 0])
     assert said(log) == {"w": (2, 4, 6)}
-    report = validate(FRAME, mapping(observation=["y", "w"], missing="forward"))
-    assert [(one.check, one.rows) for one in report.errors] == [("missing value", (4,))]
-    carried = read_log(FRAME[:3], mapping(observation=["y", "w"], missing={"w": "forward"}))
-    np.testing.assert_array_equal(carried.observation["categorical"][:, 0], [0, 0, 1])
 
 
 def with_next() -> pl.DataFrame:
@@ -89,15 +75,14 @@ def test_the_next_side_says_what_the_following_row_says() -> None:
     after = log.transitions.next_observation["numeric"]
     np.testing.assert_array_equal(after[:5], [[2, 2, 0], [6, 3, 1], [6, 30, 1], [6, 5, 0], [10, 6, 0]])
     np.testing.assert_array_equal(log.transitions.followed, [True] * 5 + [False])  # nothing was known there
-    forward = read_log(frame, mapping(next_observation=["nx", "ny"], terminated=None, missing="forward"))
-    np.testing.assert_array_equal(forward.transitions.next_observation["numeric"][:5, 0], [2, 2, 2, 6, 10])
-    report = validate(with_next(), mapping(next_observation=["nx", "ny"], missing={"y": "forward"}))
+    report = validate(with_next(), mapping(next_observation=["nx", "ny"], missing={"y": "mean+flag"}))
     assert "missing value" in {one.check for one in report.errors}
 
 
 def test_a_hole_on_the_next_side_takes_the_following_row() -> None:
-    log = read_log(with_next(), mapping(next_observation=["nx", "ny"], terminated=None, missing="mean+flag"))
-    assert log.transitions.next_observation["numeric"][3].tolist() == [6, 5, 0]  # the following row has a value
+    frame = with_next().with_columns(x=pl.Series([None, 2.0, None, None, 9.0, 10.0]))  # of which the mean is 7
+    log = read_log(frame, mapping(next_observation=["nx", "ny"], terminated=None, missing="mean+flag"))
+    assert log.transitions.next_observation["numeric"][3].tolist() == [9, 5, 0]  # the following row has a value
     words = mapping(observation=["y", "w"], next_observation=["ny", "nw"], terminated=None, missing="mean+flag")
     codes = read_log(with_next(), words).transitions.next_observation["categorical"][:5, 0]
     np.testing.assert_array_equal(codes, [0, 2, 0, 1, 0])
@@ -168,28 +153,27 @@ def test_declared_words_keep_their_codes() -> None:
     assert [(one.check, one.column) for one in report.errors] == [("unknown category", "a")]
 
 
-@pytest.mark.parametrize("rule", ["mean+flag", "forward"])
 @pytest.mark.parametrize("seed", range(10))
-def test_holes_on_both_sides_never_contradict_each_other(rule: str, seed: int) -> None:
+def test_holes_on_both_sides_never_contradict_each_other(seed: int) -> None:
     """Cells x and w with random holes, and the same cells of the following row as next observations."""
     rng = np.random.default_rng(seed)
     episode = np.repeat(np.arange(8), rng.integers(1, 6, 8))
     rows = len(episode)
     x = pl.Series(rng.normal(size=rows)).set(pl.Series(rng.random(rows) < 0.4), None)
     w = pl.Series(rng.choice(["a", "b"], rows)).set(pl.Series(rng.random(rows) < 0.4), None)
-    w = w.set(pl.Series(np.append(True, np.diff(episode) != 0)), "b")  # so that 'forward' has a word to carry
     y = pl.Series(rng.normal(size=rows))
     frame = pl.DataFrame({"e": episode, "x": x, "y": y, "w": w, "a": np.arange(rows) % 2, "r": rng.normal(size=rows)})
     frame = frame.with_columns(nx=x.shift(-1), ny=y.shift(-1).fill_null(0.5), nw=w.shift(-1))
     ends = pl.Series(np.append(np.diff(episode) != 0, True))
     for name in ("nx", "ny"):
         frame = frame.with_columns(frame[name].set(ends, 0.25))
-    columns = mapping(observation=["x", "y", "w"], next_observation=["nx", "ny", "nw"], terminated=None, missing=rule)
+    columns = mapping(
+        observation=["x", "y", "w"], next_observation=["nx", "ny", "nw"], terminated=None, missing="mean+flag"
+    )
     log = read_log(frame, columns)
     inner = np.flatnonzero(~ends.to_numpy())
     for name, leaf in log.transitions.next_observation.items():
         np.testing.assert_array_equal(leaf[inner], log.transitions.observation[name][inner + 1])
     assert log.transitions.followed.all()
-    if rule == "mean+flag":
-        flags = log.transitions.observation["numeric"][:, 2]
-        np.testing.assert_array_equal(flags, x.is_null().to_numpy())
+    flags = log.transitions.observation["numeric"][:, 2]
+    np.testing.assert_array_equal(flags, x.is_null().to_numpy())

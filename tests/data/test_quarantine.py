@@ -123,7 +123,7 @@ SAMPLE = (  # ordered files keep the rows of some checks as 32-bit numbers, and 
     "missing value in 'age' + duplicate step in 'hour' (last)-.csv",
     "missing value in 'hour' + duplicate step in 'hour' (last)-.parquet",
     "missing value in 'patient' + next observation contradicts the following row in 'next_age'-.csv",
-    "unreadable image in 'photo' + logged action masked out in 'm'-.parquet",
+    "unknown category in 'ward' + logged action masked out in 'm'-.parquet",
     "steps cannot be ordered in 't' + steps cannot be ordered in 't' (last)-.csv",
     "flag neither true nor false in 'died' + cluster changes within an episode in 'who' (last)-.parquet",
 )

@@ -1,6 +1,5 @@
 """Rewards whose differences are small beside their size: refused where 32 bits lose them, at every entrance."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +60,6 @@ def d4rl(rewards: Any, folder: Path) -> tl.Log:
     return read_log(folder / "a.hdf5")
 
 
-def reagent(rewards: Any, folder: Path) -> tl.Log:
-    rows = [{"mdp_id": f"m{row}", "sequence_number": 0, "state_features": {"0": row / 7}, "action": "ab"[row % 2],
-             "reward": float(rewards[row]), "possible_actions": ["a", "b"]} for row in range(ROWS)]  # fmt: skip
-    (folder / "a.json").write_text("\n".join(map(json.dumps, rows)))
-    return read_log(folder / "a.json")
-
-
 def interactions(rewards: Any, folder: Path) -> Any:
     table = pl.DataFrame({"u": np.arange(ROWS) // 4, "i": np.arange(ROWS) % 5, "t": np.arange(ROWS), "r": rewards})
     return tl.read_interactions(table, user="u", item="i", time="t", reward="r")
@@ -82,7 +74,7 @@ def kinds(rewards: Any, folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     "entrance",
-    [arrays, csv, parquet, words, weighted, npz, d4rl, reagent, interactions, kinds],
+    [arrays, csv, parquet, words, weighted, npz, d4rl, interactions, kinds],
     ids=lambda one: one.__name__,
 )
 def test_rewards_that_are_lost_are_refused_at_every_entrance(entrance: Any, tmp_path: Path) -> None:

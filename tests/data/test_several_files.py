@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image
 
 import tidelog as tl
 from tests.data.clicks import ROLES, clicks
@@ -229,19 +228,6 @@ def test_the_files_of_an_episode_are_ordered_by_its_step(tmp_path: Path) -> None
     whole = read_log(frame, mapping())
     there = list(whole.episode_ids).index(frame["patient"][CUT])
     np.testing.assert_array_equal(log.episodes[split].action, whole.episodes[there].action)
-
-
-def test_pictures_are_looked_for_beside_their_own_table(tmp_path: Path) -> None:
-    frame = pl.DataFrame({"photo": ["a.png", "b.png", "a.png", ""], "a": [0, 1, 0, 1], "r": [1.0, 0, 1, 0]})
-    paths = parts(tmp_path, ".csv", frame[:2], frame[2:])
-    for i, path in enumerate(paths):
-        for j, name in enumerate(("a.png", "b.png")):
-            Image.new("L", (2, 2), 100 * i + j).save(path.parent / name)
-    columns = {"observation": "photo", "image": "photo", "action": "a", "reward": "r", "terminated": True}
-    report = validate(paths, columns)
-    assert [(one.check, one.rows, one.files) for one in report.errors] == [("missing value", (2,), (str(paths[1]),))]
-    write(frame[2:3], paths[1])
-    assert read_log(paths, columns).observation["photo"][:, 0, 0, 0].tolist() == [0, 1, 100]
 
 
 def test_several_files_without_a_mapping_are_described(tmp_path: Path) -> None:

@@ -58,22 +58,6 @@ def test_pictures_are_bytes_of_one_shape():
         policy({"eye": pictures[:4].transpose(0, 3, 1, 2)})
 
 
-def test_a_value_that_was_carried_forward_is_carried_forward_again(tmp_path):
-    rows = {"who": ["a", "a", "a", "b", "b"], "at": [0, 1, 2, 0, 1], "x": [1.0, None, 3.0, None, 5.0]}
-    frame = pl.DataFrame(rows).with_columns(act=pl.Series([0, 1, 0, 1, 0]))
-    columns = {"observation": "x", "action": "act", "episode": "who", "step": "at", "missing": "forward"}
-    log = tl.read_log(frame, columns)
-    policy = tl.fit(tl.BC(hidden=(8,), batch_size=4), log, 3, scale="none").policy()
-    frame.select("who", "at", "x").write_csv(tmp_path / "new.csv")
-    with pytest.raises(SpecError, match=r"carried forward within episodes\. fix: pass the mapping"):
-        act_on_table(policy, tmp_path / "new.csv")
-    mapping = tmp_path / "m.toml"
-    mapping.write_text('observation = "x"\naction = "act"\nepisode = "who"\nstep = "at"\nmissing = "forward"\n')
-    acted = act_on_table(policy, tmp_path / "new.csv", mapping)
-    assert acted["x"].null_count() == 2  # rows are returned unchanged
-    assert acted["action"].to_list() == policy({"numeric": np.asarray(log.observation["numeric"])}).tolist()
-
-
 def test_empty_words_and_masks_are_not_guessed(tmp_path):
     frame = pl.DataFrame({"w": ["p", None, "q", "p"], "act": [0, 1, 0, 1], "m0": [1, 1, 1, 1], "m1": [1, 1, 1, 1]})
     columns = {"observation": "w", "action": "act", "missing": "mean+flag", "action_mask": ["m0", "m1"]}

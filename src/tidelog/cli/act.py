@@ -40,7 +40,7 @@ from tidelog.cli.policies import (
 from tidelog.data.columns import USUAL_FORM, Columns
 from tidelog.data.formats import ending_of
 from tidelog.data.read import ARRAYS as FILES_OF_ARRAYS
-from tidelog.data.read import SOURCES, is_table_file, table_with
+from tidelog.data.read import SOURCES, table_with
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import (
     act_on_arrays,
@@ -158,7 +158,7 @@ def _act(options: ActFlags) -> dict[str, Any]:
     """Write the actions or the lists, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
     kind = None if not isinstance(source, str) else ending_of(source, [*SOURCES, *FILES_OF_ARRAYS])
-    if kind in FILES_OF_ARRAYS and kind != ARRAYS and not is_table_file(str(source)):
+    if kind in FILES_OF_ARRAYS and kind != ARRAYS:
         convert = shlex.join(["tidelog", "log", "convert", "--data", str(source), "--out", "rows.npz"])
         raise ConfigError(
             f"--data {source}", "a table or an .npz file", f"`{convert}`, then --data rows.npz --out actions.npz"

@@ -106,7 +106,7 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
                 )
             if any(column is one for one in observed):
                 name = json.dumps(column.name, ensure_ascii=False)
-                fix = f'set missing = {{ {name} = "mean+flag" }} in the mapping, or "forward"; or {advice}'
+                fix = f'set missing = {{ {name} = "mean+flag" }} in the mapping, or {advice}'
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", fix)
     for column in _next_columns(raw):
         partial = column.missing[raw.followed[column.missing]]

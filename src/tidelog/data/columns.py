@@ -234,7 +234,7 @@ def _constant_in(group: NDArray[Any], action: NDArray[Any], recorded: NDArray[An
 Names: TypeAlias = str | Sequence[str]
 Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 _LARGEST = 3.4028234663852886e38  # the largest 32-bit float
-RULES = ("error", "mean+flag", "forward")
+RULES = ("error", "mean+flag")
 LEAVES = ("numeric", "categorical")
 _SETTINGS = (  # name no columns
     "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
@@ -281,13 +281,12 @@ class Columns:
     `cluster`: groups of dependent episodes (of one person, store or day).
     `bounds`: `(low, high)`, numbers or one per dimension. `atoms`: values of continuous actions that the logger took
     with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
-    `terminations="ignore"`: the task has a fixed length, and
-    terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
-    names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
-    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
-    these. `other`: labels of observations in fewer rows than this become one label, "other", which also stands for
-    labels that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit
-    of rewards, such as "EUR", which verdicts and reports show.
+    `terminations="ignore"`: the task has a fixed length, and terminated rows count as truncated. `extra`: further
+    columns of the log. `vocabularies`: column -> its labels, in the order of their codes, for observations and
+    actions. `missing`: the rule for empty cells of observations, "error" or "mean+flag", or column -> one of these.
+    `other`: labels of observations in fewer rows than this become one label, "other", which also stands for labels
+    that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit of
+    rewards, such as "EUR", which verdicts and reports show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
@@ -331,7 +330,6 @@ class Columns:
     bounds: Sequence[Any] | None = None
     atoms: float | Sequence[float] = ()
     categorical: Names = ()
-    image: Names = ()
     vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     extra: Names = ()
     missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
@@ -376,10 +374,6 @@ class Columns:
         for name, words in self.vocabulary_of.items():
             if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
                 raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}", "different texts, at least one")
-        _refuse_unused("image", names(self.image), observed)
-        for name in names(self.image):
-            if name in LEAVES:
-                raise ConfigError(f"image column '{name}': this name is reserved for a leaf", fix="rename the column")
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
@@ -540,7 +534,7 @@ class Columns:
         named = {
             role: names(value)
             for role, value in roles.items()
-            if role not in (*_SETTINGS, "categorical", "image") and value is not True
+            if role not in (*_SETTINGS, "categorical") and value is not True
         }
         return {role: columns for role, columns in named.items() if columns}
 
@@ -649,7 +643,7 @@ def _check_names(field: str, value: Any) -> None:
         return
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
-    if not (several or field in ("categorical", "image", "extra", "drop_rows_without") or isinstance(value, str)):
+    if not (several or field in ("categorical", "extra", "drop_rows_without") or isinstance(value, str)):
         raise ConfigError(f"{field} = {value!r}", "the name of one column")
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
         raise ConfigError(f"{field} = {value!r}", "a column or a list of columns")

@@ -1,4 +1,4 @@
-"""Formats of others: npz, D4RL and OGBench, Minari, ReAgent, robomimic."""
+"""Formats of others: text, JSON, npz, D4RL and OGBench, Minari, robomimic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
@@ -25,9 +25,9 @@ import polars as pl
 from tidelog._files import check_regular, open_regular, parse_json, read_regular
 from tidelog._machine import available_memory, in_units, shortage
 from tidelog._text import count_of
-from tidelog.data.checks import CODES_FIX, differences, most_codes
-from tidelog.data.columns import USUAL_FORM, Columns, TextForm
-from tidelog.data.parse import MOST_PIXELS, ROLES, ParsedTable, from_arrays, from_table, unique
+from tidelog.data.checks import differences
+from tidelog.data.columns import USUAL_FORM, TextForm
+from tidelog.data.parse import ROLES, ParsedTable, from_arrays, unique
 from tidelog.data.raw import (
     ENDS,
     OGBENCH_MASKS,
@@ -155,7 +155,6 @@ DOCUMENTS = tuple(f".json{packed}" for packed in ("", *PACKED))
 _LINES = "one JSON object per line, in UTF-8"
 _DOCUMENT = "one JSON document: a list of objects, or an object with one list of objects"
 _HEAD = 1 << 16  # bytes of a JSON file that tell its kind
-_REAGENT = (b'"mdp_id"', b'"sequence_number"', b'"state_features"')
 _LISTED = re.compile(rb":\s*\[\s*\{")
 _SHOWN = 10
 _SCALARS = {int, float, bool}
@@ -163,7 +162,7 @@ _ENTRY = 100  # bytes of memory of one value of a JSON object
 
 
 def is_document(path: Path) -> bool:
-    """Whether a .json file begins like one document with a list of objects, and not like ReAgent's lines.
+    """Whether a .json file begins like one document with a list of objects.
 
     False for a file that cannot be opened; what is beyond its first 64 KiB is not looked at.
     """
@@ -178,9 +177,7 @@ def is_document(path: Path) -> bool:
     except (*DAMAGED, ModuleNotFoundError):
         return False  # the reader says what is wrong
     head = head.removeprefix(BOM).lstrip()
-    return head.startswith(b"[") or (
-        head.startswith(b"{") and bool(_LISTED.search(head)) and not any(key in head for key in _REAGENT)
-    )
+    return head.startswith(b"[") or (head.startswith(b"{") and bool(_LISTED.search(head)))
 
 
 def _document_objects(path: Path, data: bytes) -> tuple[list[dict[str, Any]], list[tuple[str, Finding]]]:
@@ -208,10 +205,8 @@ def _document_objects(path: Path, data: bytes) -> tuple[list[dict[str, Any]], li
     return objects, [conversion_note(counted, "a list of objects", "nothing, if the others are not about decisions")]
 
 
-def read_objects(
-    path: Path, keep: Callable[[str], bool] = bool, explode: str | None = None, document: bool = False
-) -> ParsedTable:
-    """Read JSON objects by flat name, for outer keys with `keep(key)`; LogError for broken lines.
+def read_objects(path: Path, explode: str | None = None, document: bool = False) -> ParsedTable:
+    """Read JSON objects by flat name; LogError for broken lines.
 
     The objects are one a line, or those of the list in one `document`, whose rows are counted from 1. With `explode`,
     each object of the list under this name is a row, which repeats the other keys of its line; a key that both have is
@@ -233,7 +228,7 @@ def read_objects(
             value = parse_json(text) if isinstance(text, bytes) else text
             if not isinstance(value, dict):
                 raise ValueError(f"{type(value).__name__} instead of an object")
-            entries = list(_flat("", {key: one for key, one in value.items() if keep(key)}))
+            entries = list(_flat("", value))
             records = [entries] if explode is None else _exploded(entries, explode, inner)
             if any(len({name for name, _ in record}) < len(record) for record in records):
                 raise ValueError("the same name twice: with dots and as an inner object")
@@ -257,7 +252,7 @@ def read_objects(
         found = f"{'objects that cannot be read' if document else 'lines that are not a JSON object'}: {broken[0][1]}"
         raise unreadable(path, found, expected, fix, rows=lines, count=len(broken))
     if not columns:
-        raise unreadable(path, "objects without known keys", expected, "a file for this reader has other keys")
+        raise unreadable(path, "objects without keys", expected)
     refuse_large(path, CELL * len(numbers) * len(columns), expected)
     series = []
     for name, (rows, values) in columns.items():
@@ -550,14 +545,9 @@ def check_memory(datasets: Iterable[Any]) -> None:
 
 # Read files of arrays: npz archives with the names of `Log.from_arrays`, D4RL's HDF5 and OGBench's npz.
 #
-# D4RL, in HDF5 or npz: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: one
-# of three layouts.
-#
-# | layout | detected by | contents |
-# |---|---|---|
-# | as downloaded | neither of the following | T + 1 rows per episode; the last is an observation without a decision |
-# | compact | `valids` | the same, with `valids` 0 on the last row and `terminals` 1 on the last two |
-# | regular | `next_observations` | T rows per episode |
+# D4RL, in HDF5 or npz: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: T
+# rows an episode with `next_observations`, or as downloaded T + 1 rows, of which the last is an observation without a
+# decision.
 #
 # `terminals` of OGBench marks the end of a recording, which is a truncation. `masks` is 0 where the task was completed
 # and there is no bootstrapping, which is a termination; recordings continue after it, therefore the episode is split
@@ -571,10 +561,8 @@ _D4RL = ("observations", "actions", "rewards")
 _D4RL_READ = (*_D4RL, "next_observations", *(name for name in ENDS if name not in OGBENCH_MASKS))
 _D4RL_FILE = "arrays named observations, actions, rewards and terminals"
 _OGBENCH = ("observations", "actions", "terminals")
-_OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
+_OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks")
 _OGBENCH_FILE = "an npz file with observations, actions and terminals"
-_DEMONSTRATIONS = ("obs", "acts", "actions", "rews", "rewards")
-_FLAGS_OF_D4RL = ("terminals", "masks", "valids")
 _AT_ONCE = 1_000_000  # numbers compared at once
 _MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
 
@@ -584,20 +572,14 @@ def raw_archive(path: Path) -> RawLog:
 
     OGBench's rewards come with `masks`; with rewards and an end, but without them, the names are those of D4RL.
     """
-    names = set(_names(path))
+    names = set(_read_npz(path, lambda archive, members: list(members)))
     if names >= set(_D4RL) and names & set(TERMINATIONS) and not names & set(OGBENCH_MASKS):
         return raw_d4rl(path)
     return raw_ogbench(path) if names >= set(_OGBENCH) else raw_npz(path)
 
 
 def raw_npz(path: str | Path) -> RawLog:
-    """Read named arrays, `observation/<leaf>` for several leaves, or demonstrations of imitation or Stable-Baselines.
-
-    LogError for other files or unknown names.
-    """
-    present = set(_names(Path(path)))
-    if "obs" in present and ("acts" in present or {"actions", "episode_starts"} <= present):
-        return raw_demonstrations(path)
+    """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
     arrays, objects = named_arrays(path)
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
@@ -616,10 +598,6 @@ def raw_npz(path: str | Path) -> RawLog:
     refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)
     return replace(raw, found=(*raw.found, *unread_note(objects)))
-
-
-def _names(path: Path) -> list[str]:
-    return _read_npz(path, lambda archive, members: list(members))
 
 
 def named_arrays(path: str | Path, needed: Collection[str] = ROLES) -> tuple[dict[str, Any], list[str]]:
@@ -772,11 +750,32 @@ def _is_set(flags: Values) -> Values:
 def raw_ogbench(path: str | Path) -> RawLog:
     """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
     arrays, objects = named_arrays(path, _OGBENCH_READ)
-    _check_ogbench(path, arrays)
+    missing = [name for name in _OGBENCH if name not in arrays]
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
+        fix = "read arrays of other names with Log.from_arrays"
+        raise unreadable(path, found, _OGBENCH_FILE, fix, "missing column")
+    flags = {name: arrays[name] for name in ("terminals", "masks") if name in arrays}
+    text = [name for name, values in flags.items() if values.dtype.kind not in "biuf"]
+    if text:
+        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
     ignored = [name for name in (*arrays, *objects) if name not in _OGBENCH_READ]
-    refuse_unread_ends(path, ignored, "terminals, masks and valids, as in OGBench")
-    steps, next_observation, ended, notes = _ogbench_layout(arrays)
-    terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
+    refuse_unread_ends(path, ignored, "terminals and masks, as in OGBench")
+    lengths = {name: values.size if name in flags else len(np.atleast_1d(values))
+               for name, values in arrays.items() if name in _OGBENCH_READ}  # fmt: skip
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
+        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
+    observations, ended, notes = arrays["observations"], arrays["terminals"].reshape(-1) != 0, unread_note(ignored)
+    ended[-1:] = True
+    steps, next_observation = np.ones(len(ended), bool), arrays.get("next_observations")
+    if next_observation is None:
+        found = f"{int(ended.sum()):,} last rows of recordings are observations without a decision"
+        notes.append(conversion_note(found, "T + 1 rows per episode", "nothing"))
+        steps = ~ended
+        next_observation = observations[np.append(False, steps[:-1])]
+        ended = np.append(ended[1:], True)[steps]
+    terminated = np.zeros(len(ended), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
     inside = terminated & ~ended
     if inside.any():
         found = f"{count_of(int(inside.sum()), 'row')} with masks 0 inside a recording; each ends an episode"
@@ -784,7 +783,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
         notes.append(conversion_note(found, expected, "nothing: no window may cross them"))
     raw = from_arrays(
         str(path),
-        observation=arrays["observations"][steps],
+        observation=observations[steps],
         next_observation=next_observation,
         action=arrays["actions"][steps],
         reward=None if "rewards" not in arrays else arrays["rewards"][steps],
@@ -793,92 +792,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
         episode=segment_index(ended | terminated),
         categorical=False,
     )
-    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
-
-
-def raw_demonstrations(path: str | Path) -> RawLog:
-    """Read demonstrations of imitation (`obs`, `acts`) or Stable-Baselines (`obs`, `actions`, `episode_starts`).
-
-    imitation: T + 1 rows of `obs` an episode; `indices` are the rows of `acts` at which the second and later episodes
-    begin, and `terminal` says whether each terminated. Stable-Baselines: T rows, ends unknown. LogError for arrays that
-    do not fit together.
-    """
-    arrays, objects = named_arrays(path, (*_DEMONSTRATIONS, "indices", "terminal", "episode_starts"))
-    marks = ["indices", "terminal"] if "acts" in arrays else ["episode_starts"]
-    ignored = [name for name in (*arrays, *objects) if name not in (*_DEMONSTRATIONS, *marks)]
-    refuse_unread_ends(path, ignored, " and ".join(marks))
-    arrays = {name: np.atleast_1d(values) for name, values in arrays.items()}
-    whole = [name for name in ("indices", "terminal", "episode_starts") if name in arrays]
-    text = [name for name in whole if arrays[name].dtype.kind not in ("iu" if name == "indices" else "biuf")]
-    if text:
-        found, expected = f"{text[0]} of {arrays[text[0]].dtype}", "whole numbers" if text[0] == "indices" else "flags"
-        raise unreadable(path, found, expected, "save the file again", "non-numeric text")
-    action = _single_column(arrays["acts" if "acts" in arrays else "actions"])
-    rows, observation, next_observation, terminated = len(action), arrays["obs"], None, None
-    if "acts" in arrays:
-        starts = np.unique(np.concatenate([[0], arrays.get("indices", np.zeros(0)).reshape(-1).astype(np.int64)]))
-        first = np.isin(np.arange(rows), starts)
-        ends = np.zeros(len(starts), bool) if "terminal" not in arrays else arrays["terminal"].reshape(-1) != 0
-        if len(observation) != rows + len(starts) or len(ends) != len(starts):
-            found = f"{len(observation):,} rows of obs and {len(ends):,} of terminal for {rows:,} acts"
-            expected = f"{rows + len(starts):,} and {len(starts):,}, as {len(starts):,} episodes have"
-            raise unreadable(path, found, expected, "save the trajectories again", "wrong length")
-        place = np.arange(rows) + np.cumsum(first) - 1
-        observation, next_observation = observation[place], observation[place + 1]
-        terminated = np.append(first[1:], True)[:rows] & ends[np.cumsum(first) - 1]
-    else:
-        first = arrays["episode_starts"].reshape(-1) != 0
-    if not rows == len(first) == len(observation):
-        found = f"{len(observation):,} rows of obs and {len(first):,} of episode_starts for {rows:,} actions"
-        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
-    reward = arrays.get("rews", arrays.get("rewards"))
-    raw = from_arrays(
-        str(path),
-        observation=observation,
-        next_observation=next_observation,
-        action=action,
-        reward=None if reward is None else _single_column(reward),
-        terminated=terminated,
-        episode=np.maximum(np.cumsum(first) - 1, 0),
-        categorical=False,
-    )
-    return replace(raw, found=(*raw.found, *unread_note(ignored)))
-
-
-def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:
-    """LogError for a missing array, flags of text, or arrays of different lengths."""
-    missing = [name for name in _OGBENCH if name not in arrays]
-    if missing:
-        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
-        fix = "read arrays of other names with Log.from_arrays"
-        raise unreadable(path, found, _OGBENCH_FILE, fix, "missing column")
-    text = [name for name in _FLAGS_OF_D4RL if name in arrays and arrays[name].dtype.kind not in "biuf"]
-    if text:
-        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
-    lengths = {}
-    for name in _OGBENCH_READ:
-        if name in arrays:  # the number of rows; for flags, the number of values
-            values = arrays[name]
-            lengths[name] = values.size if name in _FLAGS_OF_D4RL else len(values) if values.ndim else 0
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
-        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
-
-
-def _ogbench_layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Values, list[tuple[str, Finding]]]:
-    """Find the rows that are steps [N], their next observations, the ends of recordings, and conversion notes."""
-    observations, terminals = arrays["observations"], arrays["terminals"].reshape(-1) != 0
-    if "next_observations" in arrays:
-        ended = terminals.copy()
-        ended[-1:] = True
-        return np.ones(len(terminals), bool), arrays["next_observations"], ended, []
-    last = arrays["valids"].reshape(-1) == 0 if "valids" in arrays else terminals.copy()
-    last[-1:] = True
-    steps = ~last
-    after = np.append(False, steps[:-1])
-    ended = np.append(last[1:], True)[steps]
-    found = f"{int(last.sum()):,} last rows of recordings are observations without a decision"
-    return steps, observations[after], ended, [conversion_note(found, "T + 1 rows per episode", "nothing")]
+    return replace(raw, found=(*raw.found, *notes))
 
 
 # Minari data sets: T + 1 observations per episode, all of them stored.
@@ -893,6 +807,7 @@ _BROKEN_MINARI = (
 _DATA_SET = "a Minari data set"
 _LARGEST_METADATA = 1 << 26  # bytes
 _LARGEST_CODE = 2**31 - 1
+MOST_PIXELS = 1 << 25  # of one picture; 7680 x 4320 fits
 _FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
 _INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
 
@@ -1117,292 +1032,6 @@ def _joined(parts: Any) -> Values:
     return np.concatenate(listed) if listed else np.zeros(0)
 
 
-# ReAgent's JSON: one decision per line, with maps from feature numbers to values.
-#
-# | key | read as |
-# |---|---|
-# | `mdp_id`, `sequence_number` | episode, step |
-# | `state_features`, `next_state_features` | numeric observation; a feature that is not in a map is a missing value |
-# | `action` | a name or a number, or one-hot maps such as `{"4": 1.0}`: a discrete action; other maps: a vector |
-# | `reward` | reward |
-# | `action_probability`, `propensity` | propensity, if every line has one |
-# | `possible_actions_mask`, `possible_actions` | action mask: flags, or the allowed names (or one-hot maps) |
-# | `possible_next_actions_mask`, `possible_next_actions` | the same for the next state |
-# | `next_action` | whether a decision follows |
-#
-# An episode ends after its last line, where no action is possible next, or where the next state is not the state of the
-# following line, as in files of sampled transitions. As in ReAgent, an end is a termination if no action is possible
-# next (`possible_next_actions`, else `next_action`). Without these keys, and without a next state in a file that has
-# them, an end without a next state is a termination; an end with one is a truncation.
-
-_MASKS = ("possible_actions_mask", "possible_actions")
-_NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
-_PROPENSITIES = ("action_probability", "propensity")
-_NEEDED = ("mdp_id", "sequence_number", "state_features", "action")
-_KEYS = (*_NEEDED, "next_action", "next_state_features", "reward", *_PROPENSITIES, *_MASKS, *_NEXT_MASKS)
-_EXPECTED_DECISIONS = "one decision a line with mdp_id, sequence_number, state_features and action"
-_DIGITS = 18  # of a feature's number; longer names are words
-_STATE, _NEXT = "state_features.", "next_state_features."
-
-
-def raw_reagent(path: str | Path) -> RawLog:
-    """Read a file of lines, plain, gzipped or bzip2; features that a map does not have get their mean and a flag."""
-    ignored: set[str] = set()
-
-    def read(key: str) -> bool:
-        if key not in _KEYS:
-            ignored.add(key)
-        return key in _KEYS
-
-    table = read_objects(Path(path), read)
-    _check_keys(path, table.frame, ignored)
-    refuse_unread_ends(path, ignored, "what is possible next, as in ReAgent")
-    # by episode, in the order of first appearance, and by sequence number
-    frame, one_hot = _one_hot(table.frame)
-    table = replace(table, data=frame)
-    first, sequence = pl.col("row").min().over("mdp_id"), pl.col("sequence_number").cast(pl.Float64, strict=False)
-    _check_actions(path, table)
-    frame, features = _same_features(table.frame.with_row_index("row").sort(first, sequence, "row"))
-    frame, notes = _with_ends(frame, features)
-    mapping, frame = _mapping(frame.sort("row"), features)
-    if mapping.action_mask is None:
-        ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
-    raw = from_table(ParsedTable(table.source, frame, table.numbers, frame.columns), mapping)
-    return replace(raw, found=(*raw.found, *one_hot, *notes, *unread_note(ignored)))
-
-
-def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
-    """LogError if a required key is on no line, or if a state is not a map."""
-    missing = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
-    if missing:
-        keys = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
-        raise unreadable(
-            path, f"no {', '.join(missing)}; lines hold {keys}", _EXPECTED_DECISIONS, "rename them", "missing column"
-        )
-    for key in ("state_features", "next_state_features"):
-        if key in frame.columns and frame[key].null_count() < frame.height:
-            values = frame[key].drop_nulls()
-            found = f"{len(values):,} lines whose {key} is not a map, such as {values.to_list()[0]!r}"
-            raise unreadable(path, found, "maps from feature numbers to values", "write maps", "changing shapes")
-    for key in ("mdp_id", "sequence_number"):
-        if key not in frame.columns:
-            raise unreadable(path, f"{key} is a map", "one value", f"give {key} a value", "changing shapes")
-    single = [*_under(frame, _STATE), *_under(frame, _NEXT), *_under(frame, "action"), "mdp_id", "sequence_number"]
-    lists = [name for name in single if isinstance(frame.schema[name], pl.List)]
-    if lists:
-        raise unreadable(path, f"lists in '{lists[0]}'", "one value", "write one number for each", "changing shapes")
-
-
-def _one_hot(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
-    """Replace one-hot maps of actions, sparse or dense, by the feature that is 1; return a note about it."""
-    columns = [name for name in _under(frame, "action") if name != "action"]
-    masks = [key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
-    if len(columns) < (1 if masks else 2) or "action" in frame.columns:
-        return frame, []
-    values = frame.select(pl.col(columns).cast(pl.Float64, strict=False)).to_numpy()
-    absent = np.asarray(frame.select(pl.all_horizontal(pl.col(columns).is_null())).to_series())
-    flags = np.nan_to_num(values)[~absent]
-    if not len(flags) or not (np.isin(flags, (0.0, 1.0)).all() and (flags.sum(axis=1) == 1.0).all()):
-        return frame, []
-    features = np.asarray([name.removeprefix("action.") for name in columns])
-    chosen = pl.Series("action", features[np.nan_to_num(values).argmax(axis=1)]).set(pl.Series(absent), None)
-    for key in masks:
-        texts = frame[key].explode().drop_nulls().unique().to_list()
-        named = pl.element().replace(texts, [_hot_feature(text) for text in texts])
-        frame = frame.with_columns(pl.col(key).list.eval(named))
-    frame = frame.drop(columns).with_columns(chosen)
-    found = (
-        f"actions are one-hot maps of {len(features)} features: read as {len(_action_names(frame))} discrete actions"
-    )
-    return frame, [conversion_note(found, "names of actions", "nothing, if each feature is one action")]
-
-
-def _hot_feature(text: str) -> str:
-    """The feature that is 1 in a one-hot map, as JSON; any other text unchanged."""
-    try:
-        entries = parse_json(text.encode())
-    except ValueError:
-        return text
-    hot = [name for name, value in entries.items() if value == 1] if isinstance(entries, dict) else []
-    return hot[0] if len(hot) == 1 else text
-
-
-def _check_actions(path: str | Path, table: ParsedTable) -> None:
-    """LogError if numbered actions are so far apart that their number is not plausible."""
-    frame = table.frame
-    if "action" not in frame.columns or _action_names(frame):
-        return
-    several = [one.cast(pl.Int64, strict=False).drop_nulls() for one in _action_numbers(frame)]
-    values = np.unique(np.concatenate([one.to_numpy() for one in several]))
-    most = most_codes(values)
-    if not len(values) or values[-1] < most:
-        return
-    logged = frame["action"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
-    lines = table.numbers[logged >= most].tolist()
-    found = f"action {values[-1]:,} among {len(values):,} different actions"
-    raise unreadable(path, found, f"actions below {most:,}", CODES_FIX, "sparse codes", lines[:10], len(lines))
-
-
-def _action_numbers(frame: pl.DataFrame) -> list[pl.Series]:
-    """The logged actions, and the allowed actions that masks name."""
-    columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
-    return [frame["action"], *(one.explode() for one in columns if _named(one))]
-
-
-def _under(frame: pl.DataFrame, key: str) -> list[str]:
-    return [name for name in frame.columns if name == key or name.startswith(f"{key.removesuffix('.')}.")]
-
-
-def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Give both states all features of either state, in the order of their numbers."""
-    current = {name.removeprefix(_STATE) for name in frame.columns if name.startswith(_STATE)}
-    following = {name.removeprefix(_NEXT) for name in frame.columns if name.startswith(_NEXT)}
-    numbered = {name: int(name) for name in current | following if name.isdecimal() and len(name) <= _DIGITS}
-    features = sorted(current | following, key=lambda name: (name not in numbered, numbered.get(name, 0), name))
-    sides = (_STATE, _NEXT) if following else (_STATE,)
-    known = frozenset(frame.columns)
-    missing = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in known]
-    return frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing), features
-
-
-def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
-    """Add the columns `episode`, `terminated` and `truncated`; return the frame and notes on conversions."""
-    continues = _continues(frame)
-    last = frame.select((pl.col("mdp_id") != pl.col("mdp_id").shift(-1)).fill_null(True)).to_series().to_numpy()
-    known, off = np.zeros(frame.height, bool), np.zeros(frame.height, bool)
-    if f"{_NEXT}{features[0]}" in frame.columns:
-        later = _numbers(frame, _NEXT, features)
-        known = np.asarray(~np.isnan(later).all(axis=1))
-        off[:-1] = _differ(_numbers(frame, _STATE, features)[1:], later[:-1])
-    ends = last | (off & known)
-    terminal = ~known if continues is None else ~continues | (~known & known.any())
-    ends |= False if continues is None else ~continues
-    piece = pl.Series(np.cumsum(ends) - ends)
-    first = piece.to_frame("piece").select(pl.col("piece").min().over(frame["mdp_id"])).to_series()
-    names = frame["mdp_id"].cast(pl.String)
-    broken = ends & ~last
-    episode = names + "/" + (piece - first).cast(pl.String) if broken.any() else frame["mdp_id"]
-    notes = []
-    if broken.any():
-        found = f"{int(broken.sum()):,} next states differ from the state of the mdp_id's next line: episodes end there"
-        notes.append(conversion_note(found, "consecutive lines", "nothing, if the lines were sampled"))
-    if continues is None and (ends & ~known).any():
-        several = count_of(int((ends & ~known).sum()), "episode")
-        found = f"no next state at the end of {several}, which ReAgent counts as terminated"
-        notes.append(conversion_note(found, "explicit ends", "add next_state_features where the episode was truncated"))
-    if continues is not None and (ends & terminal).any():
-        several = count_of(int((ends & terminal).sum()), "episode")
-        found = f"no action is possible after {several}: terminated, as in ReAgent"
-        notes.append(conversion_note(found, "explicit ends", "name the possible next actions of truncated episodes"))
-    flags = {"episode": episode, "terminated": pl.Series(ends & terminal), "truncated": pl.Series(ends & ~terminal)}
-    return frame.with_columns(**flags), notes
-
-
-def _continues(frame: pl.DataFrame) -> Values | None:
-    """[N] bool: whether an action is possible next, or follows; None if no line says so."""
-    several = [
-        frame[key].list.len() > 0 if _named(frame[key]) else frame[key].list.sum() > 0
-        for key in _NEXT_MASKS
-        if key in frame.columns and isinstance(frame[key].dtype, pl.List)
-    ]
-    following = _under(frame, "next_action")
-    if following:
-        several.append(
-            frame.select(pl.any_horizontal(pl.col(following).is_not_null() & (pl.col(following).cast(pl.String) != "")))
-            .to_series()
-        )  # fmt: skip
-    flags = (np.asarray(one.fill_null(False)) for one in several)
-    return next((one for one in flags if one.any()), None)
-
-
-def _numbers(frame: pl.DataFrame, side: str, features: Sequence[str]) -> Values:
-    columns = frame.select(pl.col(f"{side}{name}").cast(pl.Float64, strict=False) for name in features)
-    return columns.to_numpy().astype(np.float64)
-
-
-def _differ(actual: Values, stated: Values) -> Values:
-    """[N - 1] bool: rows with a different feature, or with a feature on only one side."""
-    lacks_here, lacks_there = np.isnan(stated), np.isnan(actual)
-    alone: Values = (lacks_here != lacks_there).any(axis=1)
-    return alone | differences(np.where(lacks_here, 0.0, stated), np.where(lacks_there, 0.0, actual))
-
-
-def _mapping(frame: pl.DataFrame, features: Sequence[str]) -> tuple[Columns, pl.DataFrame]:
-    """Build the mapping, and the frame with masks as flags."""
-    has_next = f"{_NEXT}{features[0]}" in frame.columns
-    vector = _under(frame, "action") != ["action"]
-    words = [] if vector else _action_names(frame)
-    count = None if vector else _action_count(frame, words)
-    masks = [None if vector else _mask(frame, keys, words, count) for keys in (_MASKS, _NEXT_MASKS)]
-    frame = frame.with_columns(
-        mask.alias(name) for mask, name in zip(masks, _MASK_FLAGS, strict=True) if mask is not None
-    )
-    if masks[0] is None:
-        masks[1] = None
-    propensity = [name for name in _PROPENSITIES if name in frame.columns and frame[name].null_count() < frame.height]
-    settings: dict[str, Any] = {"vocabularies": {"action": words}} if words else {"actions": count}
-    mapping = Columns(
-        observation=[f"{_STATE}{name}" for name in features],
-        next_observation=[f"{_NEXT}{name}" for name in features] if has_next else None,
-        action=sorted(_under(frame, "action")),
-        reward="reward" if "reward" in frame.columns else None,
-        episode="episode",
-        step="sequence_number",
-        terminated="terminated",
-        truncated="truncated",
-        propensity=propensity[0] if propensity else None,
-        action_mask=_MASK_FLAGS[0] if masks[0] is not None else None,
-        next_action_mask=_MASK_FLAGS[1] if masks[1] is not None else None,
-        missing="mean+flag",
-        **settings,
-    )
-    return mapping, frame
-
-
-_MASK_FLAGS = ("action_mask", "next_action_mask")
-
-
-def _action_names(frame: pl.DataFrame) -> list[str]:
-    """All action names, sorted; empty if actions are numbers."""
-    lists = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
-    every = [frame["action"].cast(pl.String), *(one.explode() for one in lists)]
-    words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort().to_list()
-    words = [word for word in words if word]
-    if not all(word.isdecimal() and len(word) <= _DIGITS for word in words):
-        return words
-    numbers = sorted(words, key=int)
-    # numbers from 0 count the actions; others, such as the numbers of features, are names if lists say which exist
-    return numbers if lists and int(numbers[0]) > 0 else []
-
-
-def _action_count(frame: pl.DataFrame, words: Sequence[str]) -> int | None:
-    """The number of numbered actions: the width of a mask, or one more than the largest logged."""
-    if words:
-        return None
-    columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
-    widths = [one.list.len().max() for one in columns if not _named(one) and isinstance(one.dtype, pl.List)]
-    tops = [one.cast(pl.Int64, strict=False).fill_null(-1).to_numpy().max(initial=-1)
-            for one in _action_numbers(frame)]  # fmt: skip
-    return max([*(int(top) + 1 for top in tops), *(int(str(width)) for width in widths if width is not None)]) or None
-
-
-def _named(series: pl.Series) -> bool:
-    return series.dtype == pl.List(pl.String)
-
-
-def _mask(frame: pl.DataFrame, keys: Sequence[str], words: Sequence[str], count: int | None) -> pl.Series | None:
-    """Lists of flags, from flags or from names; empty where a line has no mask."""
-    for key in keys:
-        if key in frame.columns and isinstance(frame[key].dtype, pl.List):
-            names = list(words) or list(map(str, range(count or 0)))
-            mask = frame[key].set(frame[key].list.len() == 0, None)
-            if not _named(mask):
-                return mask
-            flags = [None if allowed is None else [name in allowed for name in names] for allowed in mask.to_list()]
-            return pl.Series(flags, dtype=pl.List(pl.Boolean))
-    return None
-
-
 # Demonstrations in HDF5 files, one group each: robomimic's `data/demo_0`, `data/demo_1`, ..., or groups at the root.
 #
 # | member of a demonstration | read as |
@@ -1551,7 +1180,14 @@ def _check_equal(path: Path, found: dict[int, dict[str, Any]]) -> None:
     Observations may have one row more, in all demonstrations of a file without next observations.
     """
     first = {name: one.shape[1:] for name, one in found[min(found)].items()}
-    more = 0 if _below("next_obs", first) else _rows_more(found[min(found)])
+    members = found[min(found)]
+    steps = {one.shape[:1] for name, one in members.items() if name == "actions"}
+    observed = {one.shape[:1] for name, one in members.items() if name in _below("obs", first)}
+    more = int(
+        not _below("next_obs", first)
+        and len(steps) == len(observed) == 1
+        and all(one and two and two[0] == one[0] + 1 for one in steps for two in observed)
+    )
     for number, members in found.items():
         shapes = {name: one.shape[1:] for name, one in members.items()}
         rows = {name: one.shape[0] if one.shape else 0 for name, one in members.items()}
@@ -1563,11 +1199,3 @@ def _check_equal(path: Path, found: dict[int, dict[str, Any]]) -> None:
         if len(lengths) > 1 or 0 in lengths:
             what = f"demo_{number} has arrays of {', '.join(f'{one:,}' for one in sorted(set(rows.values())))} rows"
             raise unreadable(path, what, "arrays of one length", "save the demonstration again", "wrong length")
-
-
-def _rows_more(members: dict[str, Any]) -> int:
-    """1 if the observations of a demonstration have a row more than its actions, else 0."""
-    steps = {members[name].shape[:1] for name in ("actions",) if name in members}
-    stored = {members[name].shape[:1] for name in _below("obs", members)}
-    return int(len(steps) == len(stored) == 1 and all(one and two and two[0] == one[0] + 1
-                                                      for one in steps for two in stored))  # fmt: skip

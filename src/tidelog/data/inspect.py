@@ -807,14 +807,9 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
     unfit = [(one, _unfit_reward(one)) for one in named if plain_name(one) in RATING]
-    for role, called in (
-        ("rating", [one.name for one, reason in unfit if reason is None]),
-        (
-            "event",
-            [one.name for kinds_of_event in (EVENT, ("type",)) for one in named if plain_name(one) in kinds_of_event],
-        ),
-    ):
-        roles |= dict.fromkeys([role], called[0]) if called else {}
+    events = [one for known in (EVENT, ("type",)) for one in named if plain_name(one) in known]
+    for role, called in (("rating", [one for one, reason in unfit if reason is None]), ("event", events)):
+        roles |= {role: called[0].name} if called else {}
     proposal.interactions = roles
     listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
     about = proposal.interaction_notes
@@ -825,8 +820,12 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
                                  "repeat; `--item` names another")  # fmt: skip
     if items[0].kind == "list":
         about.append(f"'{items[0].name}' holds several items per row: split them, one item per row")
-    about += _rewards_of_events(named, roles)
     if "rating" not in roles:
+        for one in events[:1]:
+            more = " ..." if one.unique > len(one.examples) else ""
+            pairs = " ".join(shlex.quote(f"{kind}=1") for kind in one.examples)
+            about.append(f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward of "
+                         f"each kind of '{one.name}'")  # fmt: skip
         about += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
     proposal.notes[:0] = about
 
@@ -854,17 +853,6 @@ def _unfit_reward(one: Field) -> str | None:
     if one.usual and one.high is not None and one.high > _EXTREME * one.usual:
         return f"its largest value is {one.high:,.10g}, and 99% of those other than 0 are at most {one.usual:,.5g}"
     return None
-
-
-def _rewards_of_events(named: Sequence[Field], roles: dict[str, str]) -> list[str]:
-    """Return a note on how to set the reward of each kind of event, where no column holds rewards."""
-    kinds = [one for one in named if one.name == roles.get("event")]
-    if not kinds or "rating" in roles:
-        return []
-    more = " ..." if kinds[0].unique > len(kinds[0].examples) else ""
-    pairs = " ".join(shlex.quote(f"{kind}=1") for kind in kinds[0].examples)
-    return [f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward of each kind of "
-            f"'{kinds[0].name}'"]  # fmt: skip
 
 
 # Infer observations and next observations.
@@ -915,7 +903,15 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             or (one.kind == "whole number" and last_word(one.name) in CODED and (one.low or 0.0) >= 0)
         ]
         proposal.mapping |= {"categorical": coded} if coded else {}
-        _join_rare_labels([one for one in now if one.kind == "word"], proposal)
+        rare = [one for one in now if one.kind == "word" and one.rare_rows >= FEW_ROWS and one.rare < one.unique]
+        if rare:  # rare labels with enough rows together, beside frequent ones
+            proposal.mapping["other"] = {one.name: FEW_ROWS for one in rare}
+            listed = list_names([f"{one.rare:,} of {one.unique:,} labels of '{one.name}' ({one.rare_rows:,} rows)"
+                                 for one in rare])  # fmt: skip
+            proposal.notes.append(
+                f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels "
+                "that the log does not have count, too; drop `other` to keep them apart"
+            )
         doubtful = [f"'{one.name}'" for one in now if _has_word(one, _DOUBTFUL) and not is_outcome(one)]
         if doubtful and "reward" not in proposal.mapping:
             proposal.notes.append(
@@ -927,21 +923,13 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             for one in now
             if one.name in coded and one.kind == "whole number"
         ]
-        _following(now, later, proposal)
+        next_columns = {"_".join(word for word in name_words(one.name) if word not in NEXT): one.name for one in later}
+        without = [one.name for one in now if plain_name(one) not in next_columns]
+        if not without:
+            proposal.mapping["next_observation"] = [next_columns[plain_name(one)] for one in now]
+        elif later:
+            proposal.notes.append(f"next observations are not used: {list_names(without)} has no next column")
     _ask_about_endings(named, now, proposal)
-
-
-def _join_rare_labels(words: Sequence[Field], proposal: Proposal) -> None:
-    """Propose one label for rare ones, where they have enough rows together and others are frequent."""
-    joined = [one for one in words if one.rare_rows >= FEW_ROWS and one.rare < one.unique]
-    if joined:
-        proposal.mapping["other"] = {one.name: FEW_ROWS for one in joined}
-        listed = list_names([f"{one.rare:,} of {one.unique:,} labels of '{one.name}' ({one.rare_rows:,} rows)"
-                             for one in joined])  # fmt: skip
-        proposal.notes.append(
-            f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels that "
-            "the log does not have count, too; drop `other` to keep them apart"
-        )
 
 
 def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
@@ -961,16 +949,6 @@ def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: P
             f"{list_names(alike)}: the name ends like the reward's; known before the decision, or recorded with the "
             "reward? Take what is not known before out of `observation`"
         )
-
-
-def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:
-    next_columns = {"_".join(word for word in name_words(one.name) if word not in NEXT): one.name for one in later}
-    partners = [next_columns.get(plain_name(one)) for one in now]
-    if all(partners):
-        proposal.mapping["next_observation"] = partners
-    elif later:
-        missing = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
-        proposal.notes.append(f"next observations are not used: {list_names(missing)} has no next column")
 
 
 # Infer the roles of the columns of a table from their names and values.
@@ -1029,7 +1007,7 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if observed:
         rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
         each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
-        proposal.hints += [] if "missing" in proposal.mapping else [f'{each}   # or "forward": the last known value']
+        proposal.hints += [] if "missing" in proposal.mapping else [each]
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and last_word(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")

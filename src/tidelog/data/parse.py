@@ -5,23 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
-import struct
-import warnings
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
 
-from tidelog._files import open_regular
-from tidelog._machine import shortage
 from tidelog._text import count_of
 from tidelog.data.columns import (
     LEAVES,
@@ -49,7 +42,6 @@ from tidelog.data.raw import (
     Kind,
     RawAction,
     RawLog,
-    RowOrder,
     Values,
     rounded_rewards,
     unreadable,
@@ -339,7 +331,7 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> R
     return RawAction("multi" if column.values.ndim == 2 else "discrete", (column,))
 
 
-# Parse one column of a table into numbers, codes, flags, masks, times or images; list the rows that do not parse.
+# Parse one column of a table into numbers, codes, flags, masks or times; list the rows that do not parse.
 #
 # No row is dropped: an unreadable value becomes a placeholder, and its row is listed in the `Column`.
 
@@ -347,10 +339,6 @@ MISSING_WORDS = ("", "na", "n/a", "null", "none")
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
 _PART = r"[^,;\s\[\]()]+"  # of a list in text
-_MODES = ("L", "RGB", "RGBA")  # of images
-FORMATS = ("PNG", "JPEG")  # other formats start programs (EPS) or have rarely used decoders
-MOST_PIXELS = 1 << 25  # of one image; 7680 x 4320 fits
-_CONVERTED = {"1": "L", "LA": "RGBA", "P": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
 
 
 def narrow(series: pl.Series) -> Column:
@@ -614,90 +602,6 @@ def named_mask(name: str, lists: pl.Series, words: Sequence[str]) -> Column:
     )
 
 
-def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Finding]]]:
-    """Read columns of paths as columns [N, H, W, C] uint8, with findings.
-
-    All images have the most common size. Greyscale images have one channel, colour images three, colour images with
-    transparency four.
-    """
-    named = categories(*many)
-    opened = _pictures(named[0].vocabulary or (), sum(map(len, many)))
-    shapes = Counter(image.shape for image in opened if not isinstance(image, str))
-    shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
-    images = np.zeros((max(len(opened), 1), *shape), np.uint8)
-    unreadable, other_size = np.zeros((2, len(opened)), bool)
-    for place, image in enumerate(opened):
-        if isinstance(image, str):
-            unreadable[place] = True
-        elif image.shape != shape:
-            other_size[place] = True
-        else:
-            images[place] = image
-    problems = (
-        ("unreadable image", unreadable, "a PNG or JPEG file", "use names that are absolute or relative to the table"),
-        ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
-    )
-    findings = []
-    wrong: dict[str, list[Values]] = {column.name: [np.zeros(0, np.int64)] for column in named}
-    for column in named:
-        for check, marked, expected, fix in problems:
-            at = np.setdiff1d(np.flatnonzero(marked[column.values]) if len(marked) else [], column.missing).astype(int)
-            if len(at):
-                first = opened[column.values[at[0]]]
-                found = first if isinstance(first, str) else f"images of {_size(first.shape)}"
-                findings.append((check, Finding(column.name, at, found, expected, fix)))
-                wrong[column.name].append(at)
-    columns = [
-        Column(one.name, images[one.values], missing=one.missing, reported=np.concatenate(wrong[one.name]))
-        for one in named
-    ]
-    return columns, findings
-
-
-def _picture(path: Path, decode: bool) -> Values | tuple[int, ...] | str:
-    """[H, W, C] uint8, or only its shape unless `decode`; or an error message."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with (
-            warnings.catch_warnings(),
-            open_regular(path) as stream,
-        ):
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(stream, formats=FORMATS) as image:
-                mode = image.mode if image.mode in _MODES else _CONVERTED.get(image.mode)
-                if mode is None:
-                    return f"{path}: image mode {image.mode} is not supported"
-                if image.width * image.height > MOST_PIXELS:
-                    return f"{path}: {image.width:,} x {image.height:,} pixels, at most {MOST_PIXELS:,}"
-                if not decode:
-                    return (image.height, image.width, len(mode))
-                values = np.asarray(image.convert(mode))
-    except UnidentifiedImageError:
-        return f"{path}: neither {' nor '.join(FORMATS)}"
-    except (OSError, SyntaxError, ValueError, EOFError, OverflowError, MemoryError, struct.error, zlib.error,
-            Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # fmt: skip
-        return f"{path}: {error}"
-    return values[..., None] if values.ndim == 2 else values
-
-
-def _pictures(paths: Sequence[str], rows: int) -> list[Values | str]:
-    """[H, W, C] uint8 of each file, or an error message; nothing is decoded if `rows` of them do not fit."""
-    shapes = [_picture(Path(path), False) for path in paths]
-    sizes = [math.prod(shape) for shape in shapes if isinstance(shape, tuple)]
-    problem = shortage(2 * sum(sizes) + rows * max(sizes, default=0))
-    if problem is not None:
-        return [shape if isinstance(shape, str) else f"{path}: {problem}"
-                for path, shape in zip(paths, shapes, strict=True)]  # fmt: skip
-    opened = (shape if isinstance(shape, str) else _picture(Path(path), True)
-              for path, shape in zip(paths, shapes, strict=True))  # fmt: skip
-    return [image for image in opened if not isinstance(image, tuple)]
-
-
-def _size(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape))
-
-
 def _lists(series: pl.Series, flags: bool = False) -> Column:
     """Lists of equal length as [N, D]; rows whose list differs in length from most are `odd`."""
     series = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
@@ -846,11 +750,10 @@ def _text_expression(name: str) -> pl.Expr:
     return pl.col(name).cast(pl.String)
 
 
-# Fill empty cells of observations by the mapping's rule: the mean with a flag, or the last known value.
+# Fill empty cells of observations by the mapping's rule: the mean with a flag, or a category of their own.
 #
-# Letters: `N` rows. Rules apply to rows in episode order; no value crosses from one episode to another.
+# Letters: `N` rows. No value crosses from one episode to another.
 
-Rule: TypeAlias = Callable[[Values, Values, RowOrder], tuple[Values, Values]]
 Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next-observation column
 _NONE = np.zeros(0, np.int64)
 
@@ -858,28 +761,75 @@ _NONE = np.zeros(0, np.int64)
 def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     """Fill empty cells of observation columns that have a rule; each filled column is a note in `found`.
 
-    A row without a next observation has nothing filled in its next-observation columns.
+    A row without a next observation has nothing filled in its next-observation columns. Other empty cells there are
+    filled as those of the following row.
     """
     with_rule = {name for name, rule in rules.items() if rule != "error"}
     if raw.rows == 0 or not with_rule:
         return raw
     raw = _mark_nan(raw, with_rule)
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
+    unknown, rows, inner = np.flatnonzero(~raw.followed), raw.order.rows, np.flatnonzero(~raw.order.last)
+    here, next_row = rows[inner], rows[inner + 1]
+
+    def empty(column: Column | None) -> Values:
+        cells = np.zeros(raw.rows, bool)
+        if column is not None:
+            cells[column.missing] = True
+        return cells
+
+    def fill(now: Column, then: Column | None, fill: float, values: Values, later: Values) -> tuple[Filled, Filled]:
+        """The filled columns, and flags of the cells that were filled; `values` and `later` have a place for them."""
+        absent, after = empty(now), empty(then) & raw.followed
+        values[absent], still = fill, after.copy()
+        later[after] = fill
+        holes = after[here]
+        later[here[holes]] = values[next_row[holes]]
+        still[here[holes]] = absent[next_row[holes]]
+        flag = f"{now.name} missing"
+        return (
+            (replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=unknown)),
+            (Column(flag, absent.astype(np.float32)), then and Column(flag, still.astype(np.float32), missing=unknown)),
+        )
+
     for name, feature in raw.observation.items():
         later = raw.next_observation.get(name)
-        if feature.kind == "image":
+        columns, flags, fills, before = list[Filled](), list[Filled](), list[tuple[str, float]](), len(found)
+        for now, then in zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True):
+            absent, after = empty(now), empty(then) & raw.followed
+            count = int(absent.sum() + after.sum())
+            if now.name not in with_rule or not count or not (~absent & now.usable).any():
+                columns.append((now, then))
+                continue
+            what = f"{count:,} empty cells, filled by the rule '{rules[now.name]}'"
+            if now.vocabulary is not None:
+                what, words = f"{count:,} empty cells, which form a separate category", ("", *now.vocabulary)
+                codes = [np.zeros(raw.rows, np.int32) if one is None else one.values.astype(np.int32) + 1
+                         for one in (now, then)]  # fmt: skip
+                if then is not None:
+                    codes[1][empty(then)] = 0
+                (one, other), _ = fill(now, then, 0, *codes)
+                columns.append((replace(one, vocabulary=words), other and replace(other, vocabulary=words)))
+            else:  # a column of lists becomes one column per dimension
+                places = range(now.values.shape[1]) if now.values.ndim == 2 else [None]
+                for place in places:
+                    part, next_part = _dimension(now, place), then and _dimension(then, place)
+                    with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
+                        mean = float(np.float32(part.values[~absent & part.usable].mean(dtype=np.float64)))
+                        values = part.values.astype(np.float32)
+                    fills.append((part.name, mean))
+                    after_values = values if next_part is None else next_part.values.astype(np.float32)
+                    pair, flag = fill(part, next_part, mean, values, after_values)
+                    columns.append(pair)
+                    flags.append(flag)
+            advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
+            found.append(("filled", Finding(now.name, np.flatnonzero(absent), what, "a value in every row", advice)))
+        if len(found) == before:
             continue
-        filling = _Filling(raw.order, raw.followed, rules)
-        pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
-        columns = [one for pair in pairs for one in filling.fill(*pair)] + filling.flags
-        if not filling.found:
-            continue
-        observation[name] = replace(
-            feature, columns=tuple(now for now, _ in columns), fills=tuple(filling.fills), block=None
-        )
+        columns += flags
+        observation[name] = replace(feature, columns=tuple(now for now, _ in columns), fills=tuple(fills), block=None)
         if later:
             following[name] = replace(later, columns=tuple(then for _, then in columns if then is not None))
-        found += filling.found
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
 
 
@@ -896,122 +846,6 @@ def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following)
 
 
-class _Filling:
-    """The state of filling one leaf: its columns, flags, fill values and findings."""
-
-    def __init__(self, order: RowOrder, followed: Values, rules: Mapping[str, str]) -> None:
-        self.order = order
-        self.followed = followed
-        self.rules = rules
-        self.flags: list[Filled] = []
-        self.fills: list[tuple[str, float]] = []
-        self.found: list[tuple[str, Finding]] = []
-
-    def fill(self, now: Column, then: Column | None) -> list[Filled]:
-        """Fill a column; a column of lists becomes one column per dimension."""
-        rule = self.rules.get(now.name, "error")
-        absent, after = self._empty(now), self._empty(then)
-        after &= self.followed
-        if rule == "error" or not (absent.any() or after.any()) or not (~absent & now.usable).any():
-            return [(now, then)]
-        if now.vocabulary is not None:
-            return [self._codes(now, then, absent, after, rule)]
-        message = f"{int(absent.sum() + after.sum()):,} empty cells, filled by the rule '{rule}'"
-        self._note(now, absent, message)
-        if now.values.ndim == 1:
-            return [self._numbers(now, then, absent, after, rule)]
-        return [
-            self._numbers(_dimension(now, place), then and _dimension(then, place), absent, after, rule)
-            for place in range(now.values.shape[1])
-        ]
-
-    def _empty(self, column: Column | None) -> Values:
-        empty = np.zeros(len(self.followed), bool)
-        if column is not None:
-            empty[column.missing] = True
-        return empty
-
-    def _numbers(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
-        with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
-            mean = float(np.float32(now.values[~absent & now.usable].mean(dtype=np.float64)))
-            values = now.values.astype(np.float32)
-        self.fills.append((now.name, mean))
-        values[absent] = mean
-        if rule == "forward":
-            values, _ = self._carry_forward(values, absent)
-        later, still = self._after(values, absent, then, after, mean, rule)
-        if rule == "mean+flag":
-            flag = f"{now.name} missing"
-            after_flag = then and Column(flag, still.astype(np.float32), missing=self._open)
-            self.flags.append((Column(flag, absent.astype(np.float32)), after_flag))
-        return replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=self._open)
-
-    def _codes(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
-        """Fill codes: the empty text becomes a category, or the last known value of the episode is used."""
-        if rule == "forward":
-            values, was_filled = self._carry_forward(now.values, absent)
-            self._note(now, was_filled, f"{int(was_filled.sum()):,} empty cells, filled by the rule 'forward'")
-            left = absent & ~was_filled
-            later, unknown = self._after(values, left, then, after, 0.0, rule)
-            open_end = np.flatnonzero(unknown | ~self.followed)
-            now = replace(now, values=values, missing=np.flatnonzero(left))
-            return now, then and replace(then, values=later, missing=open_end)
-        words = ("", *(now.vocabulary or ()))
-        values = np.where(absent, 0, now.values + 1).astype(np.int32)
-        shifted = then and replace(then, values=np.where(self._empty(then), 0, then.values + 1).astype(np.int32))
-        later, _ = self._after(values, absent, shifted, after, 0.0, rule)
-        self._note(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which form a separate category")
-        return (
-            replace(now, values=values, vocabulary=words, missing=_NONE),
-            then and replace(then, values=later, vocabulary=words, missing=self._open),
-        )
-
-    @property
-    def _open(self) -> Values:
-        """Rows without a known next observation."""
-        return np.flatnonzero(~self.followed)
-
-    def _carry_forward(self, values: Values, absent: Values) -> tuple[Values, Values]:
-        """The last known value within the episode, and a mask of the cells it fills."""
-        rows, empty = self.order.rows, absent[self.order.rows]
-        places = np.arange(len(rows))
-        known = np.maximum.accumulate(np.where(empty, -1, places))
-        starts = places - self.order.step
-        has_value = empty & (known >= starts)
-        carried, marked = values.copy(), np.zeros(len(rows), bool)
-        carried[rows[has_value]] = values[rows[known[has_value]]]
-        marked[rows[has_value]] = True
-        return carried, marked
-
-    def _after(
-        self, values: Values, absent: Values, then: Column | None, after: Values, mean: float, rule: str
-    ) -> tuple[Values, Values]:
-        """Fill next observations with the value of the next row, or at the end of an episode by the rule.
-
-        The second array marks the cells that count as missing.
-        """
-        if then is None:
-            return values, absent
-        later, still = then.values.astype(values.dtype), after.copy()
-        rows, inner = self.order.rows, np.flatnonzero(~self.order.last)
-        here, next_row = rows[inner], rows[inner + 1]
-        holes = after[here]
-        later[here[holes]] = values[next_row[holes]]
-        still[here[holes]] = absent[next_row[holes]]
-        ends = np.zeros(len(after), bool)
-        ends[rows[self.order.last]] = True
-        ends &= after
-        later[ends] = values[ends] if rule == "forward" else mean
-        if rule == "forward":
-            still[ends] = absent[ends]
-        return later, still
-
-    def _note(self, column: Column, at: Values, found: str) -> None:
-        advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
-        finding = Finding(column.name, np.flatnonzero(at), found, "a value in every row", advice)
-        self.found.append(("filled", finding))
-
-
 def _nan_is_missing(column: Column) -> Column:
     if column.values.dtype.kind != "f":
         return column
@@ -1019,8 +853,8 @@ def _nan_is_missing(column: Column) -> Column:
     return replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan))) if nan.any() else column
 
 
-def _dimension(column: Column, place: int) -> Column:
-    return replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])
+def _dimension(column: Column, place: int | None) -> Column:
+    return column if place is None else replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])
 
 
 # Parse a table and its mapping into a `RawLog`.
@@ -1095,16 +929,6 @@ class ParsedTable:
         """Whether the column was read."""
         return name in self.names
 
-    def paths(self, series: pl.Series) -> pl.Series:
-        """Names of files in a column, relative to their table, as paths; empty cells stay empty."""
-        ends = [self.rows] if self.files is None else self.files.ends.tolist()
-        below = []
-        for part, end in zip(self.parts or (self,), ends, strict=True):
-            folder, text = Path(part.source).parent, series[end - part.rows : end].cast(pl.String).str.strip_chars()
-            words = [word for word in text.unique().to_list() if word]
-            below.append(text.replace(words, [str(folder / word) for word in words]))
-        return pl.concat(below).rename(series.name)
-
 
 def first_error_line(error: BaseException) -> str:
     """The first line of an error's message; a fixed text for a panic, whose message names threads."""
@@ -1116,7 +940,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     table = without_empty(table, columns)
     if columns.na_values:
         table = without_na(table, columns)
-    observation, following, image_findings = _features_of_table(table, columns)
+    observation, following, rare = _features_of_table(table, columns)
     selections = (columns.action_mask, columns.next_action_mask)
     listed = [mask_tokens(_present(table, selected)) for selected in selections]
     action = _action_of_table(table, columns, [one for one in listed if one is not None])
@@ -1164,7 +988,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         always_terminated=columns.terminated is True,
         files=table.files,
         left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
-        found=(*found, *image_findings, *rounded),
+        found=(*found, *rare, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
 
@@ -1473,25 +1297,20 @@ def counted_from_one(column: Column, flags: int = 0) -> Column | None:
 def _features_of_table(
     table: ParsedTable, columns: Columns
 ) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
-    """Leaves of observations, leaves of next observations, and findings about images and rare labels."""
+    """Leaves of observations, leaves of next observations, and notes about rare labels."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
     block = _RowBlock(table, columns)
-    images = frozenset(names(columns.image))
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
         if not table.has(name):
             continue
         words = columns.vocabulary_of.get(name)
-        if name not in images and not words and name not in columns.categorical_names:
+        if not words and name not in columns.categorical_names:
             lists = list(map(as_lists, pair))
             pair = lists if isinstance(lists[0].dtype, pl.List) else pair
-        if name in images:
-            pictures, wrong = read_images([table.paths(series) for series in pair])
-            kinds[name] = [pictures]
-            found += wrong
-        elif words or _is_word(pair[0], columns):
+        if words or _is_word(pair[0], columns):
             coded = categories(*pair, words=words)
             joined, note = join_rare(coded, columns.rows_of_a_label(name))
             kinds["categorical"].append(joined)
@@ -1508,7 +1327,7 @@ class _RowBlock:
     """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
 
     def __init__(self, table: ParsedTable, columns: Columns) -> None:
-        other = {*names(columns.categorical), *names(columns.image), *columns.vocabulary_of}
+        other = {*names(columns.categorical), *columns.vocabulary_of}
         schema = table.data.collect_schema()
         self.names = [
             name
@@ -1537,7 +1356,7 @@ def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]
     leaves = {}
     for name, pairs in kinds.items():
         if pairs and all(len(pair) > side for pair in pairs):
-            kind: Kind = "codes" if name == "categorical" else "vector" if name == "numeric" else "image"
+            kind: Kind = "codes" if name == "categorical" else "vector"
             leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))
     return leaves
 

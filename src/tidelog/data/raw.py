@@ -587,7 +587,6 @@ rule(
 rule("wrong length", "error", "An array, a mask or a list of bounds has a length that does not fit the log.")
 rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
 rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
-rule("unreadable image", "error", "An image file is missing, damaged, or of an unsupported format.")
 rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
 rule("possible end column", "warning", "A column is named like ends of episodes, and the mapping names no such column.")
 rule(

@@ -33,7 +33,6 @@ from tidelog.data.formats import (
     raw_minari,
     raw_npz,
     raw_ogbench,
-    raw_reagent,
     raw_robomimic,
     read_objects,
     read_separated,
@@ -57,7 +56,6 @@ from tidelog.data.raw import (
     Problem,
     RawLog,
     Report,
-    Values,
     conversion_note,
     examine,
     findings,
@@ -135,7 +133,7 @@ def _expanded(source: str | Path) -> tuple[list[Path], list[str]] | None:
         raise unreadable(str(source), "no file matches this glob", "at least one table", fix)
     tables, unread = [], []
     for match in matches:
-        inner = _folder(match) if match.is_dir() else ([match], []) if is_table_file(match) else None
+        inner = _folder(match) if match.is_dir() else ([match], []) if _holds_rows(match) else None
         tables += inner[0] if inner else []
         unread += inner[1] if inner else [str(match)]
     if not tables:
@@ -160,11 +158,11 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
             found = f"a table of {lake}, whose files also hold deleted rows"
             raise unreadable(str(folder), found, "a folder of plain tables", fix)
     entries = [entry for entry in entries if not entry.name.startswith((".", "_"))]  # such as _SUCCESS
-    tables = [entry for entry in entries if entry.is_file() and is_table_file(entry)]
+    tables = [entry for entry in entries if entry.is_file() and _holds_rows(entry)]
     if tables:
         return tables, [str(entry) for entry in entries if entry not in tables]
     below = sorted(path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth))
-    deeper = [path for path in below if path.is_file() and is_table_file(path)]
+    deeper = [path for path in below if path.is_file() and _holds_rows(path)]
     if deeper:
         tops: dict[str, list[Path]] = {}
         for path in deeper:
@@ -177,6 +175,11 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
         fix = f"name the files of one table with a glob, such as '{pattern}'"
         raise unreadable(str(folder), found, "a folder of tables", fix)
     return None
+
+
+def _holds_rows(path: Path) -> bool:
+    """Whether a name ends like a table; a .json file also begins like a document, as it may be a mapping."""
+    return is_table_file(path) and (ending_of(path, DOCUMENTS) is None or is_document(path))
 
 
 def _single(path: Path) -> tuple[list[Path], list[str]]:
@@ -335,9 +338,8 @@ LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if "explode" in 
 
 
 def is_table_file(path: str | Path) -> bool:
-    """Whether a name ends like a table; a .json file also begins like a document with a list of objects."""
-    ending = ending_of(path, SOURCES)
-    return ending is not None and (ending not in DOCUMENTS or is_document(Path(path)))
+    """Whether a name ends like a table."""
+    return ending_of(path, SOURCES) is not None
 
 
 def table_of(
@@ -553,16 +555,12 @@ FORMATS: dict[str, Callable[[Any], RawLog]] = {
     "d4rl": raw_d4rl,
     "ogbench": raw_ogbench,
     "robomimic": raw_robomimic,
-    "reagent": raw_reagent,
     "minari": raw_minari,
 }
 ARRAYS: dict[str, Callable[[Path], RawLog]] = {
     ".npz": raw_archive,
     ".hdf5": raw_hdf5,
     ".h5": raw_hdf5,
-    ".json": raw_reagent,
-    ".json.gz": raw_reagent,
-    ".json.bz2": raw_reagent,
 }
 ADVICE = (
     f"a table ({ENDINGS_TEXT}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
@@ -582,10 +580,9 @@ def read_log(
     A table is a path, or a Polars or pandas frame; `columns` is its mapping: an object, or a TOML or JSON file. A
     folder of tables, a glob such as `logs/2026-*/part-*.parquet`, or a list of paths, folders and globs is one log of
     several files, which are read in the order of their names. Without `columns`, the source is a saved log, a file of
-    arrays (`.npz`, `.hdf5`, ReAgent's `.json`), or the id, the folder or the object of a Minari data set. The names in
-    a file of arrays say its format; `format` says it where they do not: "npz", "d4rl", "ogbench", "robomimic",
-    "reagent" or "minari". `memory_map` leaves the columns of a saved log on disk. ConfigError for a mapping that is
-    wrong, missing or not needed.
+    arrays (`.npz`, `.hdf5`), or the id, the folder or the object of a Minari data set. The names in a file of arrays
+    say its format; `format` says it where they do not: "npz", "d4rl", "ogbench", "robomimic" or "minari". `memory_map`
+    leaves the columns of a saved log on disk. ConfigError for a mapping that is wrong, missing or not needed.
 
     Example:
         >>> table = pl.DataFrame({"patient": [7, 7, 8], "severity": [3, 2, 4], "dose": [0, 1, 0], "cured": [0, 1, 0]})
@@ -787,47 +784,42 @@ def write_rows(
     `whole` is the column of the rows that belong together, the episode or the user: where one of them has an error, the
     others are not kept.
     """
-    rows, reasons = _reasons(found)
+    named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
+             for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
+    frames = [pl.DataFrame({"row": at.astype(np.int64)}).with_columns(reason=pl.lit(name)) for name, at in named]
+    rows, reasons = np.zeros(0, np.int64), list[str]()
+    if frames:  # ascending, each with all its errors
+        each = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
+        each = each.sort("row")
+        rows, reasons = each["row"].to_numpy(), each["reason"].to_list()
     contents: dict[Path, bytes] = {}
     if target is not None and len(rows):
-        contents[target] = _faulty_rows(table, rows, reasons, csv_safe)
-    if kept is not None:
-        contents[kept] = _other_rows(table, rows, whole, csv_safe, header)
-    if target is not None and not len(rows):
+        marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
+        marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
+        marks |= {PROBLEMS: reasons}
+        used = [name for name in marks if name in table.frame.columns]
+        if used:
+            raise ConfigError(f"the source already has a column '{used[0]}'", fix="rename it")
+        faulty = table.frame[rows]
+        nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
+        faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
+            pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
+            for name in nested
+        )
+        content = io.BytesIO()
+        write_csv(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), content, csv_safe)
+        contents[target] = content.getvalue()
+    elif target is not None:
         delete_older(target)
+    if kept is not None:
+        left_out = np.isin(np.arange(table.rows), rows)
+        if whole is not None and table.has(whole):
+            ids = table.series(whole)
+            left_out |= ids.is_in(ids.filter(pl.Series(left_out)).unique().implode()).fill_null(True).to_numpy()
+        content = io.BytesIO()
+        write_csv(table.frame.filter(pl.Series(~left_out)), content, csv_safe)
+        contents[kept] = content.getvalue() if header else content.getvalue().partition(b"\n")[2]
     write_files(contents, ConfigError)
-
-
-def _other_rows(table: ParsedTable, rows: Values, whole: str | None, csv_safe: bool, header: bool) -> bytes:
-    """The other rows of a table as CSV, without all rows of a faulty value of `whole`."""
-    faulty = np.zeros(table.rows, bool)
-    faulty[rows] = True
-    if whole is not None and table.has(whole):
-        ids = table.series(whole)
-        faulty |= ids.is_in(ids.filter(pl.Series(faulty)).unique().implode()).fill_null(True).to_numpy()
-    content = io.BytesIO()
-    write_csv(table.frame.filter(pl.Series(~faulty)), content, csv_safe)
-    first, _, others = content.getvalue().partition(b"\n")
-    return first + b"\n" + others if header else others
-
-
-def _faulty_rows(table: ParsedTable, rows: Values, reasons: list[str], csv_safe: bool) -> bytes:
-    """Rows of a table as CSV, with their places and reasons before them."""
-    marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
-    marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
-    marks |= {PROBLEMS: reasons}
-    used = [name for name in marks if name in table.frame.columns]
-    if used:
-        raise ConfigError(f"the source already has a column '{used[0]}'", fix="rename it")
-    faulty = table.frame[rows]
-    nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
-    faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
-        pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
-        for name in nested
-    )
-    content = io.BytesIO()
-    write_csv(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), content, csv_safe)
-    return content.getvalue()
 
 
 def csv_path(path: str | Path, overwrite: bool) -> Path:
@@ -846,15 +838,3 @@ def delete_older(target: Path) -> None:
         delete(target)
     except OSError as problem:
         raise not_written(target, problem, ConfigError) from problem
-
-
-def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]:
-    """Rows of errors from 0, ascending, and for each row all its errors as one text."""
-    named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
-             for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
-    frames = [pl.DataFrame({"row": at.astype(np.int64)}).with_columns(reason=pl.lit(name)) for name, at in named]
-    if not frames:
-        return np.zeros(0, np.int64), []
-    joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
-    ordered = joined.sort("row")
-    return ordered["row"].to_numpy(), ordered["reason"].to_list()

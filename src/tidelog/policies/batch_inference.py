@@ -217,8 +217,7 @@ def _actions(
     """Return the new columns of the rows."""
     check_has_chances(policy, asked=probabilities)
     spec = _with_names(policy.spec)
-    frame_filled = _carried_forward(frame, spec, mapping)
-    parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec, other_words=policy.reads_other_words))]
+    parts = [*_by_file(frame, files, partial(_leaves, spec=spec, other_words=policy.reads_other_words))]
     leaves = {name: np.concatenate([part[name] for part in parts]) for name in spec.observation}
     masks = [*_by_file(frame, files, partial(_mask, spec=policy.spec, mapping=mapping))]
     allowed = None if masks[0] is None else np.concatenate(masks)
@@ -288,23 +287,6 @@ def _with_names(spec: Spec) -> Spec:
 
 def _width(leaf: Vector | Codes) -> int:
     return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
-
-
-def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> pl.DataFrame:
-    """Fill empty cells with the last value of the episode, where this was the log's rule."""
-    leaves = [leaf for leaf in spec.observation.values() if isinstance(leaf, Vector)]
-    carried = [name for leaf in leaves for name, _ in leaf.fills if f"{name} missing" not in leaf.names]
-    empty = [name for name in carried if frame[name].null_count() or (parse.number(frame[name]).missing.size > 0)]
-    if not empty:
-        return frame
-    order = _order(frame, mapping, f"'{empty[0]}' is carried forward within episodes")
-    back = np.argsort(order.rows)
-    for name in empty:
-        values = pl.Series(np.where(parse.number(frame[name]).usable, parse.number(frame[name]).values, np.nan))
-        sorted_values = pl.DataFrame({"v": values.fill_nan(None)[order.rows], "e": order.episode})
-        filled_values = sorted_values.select(pl.col("v").forward_fill().over("e")).to_series()
-        frame = frame.with_columns(filled_values[back].rename(name))
-    return frame
 
 
 def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> RowOrder:

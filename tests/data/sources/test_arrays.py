@@ -1,8 +1,5 @@
-"""D4RL, OGBench and ReAgent files made here from one log: what is known of each step is what was put in."""
+"""D4RL and OGBench files made here from one log: what is known of each step is what was put in."""
 
-import bz2
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from tidelog.data.log import Log
 from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.read import reopen_any
-from tidelog.types import Codes, Continuous, Discrete, Image, Vector
+from tidelog.types import Codes, Discrete, Image
 
 LENGTHS = (4, 2, 5, 1, 3) * 3
 ROWS = sum(LENGTHS)
@@ -131,13 +128,8 @@ def test_ends_that_would_not_be_read_are_refused(
 
 def test_no_reader_of_other_layouts_passes_over_an_end(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **WALK, dones=np.array([None] * ROWS))
-    both = {"obs": np.zeros((7, 2)), "acts": np.zeros(6), "episode_starts": np.zeros(6)}
-    np.savez(tmp_path / "b.npz", **both)
-    starts = {"obs": np.zeros((6, 2)), "actions": np.zeros(6), "episode_starts": np.zeros(6), "dones": np.zeros(6)}
-    np.savez(tmp_path / "c.npz", **starts)
     regular(tmp_path / "d.npz", is_last=ENDS)
-    written(tmp_path / "e.json", [{**row, "terminal": 0} for row in decisions()])
-    for name in ("a.npz", "b.npz", "c.npz", "d.npz", "e.json"):
+    for name in ("a.npz", "d.npz"):
         with pytest.raises(LogError, match="unread ends"):
             read_log(tmp_path / name)
 
@@ -194,7 +186,7 @@ def test_broken_d4rl_files(left_out: tuple[str, ...], changes: dict[str, Any], c
     assert check in {one.check for one in validate(path).errors}
 
 
-@pytest.mark.parametrize("name", ["a.hdf5", "a.npz", "a.json", "a.json.gz", "a.json.bz2"])
+@pytest.mark.parametrize("name", ["a.hdf5", "a.npz"])
 def test_files_that_are_none_of_these(name: str, tmp_path: Path) -> None:
     for content in (None, b"", b"hello", hdf5(tmp_path / "b.hdf5").read_bytes()[:900]):
         if content is not None:
@@ -213,7 +205,7 @@ def regular(path: Path, **changes: Any) -> Path:
     return path
 
 
-def downloaded(path: Path, *more: str, compact: bool = False) -> Path:
+def downloaded(path: Path, *more: str) -> Path:
     """T + 1 rows an episode: the last observation stands behind each, with an action that led nowhere."""
     after = np.flatnonzero(ENDS) + 1
     rows = {name: np.insert(WALK[name], after, 0, axis=0) for name in ("observation", "action", "reward")}
@@ -223,21 +215,21 @@ def downloaded(path: Path, *more: str, compact: bool = False) -> Path:
     terminals[last] = 1
     masks = np.insert(1.0 - DIED, after, 1)
     arrays = {"observations": rows["observation"], "actions": rows["action"], "terminals": terminals}
-    if compact:
-        arrays |= {"valids": 1 - terminals, "terminals": np.minimum(terminals + np.append(terminals[1:], 1), 1)}
     optional = {"rewards": rows["reward"], "masks": masks}
     np.savez(path, **arrays, **{name: optional[name] for name in more})
     return path
 
 
-def test_ogbench_in_three_layouts(tmp_path: Path) -> None:
+def test_ogbench_in_two_layouts(tmp_path: Path) -> None:
     log = read_log(regular(tmp_path / "a.npz"), format="ogbench")
     assert log.fingerprint() == EXPECTED.fingerprint() == read_log(tmp_path / "a.npz").fingerprint()
     assert "not read: qpos" in notes(log)
-    for compact in (False, True):
-        log = read_log(downloaded(tmp_path / "b.npz", "rewards", "masks", compact=compact), format="ogbench")
-        assert log.fingerprint() == EXPECTED.fingerprint()
-        assert "15 last rows of recordings" in notes(log)
+    log = read_log(downloaded(tmp_path / "b.npz", "rewards", "masks"), format="ogbench")
+    assert log.fingerprint() == EXPECTED.fingerprint()
+    assert "15 last rows of recordings" in notes(log)
+    regular(tmp_path / "c.npz", valids=1 - ENDS)  # the compact layout, which OGBench makes in memory
+    with pytest.raises(LogError, match="unread ends"):
+        read_log(tmp_path / "c.npz", format="ogbench")
 
 
 def test_ogbench_as_downloaded_has_neither_rewards_nor_terminations(tmp_path: Path) -> None:
@@ -320,191 +312,6 @@ def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only tables use a mapping"):
         read_log(tmp_path / "b.npz", {"observation": "x", "action": "a"}, format="d4rl")
     assert validate(tmp_path / "a.npz", format="ogbench").errors[0].check == "missing column"
-
-
-def decisions(vector: bool = False, **changes: Any) -> list[dict[str, Any]]:
-    """The same walk as lines; actions are the signs of the first dimension, or vectors."""
-    rows = []
-    for row in range(ROWS):
-        chosen = "left" if WALK["action"][row, 0] < 0 else "right"
-        following = None if DIED[row] else {str(k): float(WALK["next_observation"][row, k]) for k in range(3)}
-        one = {
-            "mdp_id": f"m{WALK['episode'][row]}",
-            "sequence_number": row,
-            "state_features": {str(k): float(WALK["observation"][row, k]) for k in (2, 0, 1)},
-            "action": {"7": float(WALK["action"][row, 0]), "8": float(WALK["action"][row, 1])} if vector else chosen,
-            "reward": float(WALK["reward"][row]),
-            "action_probability": 0.5,
-            "possible_actions": ["right", "left", "stay"],
-            "next_state_features": following,
-            "ds": "2020-01-01",
-        }
-        rows.append({name: changes.get(name, value) for name, value in one.items() if changes.get(name, 0) is not None})
-    return rows
-
-
-def written(path: Path, rows: list[dict[str, Any]]) -> Path:
-    text = "\n".join(map(json.dumps, rows)).encode()
-    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
-    path.write_bytes(pack(text))
-    return path
-
-
-@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.bz2"])
-def test_reagent(name: str, tmp_path: Path) -> None:
-    log = read_log(written(tmp_path / name, decisions()))
-    assert log.spec.action == Discrete(3, ("left", "right", "stay"))
-    assert log.spec.observation == {"numeric": Vector(3, tuple(f"state_features.{k}" for k in range(3)))}
-    left = WALK["action"][:, 0] < 0
-    given = {**WALK, "action": np.where(left, 0, 1), "actions": 3, "propensity": np.full(ROWS, 0.5)}
-    given |= {"episode": np.char.add("m", WALK["episode"].astype(str)), "followed": ~DIED}
-    expected = Log.from_arrays(**given, action_mask=np.ones((ROWS, 3), bool))
-    for column, values in expected.columns().items():
-        found = log.columns()[column.replace("observation/observation", "observation/numeric")]
-        np.testing.assert_array_equal(found, values, err_msg=column)
-    assert "no next state at the end of 5 episodes, which ReAgent counts as terminated" in notes(log)
-    assert "not read: ds" in notes(log)
-
-
-def test_reagent_vectors_of_actions_and_shuffled_lines(tmp_path: Path) -> None:
-    rows = decisions(vector=True)
-    log = read_log(written(tmp_path / "a.json", rows), format="reagent")
-    assert isinstance(log.spec.action, Continuous)
-    assert log.spec.action.names == ("action.7", "action.8")
-    np.testing.assert_array_equal(log.action, WALK["action"])
-    assert "not read: ds, possible_actions" in notes(log)
-    first = [row["mdp_id"] for row in rows].index
-    rest = [row for place, row in enumerate(rows) if first(row["mdp_id"]) != place]
-    np.random.default_rng(0).shuffle(rest)  # type: ignore[arg-type]
-    firsts = [row for place, row in enumerate(rows) if first(row["mdp_id"]) == place]
-    assert read_log(written(tmp_path / "b.json", firsts + rest), format="reagent").fingerprint() == log.fingerprint()
-
-
-def test_reagent_without_next_states_ends_in_terminations(tmp_path: Path) -> None:
-    log = read_log(written(tmp_path / "a.json", decisions(next_state_features=None)), format="reagent")
-    np.testing.assert_array_equal(log.terminated, ENDS)
-    assert "no next state at the end of 15 episodes" in notes(log)
-
-
-def test_reagent_lines_that_were_sampled_keep_their_next_states(tmp_path: Path) -> None:
-    kept = [row for place, row in enumerate(decisions()) if place % 3]
-    log = read_log(written(tmp_path / "a.json", kept), format="reagent")
-    rows = np.flatnonzero(np.arange(ROWS) % 3)
-    assert log.steps == len(rows)
-    order = np.argsort([row["sequence_number"] for row in kept])
-    np.testing.assert_array_equal(log.transitions.followed, ~DIED[rows][order])
-    after = log.transitions.next_observation["numeric"]
-    np.testing.assert_array_equal(after[~DIED[rows]], WALK["next_observation"][rows][~DIED[rows]])
-    assert "episodes end there" in notes(log)
-    assert not (log.terminated & ~DIED[rows]).any()
-
-
-def test_reagent_features_that_lack_are_filled_and_flagged(tmp_path: Path) -> None:
-    rows = decisions(next_state_features=None)
-    del rows[2]["state_features"]["1"]
-    path = written(tmp_path / "a.json", rows)
-    log = read_log(path, format="reagent")
-    leaf = log.spec.observation["numeric"]
-    assert isinstance(leaf, Vector)
-    mean = np.float32(np.delete(WALK["observation"][:, 1], 2).mean(dtype=np.float64))
-    assert leaf.names[3:] == ("state_features.1 missing",)
-    assert leaf.fills == (("state_features.1", float(mean)),)
-    assert log.observation["numeric"][2, 1] == mean
-    np.testing.assert_array_equal(np.flatnonzero(log.observation["numeric"][:, 3]), [2])
-    lines = written(tmp_path / "a.jsonl", rows)  # as a table, with a rule of one's own
-    features = [f"state_features.{name}" for name in (2, 0, 1)]
-    columns = {"episode": "mdp_id", "step": "sequence_number", "observation": features, "action": "action"}
-    with pytest.raises(LogError, match="missing value"):
-        read_log(lines, columns)
-    assert read_log(lines, columns | {"missing": "forward"}).steps == ROWS
-
-
-def test_reagent_masks_of_flags_and_of_names(tmp_path: Path) -> None:
-    names = [["left", "right", "stay"] if row % 2 else ["left", "right"] for row in range(ROWS)]
-    flags = [[1, 1, row % 2] for row in range(ROWS)]
-    for key, lists in (("possible_actions", names), ("possible_actions_mask", flags)):
-        rows = decisions()
-        for row, given in zip(rows, lists, strict=True):
-            row[key] = given
-        log = read_log(written(tmp_path / "a.json", rows), format="reagent")
-        assert log.action_mask is not None
-        np.testing.assert_array_equal(log.transitions.mask, np.asarray(flags, bool))
-    numbered = [{**row, "action": row["action"] == "right", "possible_actions": ["0", "1"]} for row in decisions()]
-    for row in numbered:
-        row["action"] = str(int(row["action"]))
-    assert read_log(written(tmp_path / "b.json", numbered), format="reagent").spec.action == Discrete(2)
-
-
-@pytest.mark.parametrize("dense", [False, True])
-def test_reagent_one_hot_maps_are_discrete_actions(dense: bool, tmp_path: Path) -> None:
-    keys = {"left": "4", "right": "5", "stay": "10"}
-    hot = {word: {k: float(k == key) for k in (keys.values() if dense else [key])} for word, key in keys.items()}
-    rows = decisions()
-    for place, row in enumerate(rows):
-        row["action"] = hot[row["action"]]
-        row["possible_actions"] = [
-            hot[word] for word in (("left", "right", "stay") if place % 2 else ("left", "right"))
-        ]
-    log = read_log(written(tmp_path / "a.json", rows), format="reagent")
-    assert log.spec.action == Discrete(3, ("4", "5", "10"))
-    np.testing.assert_array_equal(log.action, WALK["action"][:, 0] >= 0)
-    np.testing.assert_array_equal(log.transitions.mask[:, 2], np.arange(ROWS) % 2 == 1)
-    assert "one-hot maps of" in notes(log)
-    named = [{**row, "action": next(k for k, v in row["action"].items() if v)} for row in rows]
-    for row in named:
-        row["possible_actions"] = ["4", "5", "10"]
-    assert read_log(written(tmp_path / "b.json", named), format="reagent").spec.action == Discrete(3, ("4", "5", "10"))
-
-
-def test_a_reagent_line_without_an_action_is_the_only_error(tmp_path: Path) -> None:
-    rows = [
-        {**row, "action": {"4" if row["action"] == "left" else "5": 1.0}} for row in decisions(possible_actions=None)
-    ]
-    rows[3]["action"] = {}
-    errors = validate(written(tmp_path / "a.json", rows)).errors
-    assert [(one.check, one.count) for one in errors] == [("missing value", 1)]
-
-
-@pytest.mark.parametrize("key", ["possible_next_actions", "possible_next_actions_mask", "next_action"])
-def test_reagent_ends_where_no_action_is_possible_next(key: str, tmp_path: Path) -> None:
-    following = {
-        "possible_next_actions": (["left", "right", "stay"], []),
-        "possible_next_actions_mask": ([1, 1, 1], [0, 0, 0]),
-        "next_action": ("left", ""),
-    }[key]
-    rows = decisions()
-    for place, row in enumerate(rows):
-        row[key] = following[int(DIED[place])]
-        row["next_state_features"] = row.get("next_state_features") or {"0": 0.0, "1": 0.0, "2": 0.0}
-    log = read_log(written(tmp_path / "a.json", rows), format="reagent")
-    np.testing.assert_array_equal(log.terminated, DIED)
-    np.testing.assert_array_equal(log.truncated, ENDS & ~DIED)
-    assert f"no action is possible after {DIED.sum()} episodes" in notes(log)
-    assert key not in notes(log)
-
-
-@pytest.mark.parametrize(
-    ("change", "check"),
-    [({"mdp_id": None}, "missing column"), ({"action": None}, "missing column"),
-     ({"state_features": None}, "missing column"), ({"state_features": {}}, "missing column"),
-     ({"state_features": [1, 2]}, "missing column"),
-     ({"reward": "much"}, "non-numeric text"), ({"action_probability": 0.0}, "propensity out of range"),
-     ({"sequence_number": 3}, "duplicate step"), ({"sequence_number": "x"}, "non-numeric text"),
-     ({"possible_actions": ["stay"]}, "logged action masked out")],
-)  # fmt: skip
-def test_broken_reagent_files(change: dict[str, Any], check: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "a.json", decisions(next_state_features=None, **change))
-    assert check in {one.check for one in validate(path).errors}
-    with pytest.raises(LogError, match=check):
-        read_log(path, format="reagent")
-
-
-def test_reagent_states_that_are_no_maps_are_not_filled(tmp_path: Path) -> None:
-    for key in ("state_features", "next_state_features"):
-        rows = decisions()
-        rows[1][key] = [1.0, 2.0, 3.0]
-        with pytest.raises(LogError, match=f"1 lines whose {key} is not a map"):
-            read_log(written(tmp_path / "a.json", rows), format="reagent")
 
 
 def test_codes_stay_numbers_where_a_format_has_no_categories(tmp_path: Path) -> None:
