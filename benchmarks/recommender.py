@@ -26,7 +26,6 @@ from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation
 from tidelog.recommend.evaluate import (
-    EASE,
     ItemKNN,
     Markov,
     OwnFrequency,
@@ -107,7 +106,6 @@ def baselines(by_event: bool) -> tuple[Callable[[Any], Rankers], ...]:
         "item-kNN": ItemKNN.of,
         "own frequency": partial(OwnFrequency.of, filled=True),
         "TIFU-kNN": TifuKNN.of,
-        "EASE": EASE.of,
     }
 
     def fit(log: Any, name: str) -> Rankers:

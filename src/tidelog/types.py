@@ -75,13 +75,11 @@ class Image:
 class History:
     """Past interactions of a user: items and kinds of events `[..., H]` int32, counted from 1, latest last.
 
-    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one. The
-    log's times are "dates", or "numbers" in a unit of its own.
+    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one.
     """
 
     events: tuple[str, ...]
     usual: int = 1
-    times: str = "numbers"
 
 
 @dataclass(frozen=True)
@@ -102,13 +100,6 @@ class Profile:
         """The name of each feature: its column, or `column=word`."""
         pairs = zip(self.columns, self.words, strict=True)
         return tuple(column if word is None else f"{column}={word}" for column, word in pairs)
-
-
-@dataclass(frozen=True)
-class Users:
-    """The user, `[...]` int32: the place of the id in `ids`, counted from 1; 0 for any other user."""
-
-    ids: tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -208,10 +199,10 @@ class Continuous:
 
 Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-# History, Profile, Users and Catalogue are not in these unions: only `recommend` uses them.
+# History, Profile and Catalogue are not in these unions: only `recommend` uses them.
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Vector, Codes, Image, History, Profile, Users, Discrete, MultiDiscrete, Continuous, Catalogue)
+    for kind in (Vector, Codes, Image, History, Profile, Discrete, MultiDiscrete, Continuous, Catalogue)
 }
 
 
@@ -286,7 +277,7 @@ class Spec:
             if not _is_sound(part):
                 raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}", fix="write it again")
         actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
-        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile | Users) for leaf in leaves.values())
+        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile) for leaf in leaves.values())
         plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
         if not (actions and inputs and plain and leaves):
             raise SpecError("a spec has invalid leaves, actions, rewards or masked", fix="write it again")
@@ -306,6 +297,8 @@ def _untagged(data: Mapping[str, Any]) -> Any:
     if kind not in _KINDS:
         raise SpecError(f"kind = {kind!r} in a spec is unknown", f"one of {', '.join(_KINDS)}", "write it again")
     parts = {name: _tuples(value) for name, value in fields.items()}
+    if kind == "History":
+        parts.pop("times", None)  # of policies that were saved when some read the times between events
     if kind == "Catalogue" and isinstance(parts.get("profile"), Mapping):
         parts["profile"] = Profile(**{name: _tuples(value) for name, value in parts["profile"].items()})
     return _KINDS[kind](**parts)
@@ -332,8 +325,7 @@ def _is_sound(part: Any) -> bool:
         return all(_is_count(size) for size in (part.height, part.width, part.channels))
     if isinstance(part, History):
         kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _are_names(part.events, len(part.events))
-        clock = part.times in ("dates", "numbers")
-        return kinds and clock and _is_count(part.usual) and part.usual <= len(part.events)
+        return kinds and _is_count(part.usual) and part.usual <= len(part.events)
     if isinstance(part, Profile):
         parts = (part.columns, part.words, part.mean, part.spread)
         alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
@@ -344,8 +336,6 @@ def _is_sound(part: Any) -> bool:
             and _all(part.mean, _is_number)
             and _all(part.spread, lambda one: _is_number(one) and one > 0)
         )
-    if isinstance(part, Users):
-        return _are_ids(part.ids)
     if isinstance(part, Catalogue):
         named = isinstance(part.features, tuple) and _are_names(part.features, len(part.features))
         profile = part.profile
@@ -440,14 +430,12 @@ class Transition(NamedTuple):
 class HistoryArrays(NamedTuple):
     """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users.
 
-    They are left-padded with 0. None in the last three is not known, or not read.
+    They are left-padded with 0. Users of None are not known, or not read.
     """
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
     users: Any = None  # [B, F] float32 features
-    gaps: Any = None  # [B, H] int32: groups of the times after the events (`gap_groups`), 0: unknown
-    user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown
 
     def part(self, rows: Any) -> HistoryArrays:
         """The histories of some rows: a slice, indices or a mask [B]."""

@@ -13,16 +13,12 @@ from tidelog.errors import CheckpointError
 from tidelog.policies import export as onnx
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
-from tidelog.runtime.ranking import Found, gap_groups, order_found
+from tidelog.runtime.ranking import Found, Ranker, RankingFunctions, order_found
 from tidelog.runtime.recommender import Histories
+from tidelog.types import HistoryArrays
 
-TRACED = ("lists, gru", "lists, gaps", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
+TRACED = ("lists, gru", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
-
-
-def timed(name, count):
-    """Return the times of histories of one or two items each, for a policy that reads time gaps."""
-    return {"times": [[0.0, 40.0][:n] for n in count], "now": 100.0} if name == "lists, gaps" else {}
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +29,7 @@ def exported(tmp_path_factory):
     @cache
     def made(name):
         whole = listing(name)
-        known = "user_id" in whole.spec.observation  # of 16 users
-        kept = Logged.of(described(16 if known else 48), whole)  # padded to 256 rows as the random ones
+        kept = Logged.of(described(48), whole)  # padded to 256 rows as the random ones
         return place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
 
     return made
@@ -65,13 +60,10 @@ def test_the_same_call_gives_the_same_lists(name, exported):
     for choices in ({}, {"candidates": [f"i{n}" for n in range(6)], "exclude": ["i5"], "exclude_seen": False}):
         k = 3 if choices else 1
         shown = HISTORIES if choices else HISTORIES[:3]
-        when = {"times": [[5.0 * n for n, _ in enumerate(one)] for one in shown], "now": 99.0}
-        wanted = Histories(shown, **(when if name == "lists, gaps" else {}))
-        one, two = whole.recommend(wanted, k, **choices), plain.recommend(wanted, k, **choices)
+        one, two = whole.recommend(shown, k, **choices), plain.recommend(shown, k, **choices)
         np.testing.assert_array_equal(one.items, two.items)
         np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
-    more = {"times": [[1.0, 2.0]], "now": 9.0} if name == "lists, gaps" else {}
-    told = Histories([["i1", "i2"]], events=[["click", "buy"]], **more)
+    told = Histories([["i1", "i2"]], events=[["click", "buy"]])
     assert plain.recommend(told, 3).items.tolist() == whole.recommend(told, 3).items.tolist()
     with pytest.raises(SpecError, match="history 0 has the unknown item 'i77'"):
         plain.recommend([["i77"]])
@@ -95,12 +87,9 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     history = np.zeros((2, reach), np.int32)
     history[0, -2:] = 2, 3
     feeds = {"history": history, "event": (history > 0).astype(np.int32)}
-    if name == "lists, gaps":
-        feeds["gap"] = np.zeros((2, reach), np.int32)
-        feeds["gap"][0, -2:] = gap_groups(np.array([40.0, 60.0]))
     item, score = session.run(["item", "score"], feeds)
     wanted = listing(name).recommend(
-        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []], **timed(name, (2, 0))),
+        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []]),
         item.shape[1],
         exclude_seen=False,
     )
@@ -120,15 +109,12 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
 def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
     whole, plain = listing(name), runtime.load(exported(name)[0])
     users = [{"age": 245, "plan": "paid", "likes": ["a", "b"]}, {"age": 20.0, "plan": "free"}, None]
-    told = {
-        reader: reader.recommend(Histories([["i1"]] * 3, users=users, **timed(name, (1, 1, 1))), 4)
-        for reader in (whole, plain)
-    }
+    told = {reader: reader.recommend(Histories([["i1"]] * 3, users=users), 4) for reader in (whole, plain)}
     for made in told.values():
         np.testing.assert_array_equal(made.items, told[whole].items)
         np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)
     assert np.abs(told[plain].scores[0] - told[plain].scores[1]).max() > 1e-3
-    unknown = plain.recommend(Histories([["i1"]] * 3, **timed(name, (1, 1, 1))), 4)
+    unknown = plain.recommend(Histories([["i1"]] * 3), 4)
     np.testing.assert_array_equal(unknown.scores[2], told[plain].scores[2])
 
 
@@ -163,6 +149,28 @@ def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     np.testing.assert_array_equal(items, wanted)
     np.testing.assert_allclose(made, scores, atol=1e-5)
     assert (np.diff(made, axis=1) <= 0).all()
+
+
+def test_lists_of_a_thousand_items_are_the_best_thousand():
+    generator = np.random.default_rng(1)
+    table, query = generator.standard_normal((1_501, 4)).astype(np.float32), np.ones(4, np.float32)
+
+    def scored(seen, found, logits, ideas):
+        return logits, np.zeros_like(logits), np.isfinite(logits)
+
+    functions = RankingFunctions(
+        table, lambda seen: np.tile(query, (len(seen.items), 1, 1)), scored, None, 3, 1, 0, 20, 0.0, 0.0
+    )
+    ranker, ones, allowed = Ranker(functions), np.ones((2, 3), np.int32), np.ones((2, 1_501), bool)
+    seen = HistoryArrays(ones, ones)
+    allowed[1, 1:501] = False  # exactly a thousand are left
+    items, scores = ranker.rank(seen, 1_000, allowed)
+    order = 1 + np.argsort(-(table[1:] @ query), kind="stable")
+    assert items[0].tolist() == order[:1_000].tolist()
+    assert items[1].tolist() == [item for item in order.tolist() if item > 500]
+    assert (np.diff(scores, axis=1) <= 0).all()
+    with pytest.raises(SpecError, match="k = 1001, but history 1 has only 1000 candidates"):
+        ranker.rank(seen, 1_001, allowed)
 
 
 def test_random_histories_are_of_every_length_and_masks_leave_a_list():

@@ -288,9 +288,11 @@ def _plain(field: dataclasses.Field[Any], value: Any) -> Any:
 def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
     """Rebuild hyper-parameters from `to_config`, also under the names of earlier versions.
 
-    ConfigError for an unknown name, or where a function is needed.
+    Settings in the class's `left` are passed over where they have the value there, or any for `...`. ConfigError for an
+    unknown name, or where a function is needed.
     """
-    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    known, left = {field.name for field in dataclasses.fields(cls)}, getattr(cls, "left", {})  # type: ignore[arg-type]
+    values = {name: value for name, value in values.items() if name not in left or left[name] not in (value, ...)}
     values = {name if name in known else RENAMED.get(name, name): value for name, value in values.items()}
     for name, value in values.items():
         if name not in known:

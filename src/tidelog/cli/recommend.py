@@ -51,8 +51,6 @@ class Recommend(OutputFlags):
     """the column of items; an empty cell is a user without a history; default: that of the run's log"""
     time: Column | None = None
     """the column of times; without it, rows are in order; default: that of the run's log, if the table has it"""
-    now: Annotated[str, "TIME"] | None = None
-    """the time of the lists, if the policy was trained with time gaps: a number or a date, as in the log"""
     event: Column | None = None
     """the column of the kind of event; default: that of the run's log, if the table has it"""
     user_features: File | None = None
@@ -68,10 +66,6 @@ class Recommend(OutputFlags):
     """a text file with one item per line: recommend only these; with --available a table"""
     available: Column | None = None
     """the column of the --candidates table that is true, or not 0, for items to recommend (stock, rules)"""
-    diversity: float = 0.0
-    """from 0 to 1: more different items in a list, at the cost of their scores"""
-    because: bool = False
-    """add the item of the history on which each recommendation depends most, and how many times likelier it makes it"""
     exclude: File | None = None
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
@@ -143,9 +137,6 @@ def _recommend(options: Recommend) -> dict[str, Any]:
             k=options.k,
             exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
             candidates=_candidates(options),
-            because=options.because,
-            now=_now(policy, options.now),
-            diversity=options.diversity,
             exclude=_lines(options.exclude),
             unknown=options.unknown,
             progress=lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
@@ -190,17 +181,6 @@ def _unread(policy: Recommends, options: Recommend) -> list[str]:
     if options.user_features is None and policy.ranker().features:
         notes.append("nothing is known of the users; --user-features names their table")
     return notes
-
-
-def _now(policy: Recommends, text: str | None) -> Any:
-    """Return the time of the lists: a number where the log's times are numbers, else the text of a date."""
-    history: Any = policy.spec.observation["history"]
-    if text is None or history.times == "dates":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise ConfigError(f"--now {text}", "a number, as the log's times", "--now 1700000000") from None
 
 
 def _candidates(options: Recommend) -> list[str] | None:

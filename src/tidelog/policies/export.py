@@ -32,17 +32,14 @@ from tidelog.runtime.load import load_saved
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
 from tidelog.runtime.ranking import (
-    GAPS,
     RANKING,
     features_of,
     fit_length,
     has_places,
     item_queries,
     item_scores,
-    known_users,
     places,
     reach,
-    reads_gaps,
     rows,
     states,
 )
@@ -229,26 +226,21 @@ def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
 def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
 
-    With user features, `user` [B, F] is also an input, zeros by default; with time gaps `gap` [B, H], the groups of
-    `gap_groups`; with a user embedding `user_id` [B], the places of users in the spec counted from 1, 0 by default.
-    Items are counted from 1; where fewer items are allowed than the list's length, the list ends in 0 with a score of
-    -inf.
+    With user features, `user` [B, F] is also an input, zeros by default. Items are counted from 1; where fewer items
+    are allowed than the list's length, the list ends in 0 with a score of -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
     width = min(node["width"], count)
     table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
 
-    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
-        named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
-        who = named.get("user_id")
-        who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
-        seen = HistoryArrays(history, event, named.get("user"), named.get("gap"), who)
+    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
+        seen = HistoryArrays(history, event, *user)
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
         if has_places(node):
-            every[0] = _with_places(every[0], *places(jnp, node, state, HistoryArrays(history, event, None)))
+            every[0] = _with_places(every[0], *places(jnp, node, state, seen))
         scores = [jnp.where(mask, one, -math.inf) for one in every]
         found, ideas = _search(scores, width)
         logits = jnp.take_along_axis(every[0], found - 1, axis=1)
@@ -263,10 +255,6 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     features = features_of(node)
     if features:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
-    if reads_gaps(node):
-        inputs.append(Input("gap", steps, "int32"))
-    if known_users(node):
-        inputs.append(Input("user_id", ("B",), "int32", np.zeros(1, np.int32)))
     return OnnxGraph(inputs, program, ["item", "score"])
 
 
@@ -441,10 +429,7 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     who: Any = spec.observation.get("user")
     user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
     items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
-    gaps = np.where(read, generator.integers(0, GAPS, (rows, READ)), 0).astype(np.int32)
-    ids: Any = spec.observation.get("user_id")
-    who = generator.integers(0, 1 + (0 if ids is None else len(ids.ids)), rows)
-    return HistoryArrays(items, events, user, gaps, who)._asdict()
+    return HistoryArrays(items, events, user)._asdict()
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -519,8 +504,7 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
     def lists(leaves: Leaves, mask: Any) -> Leaves:
         ranker, steps = policy.ranker(), inputs["history"].shape[1]
         feeds = {"history": fit_length(leaves["items"], steps), "event": fit_length(leaves["events"], steps)}
-        known = {"user": leaves["users"], "gap": fit_length(leaves["gaps"], steps), "user_id": leaves["user_index"]}
-        feeds |= {name: values for name, values in known.items() if name in inputs}
+        feeds |= {"user": leaves["users"]} if "user" in inputs else {}
         found = run(feeds if mask is None else feeds | {"mask": mask[:, 1:]})
         k = min(LENGTH, ranker.width, ranker.items)
         return {"action": found["item"][None, :, :k], "score": found["score"][:, :k]}
@@ -613,7 +597,7 @@ class Logged(NamedTuple):
 
     @classmethod
     def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
-        if policy.algorithm.spec_of(log).to_json() != policy.spec.to_json():
+        if log.spec.to_json() != policy.spec.to_json():
             raise SpecError(
                 "these interactions have other items, events or users than the policy's", fix="pass its own"
             )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,9 +24,8 @@ from tidelog.data.columns import declared_unit
 from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, refusal
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
-from tidelog.runtime.ranking import gap_groups
 from tidelog.schema import typed
-from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec, Users
+from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
 
 # Read the fields of saved interactions from their folder, with checks of every array.
 
@@ -265,17 +264,10 @@ class Interactions:
         """The observation is a history, plus user features if there are any; the action is an item of the catalogue."""
         items = Catalogue(tuple(self.items.tolist()), self.feature_names, self.item_profile)
         usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
-        clock = "dates" if self.time.dtype.kind == "M" else "numbers"
-        observation: dict[str, Any] = {"history": History(self.events, usual, clock)}
+        observation: dict[str, Any] = {"history": History(self.events, usual)}
         if self.profile is not None:
             observation["user"] = self.profile
         return Spec(observation, items)  # type: ignore[arg-type]
-
-    @property
-    def spec_with_users(self) -> Spec:
-        """The spec with the ids of the users, which a policy needs to know them again."""
-        known: Any = {**self.spec.observation, "user_id": Users(tuple(self.users.tolist()))}
-        return replace(self.spec, observation=known)
 
     @property
     def steps(self) -> int:
@@ -306,11 +298,6 @@ class Interactions:
         """[M] int64: the number of earlier events of the same user."""
         place: Values = np.arange(len(self)) - self.starts[self.user]
         return place
-
-    @cached_property
-    def gaps(self) -> Values:
-        """[M] int8: the group (`gap_groups`) of the time from each event to the user's next one; 0 for the last."""
-        return following_gaps(self.user, self.time)
 
     @cached_property
     def counts(self) -> Values:
@@ -355,7 +342,7 @@ class Interactions:
         return np.arange(len(self)) if self.scored is None else np.flatnonzero(self.scored)
 
     def histories(self, rows: Values, length: int = 50) -> HistoryArrays:
-        """The last `length` events of the user before each event, and the user's features and place in the log."""
+        """The last `length` events of the user before each event, and the user's features."""
         return histories(self, np.asarray(rows, np.int64), length)
 
     def item_ids(self, indices: Any) -> Values:
@@ -441,13 +428,6 @@ class Interactions:
         described = {} if self.item_profile is None else {"item_profile": asdict(self.item_profile)}
         body = {"names": self.names() | unit | described, "columns": entries, "report": self.report.to_json()}
         INTERACTIONS.write(Path(path), files, body)
-
-
-def following_gaps(user: Values, time: Values) -> Values:
-    """Return the groups [M] int8 of the times from events to the next one of the user; 0 for a user's last event."""
-    steps = np.diff(time)
-    seconds = steps / np.timedelta64(1, "s") if steps.dtype.kind == "m" else steps.astype(np.float64)
-    return gap_groups(np.append(np.where(user[1:] == user[:-1], seconds, np.nan), np.nan))
 
 
 # A split uses one moment for all users: in use, a model learns from the past and serves later users.
@@ -710,48 +690,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 LONGEST, LONGEST_OF_EVENTS = 10_000, 50  # last events of a history, of baskets and of single events
 
 
-class Events(Protocol):
-    """The interface of an interaction log: arrays sorted by user and time; item 0 and event 0 mean "none"."""
-
-    @property
-    def items(self) -> Any:
-        """[N] ids; item i is `items[i - 1]`."""
-
-    @property
-    def user(self) -> Any:
-        """[M] int32, sorted."""
-
-    @property
-    def item(self) -> Any:
-        """[M] int32: 1 .. N."""
-
-    @property
-    def event(self) -> Any:
-        """[M] int32: the kind of event, counted from 1."""
-
-    @property
-    def reward(self) -> Any:
-        """[M] float32."""
-
-    @property
-    def time(self) -> Any:
-        """[M] numbers or datetimes, sorted within a user."""
-
-    @property
-    def gaps(self) -> Any:
-        """[M] int8: the group of the time from each event to the user's next one."""
-
-    @property
-    def terminated(self) -> Any:
-        """[M] bool: the session ends with this event."""
-
-    @property
-    def truncated(self) -> Any:
-        """[M] bool: the log ends with this event."""
-
-    @property
-    def user_features(self) -> Any:
-        """[U, F] float32: the features of each user; None without features."""
+Events: TypeAlias = Any  # `Interactions`, or other arrays with these names, sorted by user and time
 
 
 @dataclass(frozen=True, eq=False)
@@ -848,7 +787,7 @@ def split_users(log: Interactions, share: float) -> tuple[Interactions, Interact
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> HistoryArrays:
-    """The events of the user before the given ones, with the user's features, time gaps and place in the log."""
+    """The events of the user before the given ones, with the user's features."""
     if length is not None and length < 1:
         raise ConfigError(f"length = {length}", "a history of at least 1 event", "use 50")
     history_counts, user = _earlier(log, rows), log.user[rows]
@@ -856,12 +795,8 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> Histo
     back = np.arange(longest if length is None else length, 0, -1)
     exists = back <= history_counts[:, None]
     place = np.where(exists, rows[:, None] - back, 0)
-    items, events, gaps = (
-        np.where(exists, column[place], 0).astype(kind)
-        for column, kind in ((log.item, np.int32), (log.event, np.int32), (log.gaps, np.int8))
-    )
-    features = None if log.user_features is None else log.user_features[user]
-    return HistoryArrays(items, events, features, gaps, (user + 1).astype(np.int32))
+    items, events = (np.where(exists, column[place], 0).astype(np.int32) for column in (log.item, log.event))
+    return HistoryArrays(items, events, None if log.user_features is None else log.user_features[user])
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

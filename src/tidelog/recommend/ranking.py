@@ -131,16 +131,13 @@ def final_states(config: Any, params: RankingParams, seen: HistoryArrays) -> jax
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
-    gaps = None if seen.gaps is None else seen.gaps[:, -config.history :]
-    own = params.next_item.user_vectors(seen.user_index)
-    last, reader = slice(-1, None), params.next_item.reader
-    states: jax.Array = reader(vectors, events, user=seen.users, gaps=gaps, user_vectors=own, steps=last)
+    states: jax.Array = params.next_item.reader(vectors, events, user=seen.users, steps=slice(-1, None))
     return states[:, 0]
 
 
 def places(config: Any, params: RankingParams, seen: HistoryArrays) -> Places:
     """Return the places [B, L + M] of items after histories: events that repeat, and successors of the last item."""
-    states, (_, _, repeats, _, successors) = final_states(config, params, seen)[:, None], params.next_item
+    states, (_, _, repeats, successors) = final_states(config, params, seen)[:, None], params.next_item
     earlier = later = None
     if repeats is not None:
         vectors = params.next_item.table(seen.items, params.features).vectors
@@ -174,7 +171,7 @@ def recipe(config: Any, params: RankingParams) -> dict[str, Any]:
     act = {
         "kind": "ranking",
         "catalogue": catalogue,
-        "reader": encoder_node(params.next_item.reader, params.next_item.users),
+        "reader": encoder_node(params.next_item.reader),
         "critic": pair_node(params.critic),
         "generation": idea,
         "threshold": float(config.threshold),
@@ -205,8 +202,6 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         history=algorithm.reach,
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
-        reads_gaps=params.next_item.reader.gaps is not None,
-        known_users=0 if params.next_item.users is None else len(params.next_item.users.weight) - 1,
         width=algorithm.candidates,
         q_weight=float(params.weight),
         repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),

@@ -32,17 +32,12 @@ def recommend_for_table(
     user_features: Path | pl.DataFrame | None = None,
     k: int = 10,
     unknown: Literal["error", "skip"] = "error",
-    because: bool = False,
-    now: Any = None,
     **choices: Any,
 ) -> pl.DataFrame:
     """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
-    With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
-    many times likelier it makes it (`Policy.because`). A policy with time gaps needs `time` and `now`, the time of the
-    lists; one with a user embedding knows its users by `user`. `user_features` is a table with one row per user;
-    `choices` are those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing
-    column, a missing user or time, or an unknown item, event or user.
+    `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
+    table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
     """
     table = table_with(source, [name for name in (user, item, time, event) if name is not None])
     users, items = id_text(_column(table, user)), id_text(_column(table, item))
@@ -54,21 +49,13 @@ def recommend_for_table(
     names = list(dict.fromkeys(users.to_list()))
     histories: dict[str, list[str]] = {name: [] for name in names}
     done: dict[str, list[str | None]] = {name: [] for name in names}
-    ranker = policy.ranker()
-    reads_time = ranker.reads_gaps and time is not None
-    moments = parse.moment(_column(table, str(time))).values.tolist() if reads_time else None
-    when: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         if items[int(row)] is not None:
             histories[users[int(row)]].append(items[int(row)])
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
-            when[users[int(row)]].append(None if moments is None else moments[int(row)])
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
-    times = None if moments is None else [when[name] for name in names]
-    user_ids = names if ranker.known_users else None
-    asked = Histories([histories[name] for name in names], events, who, user_ids, times, now, unknown)
-    lists = policy.recommend(asked, k, **choices)
+    lists = policy.recommend(Histories([histories[name] for name in names], events, who, unknown), k, **choices)
     who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
@@ -78,10 +65,6 @@ def recommend_for_table(
         item: lists.items.reshape(-1),
         scores: lists.scores.reshape(-1),
     }
-    if because:
-        reasons = policy.because(asked, lists.items)
-        columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
-        columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
     return pl.DataFrame(columns)
 
 

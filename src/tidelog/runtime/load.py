@@ -23,7 +23,7 @@ from tidelog.runtime.networks import (
     restore_arrays,
 )
 from tidelog.runtime.policy import NumpyPolicy
-from tidelog.runtime.ranking import GAPS, RANKING, Ranker, ranking_functions, reach
+from tidelog.runtime.ranking import RANKING, Ranker, ranking_functions, reach
 from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.types import (
@@ -38,7 +38,6 @@ from tidelog.types import (
     MultiDiscrete,
     Profile,
     Spec,
-    Users,
     Vector,
 )
 
@@ -100,8 +99,6 @@ def _check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], w
             sizes.append(len(leaf.events))
         elif isinstance(leaf, Profile):
             sizes.append(len(leaf.columns))
-        elif isinstance(leaf, Users):
-            sizes.append(len(leaf.ids))
         else:
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
@@ -205,12 +202,7 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
         who = spec.observation.get("user")
         if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
             raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
-        ids = spec.observation.get("user_id")
-        if ranker.known_users != (len(ids.ids) if isinstance(ids, Users) else 0):
-            raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
-        latest = np.where(events > 0, GAPS - 1, 0)
-        last = np.array([0, ranker.known_users])
-        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events, None, latest, last), 1)
+        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events), 1)
         return ranker
 
     return _fits(rank, where)

@@ -32,7 +32,6 @@ CANDIDATES = 500_000  # largest number of candidates before a merge
 NumpyArray = np.ndarray[Any, Any]
 ItemLists: TypeAlias = tuple[NumpyArray, NumpyArray]  # items and their scores, [B, k] each, the best first
 ROWS = 1024  # histories encoded at once
-GAPS = 128  # groups of time gaps: unknown, none, then two for each doubling from 2**-20 units to 2**42
 MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
 
 
@@ -93,8 +92,6 @@ class RankingFunctions(NamedTuple):
     width: int  # K: smallest number of scored items
     q_weight: float  # weight of the value in the score
     repeat_share: float  # share of the log's events whose item the user had before
-    reads_gaps: bool = False  # whether histories need time gaps
-    known_users: int = 0  # number of users with a vector of their own
 
 
 class Ranks(Protocol):
@@ -115,8 +112,6 @@ class Ranker:
         self.items = len(functions.table) - 1  # N
         self.history = functions.history  # H: the number of steps of a history
         self.features = functions.features  # F: the number of user features, 0 for none
-        self.reads_gaps = functions.reads_gaps  # whether lists depend on the times between events, and until now
-        self.known_users = functions.known_users  # users with a vector of their own; 0: who the user is has no effect
         self.width = functions.width  # the smallest number of scored items for a list
         self.repeat_share = functions.repeat_share  # share of the log's events whose item the user had before
 
@@ -125,7 +120,7 @@ class Ranker:
 
         Supported items come first, by likelihood and Q; the others follow by likelihood.
         """
-        seen = self._read(histories, allowed)
+        seen = fit_histories(histories, self._functions, allowed)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(seen.items), most):
@@ -138,48 +133,9 @@ class Ranker:
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
-    def whole(self) -> Ranker:
-        """Return this ranker: it has item vectors, likelihoods, and lists of any length."""
-        return self
-
-    @property
-    def vectors(self) -> NumpyArray:
-        """The items' vectors [N + 1, D] of length 1; row 0 is no item."""
-        return self._functions.table[:, :-1]
-
-    def log_likelihood(self, histories: HistoryArrays, items: NumpyArray) -> NumpyArray:
-        """Return the log-likelihood of items [B, K] after histories, over the whole catalogue."""
-        seen = self._read(histories)
-        parts = [
-            self._log_likelihood(seen.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
-            for i in range(0, len(seen.items), QUERIES)
-        ]
-        return np.concatenate(parts)
-
-    def _log_likelihood(self, seen: HistoryArrays, items: NumpyArray) -> NumpyArray:
-        queries = np.asarray(self._functions.queries(seen))
-        places = self._places(seen)
-        logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
-        if places is not None:
-            logits = np.concatenate([logits, places[1]], axis=1)
-        top = logits.max(axis=1, keepdims=True)
-        total = top + np.log(np.exp(logits - top, dtype=np.float64).sum(axis=1, keepdims=True))
-        own = np.einsum("bkq,bq->bk", self._functions.table[items], queries[:, 0])
-        if places is not None:
-            own = np.logaddexp(own, sums_of_places(items, *places, self.items))
-        return np.asarray(own - total)
-
-    def _places(self, seen: HistoryArrays) -> tuple[NumpyArray, NumpyArray] | None:
-        """Return items and scores [B, P] of the places beside the catalogue; None where there are none."""
-        places = self._functions.places
-        if places is None:
-            return None
-        items, scores = places(seen)
-        return np.asarray(items), np.asarray(scores)
-
     def find(self, histories: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
-        return self._found(self._read(histories), k, allowed)
+        return self._found(fit_histories(histories, self._functions), k, allowed)
 
     def _found(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         parts = [
@@ -187,13 +143,13 @@ class Ranker:
         ]
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _read(self, histories: HistoryArrays, allowed: NumpyArray | None = None) -> HistoryArrays:
-        return fit_histories(histories, self._functions, allowed)
-
     def _find(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
         queries, width = np.asarray(functions.queries(seen)), min(max(k, functions.width), self.items)
-        places = self._places(seen)
+        places = None
+        if functions.places is not None:
+            items, scores = functions.places(seen)
+            places = np.asarray(items), np.asarray(scores)
         found, _ = top_k(queries[:, 0], functions.table, width, allowed)
         if places is not None:  # an item outside of both is not among the best
             found = np.concatenate([places[0], found], axis=1)
@@ -280,9 +236,9 @@ def fit_histories(
 ) -> HistoryArrays:
     """Return what a ranking policy reads of histories: the last steps, and 0 where nothing is known.
 
-    SpecError unless items, events, gaps and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
+    SpecError unless items, events and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
     """
-    items, events, users, gaps, who = histories
+    items, events, users = histories
     count, kinds, features = len(functions.table) - 1, functions.kinds, functions.features
     if items.ndim != 2 or items.shape != events.shape:
         raise SpecError(f"histories and events have shapes {items.shape} and {events.shape}", "[B, H]", "reshape them")
@@ -301,27 +257,8 @@ def fit_histories(
         users = np.zeros((rows, features), np.float32)
     elif users.shape != (rows, features) or not np.isfinite(users).all():
         raise SpecError(f"users have shape {list(users.shape)}", f"finite [{rows}, {features}]", "reshape them")
-    if functions.reads_gaps:
-        gaps = np.zeros(items.shape, np.int32) if gaps is None else gaps
-        if gaps.shape != items.shape or (gaps.size and (gaps.min() < 0 or gaps.max() >= GAPS)):
-            raise SpecError(
-                f"gaps have shape {list(gaps.shape)}",
-                f"{list(items.shape)} of groups 0 to {GAPS - 1}",
-                "use gap_groups",
-            )
-    if functions.known_users:
-        who = np.zeros(rows, np.int32) if who is None else who
-        if who.shape != (rows,) or who.min() < 0 or who.max() > functions.known_users:
-            raise SpecError(
-                f"user_index has shape {list(who.shape)} and values up to {who.max(initial=0)}",
-                f"[{rows}] of 0 (unknown) to {functions.known_users}",
-                "use the places of the policy's own users",
-            )
     items, events = (fit_length(part, functions.history) for part in (items, events))
-    gaps = fit_length(gaps, functions.history) if functions.reads_gaps else None
-    return HistoryArrays(
-        items, events, users.astype(np.float32), gaps, who.astype(np.int32) if functions.known_users else None
-    )
+    return HistoryArrays(items, events, users.astype(np.float32))
 
 
 def _again(items: NumpyArray) -> NumpyArray:
@@ -458,7 +395,6 @@ RANKING = "ranking"  # node kind of a ranking policy
 AGES = 56  # groups of ages: four for each doubling; an age of 2**14 events and more is in the last
 NO_PLACE = -1e30  # score of no event
 TRUSTS = 32  # groups of numbers of counted successors, one for each doubling
-SHORTEST = -20  # binary logarithm of the shortest gap with a group of its own
 
 
 def ranking_functions(node: Node) -> RankingFunctions:
@@ -473,8 +409,6 @@ def ranking_functions(node: Node) -> RankingFunctions:
         history=reach(node),
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
-        reads_gaps=reads_gaps(node),
-        known_users=known_users(node),
         width=node["width"],
         q_weight=node["q_weight"],
         repeat_share=node["repeat_share"],
@@ -500,17 +434,6 @@ def features_of(node: Node) -> int:
     return 0 if profile is None else profile.shape[0]
 
 
-def reads_gaps(node: Node) -> bool:
-    """Return whether the history encoder reads time gaps."""
-    return node["reader"].get("gaps") is not None
-
-
-def known_users(node: Node) -> int:
-    """Return the number of users with a vector of their own."""
-    users = node["reader"].get("users")
-    return 0 if users is None else users.shape[0] - 1
-
-
 def reach(node: Node) -> int:
     """Return the number of events of a history."""
     return int(node["history"] if node["repeats"] is None else node["repeats"]["length"])
@@ -520,19 +443,6 @@ def age_groups(longest: int) -> np.ndarray[Any, Any]:
     """Return the group of each age 0 .. longest, in numbers of events; the last event has age 1."""
     ages = np.maximum(np.arange(longest + 1), 1)
     return np.minimum(np.floor(4 * np.log2(ages) + 1e-9), AGES - 1).astype(np.int32)
-
-
-def gap_groups(gaps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the group of each time gap [...], in seconds or the log's own unit: 0 for NaN (unknown), 1 for no gap.
-
-    Groups are on a logarithmic scale, two for each doubling, so one scale serves every unit; each has an embedding, as
-    the intervals of Li, Wang and McAuley 2020 (TiSASRec, doi:10.1145/3336191.3371786).
-    """
-    gaps = np.asarray(gaps, np.float64)
-    there = gaps > 0
-    steps = np.floor(2.0 * np.log2(np.where(there, gaps, 1.0)))
-    groups = np.where(there, np.clip(steps + 2 - 2 * SHORTEST, 2, GAPS - 1), 1)
-    return np.where(np.isnan(gaps), 0, groups).astype(np.int8)
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -619,16 +529,11 @@ def states(xp: Any, node: Node, seen: HistoryArrays, loop: Loop = scan_steps) ->
     reader, real = node["reader"], events > 0
     vectors, _ = _items(xp, node["catalogue"], items)
     steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
-    if reads_gaps(node):
-        steps = steps + reader["gaps"][seen.gaps[:, -node["history"] :]]
     body = reader["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
     state = xp.where(real[:, -1:], state, reader["empty"])
     if reader["profile"] is not None:
         state = state + seen.users @ reader["profile"]
-    if known_users(node):
-        own = reader["users"][seen.user_index]
-        state = state + reader["users"][0] + xp.where(seen.user_index[:, None] > 0, own, 0.0)
     return layer_norm(xp, reader["norm"], state)
 
 

@@ -36,7 +36,7 @@ from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, NumpyPolicy
 from tidelog.runtime.ranking import stoppable
-from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender, Vocabulary
+from tidelog.runtime.recommender import Histories, Recommender
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector, lists_among
@@ -44,7 +44,6 @@ from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector,
 NumpyArray = np.ndarray[Any, Any]
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
 MOST_ITEMS = 100_000  # items in one answer
-DIVERSITY = 20  # scores of the search that take the time of one similarity, which reads a vector of its own
 MOST_NAMED = 5  # names in an answer
 LARGEST_HEAD = 16_384  # bytes of a request's line and headers
 SMALL_BODY = 16_384  # bytes of a request that does not wait for larger ones
@@ -65,7 +64,6 @@ class RequestError(TidelogError):
 Number: TypeAlias = bool | float
 Word: TypeAlias = str | int | float | bool
 Id: TypeAlias = str | int
-Moment: TypeAlias = float | str  # in the log's unit, or a date
 Row = TypeVar("Row")  # the type of an observation
 Seed: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
 
@@ -95,10 +93,7 @@ class ListChoices(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     exclude_seen: bool | None = None
     candidates: list[Id] | None = None
     exclude: list[Id] | None = None
-    diversity: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     unknown: Literal["error", "skip"] = "error"
-    because: bool = False  # whether the answer has reasons
-    now: Moment | None = None
 
 
 class OneHistory(ListChoices, kw_only=True):
@@ -107,14 +102,11 @@ class OneHistory(ListChoices, kw_only=True):
     history: list[Id]
     events: list[Id] | None = None
     user: dict[str, Any] | None = None
-    times: list[Moment] | None = None
-    user_id: Id | None = None
 
     def asked(self) -> Histories:
         """Return the history as a batch of one."""
-        fields = (self.events, self.user, self.user_id, self.times)
-        events, users, user_ids, times = (None if value is None else [value] for value in fields)
-        return Histories([self.history], events, users, user_ids, times, self.now, self.unknown)
+        events, users = (None if value is None else [value] for value in (self.events, self.user))
+        return Histories([self.history], events, users, self.unknown)
 
 
 class ManyHistories(ListChoices, kw_only=True):
@@ -123,12 +115,10 @@ class ManyHistories(ListChoices, kw_only=True):
     histories: list[list[Id]]
     events: list[list[Id]] | None = None
     users: list[dict[str, Any] | None] | None = None
-    times: list[list[Moment]] | None = None
-    user_ids: list[Id | None] | None = None
 
     def asked(self) -> Histories:
         """Return the histories."""
-        return Histories(self.histories, self.events, self.users, self.user_ids, self.times, self.now, self.unknown)
+        return Histories(self.histories, self.events, self.users, self.unknown)
 
 
 def fields_of(text: bytes, one: Any, many: Any, name: str, names: str) -> tuple[dict[str, Any], Any]:
@@ -402,30 +392,18 @@ class RecommendEndpoint:
             raise RequestError(
                 MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here", fix="send a smaller k"
             )
-        scores, parts = rows * items, ["'histories'"]
-        if body.because:
-            scores += rows * MOST_REASONS * items
-            parts.append("'because'")
-        if body.diversity:
-            scores += DIVERSITY * rows * k * min(max(POOL * k, LEAST_POOL), items)
-            parts.append("'k' with 'diversity'")
-        if scores > self._scores:
+        if rows * items > self._scores:
             raise RequestError(
                 MALFORMED,
-                f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here",
-                fix=f"send less of {', '.join(parts)}",
+                f"the request needs {rows * items:,} scores, at most {self._scores:,} are allowed here",
+                fix="send fewer histories",
             )
 
     def compute(self, asked: ListRequest) -> dict[str, Any]:
-        """Return items and scores [B, k], best first; where asked for also each item's reason and what it does."""
+        """Return items and scores [B, k], best first."""
         body = asked.choices
-        lists = self.policy.recommend(
-            asked.histories, body.k, body.exclude_seen, body.candidates, body.exclude, diversity=body.diversity
-        )
+        lists = self.policy.recommend(asked.histories, body.k, body.exclude_seen, body.candidates, body.exclude)
         answer = {"items": lists.items.tolist(), "scores": lists.scores.tolist()}
-        if body.because:
-            reasons = self.policy.because(asked.histories, answer["items"])
-            answer |= {"because": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
         return {name: values[0] for name, values in answer.items()} if asked.single else answer
 
 
@@ -462,15 +440,7 @@ def list_example(policy: Recommender) -> dict[str, Any]:
     """Return the body of a request for the list of a user who took two items of the log."""
     space = policy.spec.action
     items = list(space.ids[:2]) if isinstance(space, Catalogue) else []
-    body: dict[str, Any] = {"history": items, "k": max(1, min(5, policy.ranker().items - len(items)))}
-    if not policy.ranker().reads_gaps:
-        return body
-    dated = Vocabulary(policy.spec).times == "dates"
-    moments = [f"2026-01-0{1 + day}" if dated else day for day in range(len(items) + 1)]
-    return body | {"times": moments[:-1], "now": moments[-1]}
-
-
-# Words and fields of JSON.
+    return {"history": items, "k": max(1, min(5, policy.ranker().items - len(items)))}
 
 
 # The application.
@@ -492,7 +462,7 @@ class Bounds:
     rows: int = 1024
     seconds: float = 10.0  # for the body, and again for the answer
     k: int = 1_000  # items of a list
-    scores: int = 2_000_000_000  # scored items of a request: histories times items of the catalogue, and more
+    scores: int = 2_000_000_000  # scored items of a request: histories times items of the catalogue
 
 
 def application(
