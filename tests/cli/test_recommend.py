@@ -74,30 +74,6 @@ def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monke
     assert made == [0.3, 0.5, 0.7, 0.9]
 
 
-def test_lists_of_what_is_in_stock(shop, capsys):
-    """The stock is a number, a word or empty; two thirds of the items are there."""
-    words = ["recommend", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    words += ["--exclude-seen", "no", "--available", "stock"]
-    for name, cells in (("number", ["12", "0", None]), ("word", ["yes", "no", None]), ("flag", ["true", "0", "0"])):
-        table = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": (4 * cells)[:10]})
-        table.write_csv(f"{name}.csv")
-        out = Path(f"lists-{name}.csv")
-        assert main([*words, "--candidates", f"{name}.csv", "--out", str(out)]) == 0
-        lists = pl.read_csv(out)
-        assert lists.columns == ["u", "rank", "i", "score"]
-        assert set(lists["i"]) <= {"i0", "i3", "i6", "i9"}
-    capsys.readouterr()
-    wrong = {
-        "some": (["12", "few"] * 5, "row 2: 'stock' is 'few': expected true, false or a number. fix: correct the cell"),
-        "none": (["0"] * 10, "no item has a true 'stock'"),
-    }
-    for name, (cells, message) in wrong.items():
-        pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": cells}).write_csv(f"{name}.csv")
-        assert main([*words, "--candidates", f"{name}.csv", "--out", "no.csv"]) == 2
-        assert message in said(capsys), name
-    assert not Path("no.csv").exists()
-
-
 @pytest.mark.full
 def test_a_table_of_users_goes_into_training_and_lists(capsys):
     clicks(users=16).write_csv("clicks.csv")

@@ -29,7 +29,7 @@ from tidelog.cli.policies import open_for_use, open_policy, open_rule
 from tidelog.data.read import table_with
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
-from tidelog.recommend.tables import available_items, new_items, recommend_for_table
+from tidelog.recommend.tables import new_items, recommend_for_table
 from tidelog.runtime.recommender import PolicyRanker, Recommends, Vocabulary, excludes_seen
 from tidelog.training.metrics import Screen
 
@@ -63,9 +63,7 @@ class Recommend(OutputFlags):
     exclude_seen: Literal["auto", "yes", "no"] = "auto"
     """exclude items that the user has chosen before; auto: unless a tenth of the log's events repeat an item"""
     candidates: File | None = None
-    """a text file with one item per line: recommend only these; with --available a table"""
-    available: Column | None = None
-    """the column of the --candidates table that is true, or not 0, for items to recommend (stock, rules)"""
+    """a text file with one item per line: recommend only these"""
     exclude: File | None = None
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
@@ -136,7 +134,7 @@ def _recommend(options: Recommend) -> dict[str, Any]:
             user_features=None if options.user_features is None else Path(options.user_features),
             k=options.k,
             exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
-            candidates=_candidates(options),
+            candidates=_lines(options.candidates),
             exclude=_lines(options.exclude),
             unknown=options.unknown,
             progress=lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
@@ -181,15 +179,6 @@ def _unread(policy: Recommends, options: Recommend) -> list[str]:
     if options.user_features is None and policy.ranker().features:
         notes.append("nothing is known of the users; --user-features names their table")
     return notes
-
-
-def _candidates(options: Recommend) -> list[str] | None:
-    """Return the items that may be recommended, None for all."""
-    if options.available is None:
-        return _lines(options.candidates)
-    if options.candidates is None:
-        raise ConfigError("--available has no table", fix="add --candidates TABLE, or drop --available")
-    return available_items(Path(options.candidates), str(options.item), options.available)
 
 
 def _lines(path: str | None) -> list[str] | None:

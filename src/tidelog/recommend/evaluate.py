@@ -415,7 +415,7 @@ class RankerComparison:
     def difference(self, one: str, other: str, measure: str, kind: str = "all") -> Interval:
         """`one` minus `other`, with an interval from resampling the same users for both."""
         ratios = (self.row(name, kind).ratios for name in (one, other))
-        return _interval(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
+        return interval(next(ratios)[measure].minus(next(ratios)[measure]), "percentile", self.confidence)
 
     def differences(
         self, one: str, measures: Sequence[str] = MEASURES, kind: str = "all"
@@ -535,6 +535,10 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
     listed = items > 0
+    popular, wanted = (
+        np.asarray((counts[of] * there).sum(1) / np.maximum(there.sum(1), 1))
+        for of, there in ((items, listed), (cases.targets, cases.targets > 0))
+    )
     rarity = np.log2((counts.sum() + len(counts) - 1) / (counts + 1.0))  # [N + 1] bits
     return {
         "hit rate": UserSums(hit.any(1).astype(float), one),
@@ -543,7 +547,7 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
         "mrr": UserSums(first, one),
         "reward": UserSums(earned.sum(1), one),
         "discounted reward": UserSums(earned @ gain, one),
-        "popularity lift": UserSums(_mean(counts[items], listed), _mean(counts[cases.targets], cases.targets > 0)),
+        "popularity lift": UserSums(popular, wanted),
         "novelty": UserSums((rarity[items] * listed).sum(1), listed.sum(1).astype(float)),
         "cold share": UserSums((listed & (counts[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
@@ -567,22 +571,12 @@ def _row(
 ) -> RankingRow:
     users, owner = np.unique(cases.user, return_inverse=True)
     sums = list_measures(items, cases, counts)
-    ratios = {
-        measure: Ratios(
-            _user_sums(parts.numerator, owner, len(users)), _user_sums(parts.denominator, owner, len(users))
-        )
-        for measure, parts in sums.items()
-    }
-    scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
+    ratios = {}
+    for measure, parts in sums.items():
+        above, below = (np.bincount(owner, part, len(users)).astype(np.float64)[:, None] for part in parts)
+        ratios[measure] = Ratios(above, below)
+    scores = {measure: interval(one, "percentile", confidence) for measure, one in ratios.items()}
     return RankingRow(name, kind, len(cases), len(users), scores, diversity(items, len(counts)), ratios)
-
-
-def _user_sums(values: Floats, owner: NDArray[Any], users: int) -> Floats:
-    return np.bincount(owner, values, users).astype(np.float64)[:, None]
-
-
-def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
-    return interval(ratios, "percentile", confidence)
 
 
 def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
@@ -596,10 +590,6 @@ def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
         hit[part] = same.any(2)
         earned[part] = (same * cases.rewards[part, None, :]).sum(2)
     return hit, earned
-
-
-def _mean(values: Floats, there: Bools) -> Floats:
-    return np.asarray((values * there).sum(1) / np.maximum(there.sum(1), 1))
 
 
 def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
@@ -676,14 +666,9 @@ def rules_for(log: Interactions) -> list[str]:
     return [name for name in MAKERS if name not in left_out]
 
 
-def counting_rule(log: Interactions, name: str) -> Ranks:
-    """Return the rule of this name over the events of a log."""
-    return MAKERS[name](log)
-
-
 def counting_rules(train: Interactions) -> dict[str, Ranks]:
     """Return the rules that fit a log, over its events, by name."""
-    return {name: counting_rule(train, name) for name in rules_for(train)}
+    return {name: MAKERS[name](train) for name in rules_for(train)}
 
 
 def best_rule(compared: RankerComparison, names: Iterable[str] = RULES) -> str:
@@ -729,7 +714,7 @@ def advise_lists(
                 continue
             if progress is not None:
                 progress(rule, number / len(rules))
-            yield rule, counting_rule(train, rule)
+            yield rule, MAKERS[rule](train)
 
     compared = compare(rankers(), cases, train.counts, min(K, len(train.items) - 1))
     return advise(compared, name, "baskets" if test.has_baskets else "events")._replace(left_out=tuple(left_out))
@@ -768,8 +753,8 @@ class RuleRanker:
 
     features = 0
 
-    def __init__(self, rule: Ranks, log: Interactions, name: str) -> None:
-        self._rule, self._name = rule, name
+    def __init__(self, rule: Ranks, log: Interactions) -> None:
+        self._rule = rule
         self.items = len(log.items)
         self.history = LONGEST if log.has_baskets else LONGEST_OF_EVENTS  # as the advice compares them
         self.repeat_share = float(log.repeat_share)
@@ -786,7 +771,7 @@ class RuleLists(Recommender):
         self.spec, self.name = log.spec, rule_name(log, name)
         algorithm, data = f"counting rule {self.name}", log.fingerprint()
         self.manifest = {"algorithm": algorithm, "spec": self.spec.to_json(), "data": data}
-        self._made_by = RuleRanker(counting_rule(log, self.name), log, self.name)
+        self._made_by = RuleRanker(MAKERS[self.name](log), log)
         self._events = log.steps
 
     def notes(self) -> list[str]:

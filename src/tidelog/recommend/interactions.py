@@ -362,7 +362,18 @@ class Interactions:
 
         The second part uses earlier events as history only. LogError if a part would be empty.
         """
-        return split_at(self, at, share)
+        moment = _moment(self, at, share)
+        before = self.time < moment
+        counted = ~before if self.scored is None else ~before & self.scored
+        if not before.any() or not counted.any():
+            empty = "before" if not before.any() else "at or after"
+            raise LogError(
+                f"the split at {moment} has no event {empty} this moment: the log covers {self.time.min()} to "
+                f"{self.time.max()}",
+                fix="choose a moment between them",
+                report=self.report,
+            )
+        return _split(self, before, counted, moment, [] if at is not None else _uneven(self, before, counted, share))
 
     def leave_one_out(self) -> Split:
         """Hold out each user's last event; the report warns that training events follow test events of other users."""
@@ -445,22 +456,6 @@ class Split:
     test: Interactions
     at: Any
     report: Report
-
-
-def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
-    """Split into events before the moment `at` and events from it on; see `Interactions.split`."""
-    moment = _moment(log, at, share)
-    before = log.time < moment
-    counted = ~before if log.scored is None else ~before & log.scored
-    if not before.any() or not counted.any():
-        empty = "before" if not before.any() else "at or after"
-        raise LogError(
-            f"the split at {moment} has no event {empty} this moment: the log covers {log.time.min()} to "
-            f"{log.time.max()}",
-            fix="choose a moment between them",
-            report=log.report,
-        )
-    return _split(log, before, counted, moment, [] if at is not None else _uneven(log, before, counted, share))
 
 
 def _uneven(log: Interactions, before: Values, counted: Values, share: float) -> list[Problem]:
@@ -585,7 +580,7 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
         users = len(np.unique(test.user[rows]))
         message = f"{len(new):,} of {users:,} users have no earlier event: {_some(test.users[new])}"
         advice = "nothing; their first events are predicted from an empty history"
-        problems.append(_problem("note", "cold users", message, "users with a history", advice))
+        problems.append(_warning("cold users", message, "users with a history", advice, "note"))
     return problems
 
 
@@ -608,11 +603,7 @@ def _some(ids: Values) -> str:
     return ", ".join(map(str, ids[:_SHOWN].tolist())) + (", ..." if len(ids) > _SHOWN else "")
 
 
-def _warning(name: str, found: str, expected: str, advice: str) -> Problem:
-    return _problem("warning", name, found, expected, advice)
-
-
-def _problem(level: Level, name: str, found: str, expected: str, advice: str) -> Problem:
+def _warning(name: str, found: str, expected: str, advice: str, level: Level = "warning") -> Problem:
     return Problem(level, name, None, (), 0, found, expected, advice)
 
 

@@ -56,7 +56,9 @@ def recommend_for_table(
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
     lists = policy.recommend(Histories([histories[name] for name in names], events, who, unknown), k, **choices)
-    who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
+    kind = _column(table, user).dtype
+    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
+    who_took = np.repeat(np.asarray([int(name) for name in names] if whole else names), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
     columns: dict[str, Any] = {
@@ -68,42 +70,11 @@ def recommend_for_table(
     return pl.DataFrame(columns)
 
 
-def available_items(source: Source, item: str, available: str) -> list[str]:
-    """Return the items of a table whose column `available` is true or not 0; an empty cell means not available.
-
-    SpecError for a missing column, another value, and a table without such items.
-    """
-    table = table_of(source, [item, available])
-    ids, cells = id_text(_column(table, item)).to_list(), _column(table, available)
-    known = parse.flag(cells)
-    if len(known.unreadable):
-        counts = parse.number(cells)
-        known = known if len(counts.unreadable) else counts
-    if len(known.unreadable):
-        row = int(counts.unreadable[0])
-        raise SpecError(
-            f"{table.source}, row {row + 1}: '{available}' is '{cells[row]}'",
-            "true, false or a number",
-            "correct the cell",
-        )
-    there = known.usable & (known.values != 0)
-    items = [one for one, offered in zip(ids, there, strict=True) if one is not None and offered]
-    if not items:
-        raise SpecError(f"{table.source}: no item has a true '{available}'", fix="choose another column")
-    return items
-
-
 def _free(name: str, *used: str) -> str:
     """Return a column name that is not in use."""
     while name in used:
         name += "_"
     return name
-
-
-def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
-    """Return users in the table's type: numbers where they were whole numbers."""
-    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
-    return [int(name) for name in names] if whole else names
 
 
 def _user_features(
