@@ -8,7 +8,7 @@ import json
 import logging
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -286,9 +286,9 @@ def compare_runtimes(
     return record
 
 
-def check_parity(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None:
+def check_parity(record: Mapping[str, Any], where: str) -> None:
     """Raise ExportError where a runtime differs from JAX by more than the bound."""
-    for reader in readers:
+    for reader in (name for name in ("numpy", "onnx") if name in record):
         if not record[reader]["holds"]:
             differences = {name: facts for name, facts in record[reader].items() if name != "holds"}
             raise ExportError(
@@ -461,23 +461,18 @@ class Logged(NamedTuple):
     @classmethod
     def of(cls, log: Log | Interactions, policy: Policy) -> Logged:
         """Return evenly spaced decisions (or histories) of a log; SpecError for other observations."""
+        steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         if isinstance(log, Interactions):
-            return cls._of_interactions(log, policy)
+            if log.spec.to_json() != policy.spec.to_json():
+                raise SpecError(
+                    "these interactions have other items, events or users than the policy's", fix="pass its own"
+                )
+            return cls(log.histories(steps, READ)._asdict())
         if dict(log.spec.observation) != dict(policy.spec.observation):
             raise SpecError("this log's observations differ from the policy's", fix="pass the policy's own log")
-        steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         rows = log.position[steps]
         mask = None if log.action_mask is None else np.asarray(log.action_mask[rows])
         return cls({name: np.asarray(leaf[rows]) for name, leaf in log.observation.items()}, mask)
-
-    @classmethod
-    def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
-        if log.spec.to_json() != policy.spec.to_json():
-            raise SpecError(
-                "these interactions have other items, events or users than the policy's", fix="pass its own"
-            )
-        rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
-        return cls(log.histories(rows, READ)._asdict())
 
 
 def has_onnx() -> bool:
@@ -521,7 +516,7 @@ def export(
         files[ONNX], manifest["onnx"] = onnx_file(policy)
     progress(COMPARING, 0.5)
     record = _compared(policy, files, manifest, logged)
-    check_parity(record, _readers_in(record), str(path))
+    check_parity(record, str(path))
     progress("writing", 0.95)
     write(path, files, manifest | {"parity": record}, key)
     return record
@@ -538,7 +533,7 @@ def export_onnx(
     files[ONNX], manifest["onnx"] = onnx_file(policy)
     progress(COMPARING, 0.5)
     record = _compared(policy, files, manifest, logged)
-    check_parity(record, _readers_in(record), str(path))
+    check_parity(record, str(path))
     write_file(path, files[ONNX], ExportError, parents=True)
     return record
 
@@ -556,7 +551,7 @@ def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
     record = compare_runtimes(
         policy, _runtimes(policy, saved), bound_of(policy, saved.manifest), *(logged or (None, None))
     )
-    check_parity(record, _readers_in(record), str(path))
+    check_parity(record, str(path))
     return record
 
 
@@ -585,7 +580,3 @@ def _runtimes(policy: Policy, saved: Saved) -> dict[str, Answer]:
     if saved.manifest["onnx"] is not None and not isinstance(policy.spec.action, Catalogue):
         runtimes["onnx"] = onnx_answers(policy, saved.read(ONNX), f"{saved.path}/{ONNX}")
     return runtimes
-
-
-def _readers_in(record: Mapping[str, Any]) -> list[str]:
-    return [name for name in ("numpy", "onnx") if name in record]

@@ -17,7 +17,6 @@ from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact import Saved
 from tidelog.runtime.networks import (
     PolicyInputs,
-    PolicyOutputs,
     Recipe,
     refuse_overflow,
     restore_arrays,
@@ -165,20 +164,16 @@ def _check_outputs(policy: NumpyPolicy, carry: int, where: str) -> None:
         before = np.zeros((1, carry), np.float32) if carry else None
         seen = PolicyInputs(leaves, mask, before)
         outputs = _fits(lambda seen=seen: policy.outputs(seen), where)  # type: ignore[misc]
-        _check_shapes(outputs, spec, carry, where)
+        several = () if isinstance(space, Discrete) else space.low if isinstance(space, Continuous) else space.sizes
+        wide = () if isinstance(space, Discrete) else (len(several),)
+        _expect(outputs.action, (1, *wide), "actions", where)
+        if isinstance(space, Discrete):
+            _expect(outputs.probabilities, (1, space.n), "probabilities", where)
+        if carry:
+            _expect(outputs.carry, (1, carry), "carries", where)
         if policy.has_values:
             values = _fits(lambda leaves=leaves: policy.values(leaves), where)  # type: ignore[misc]
             _expect(values, (1, *_action_sizes(space)), "values", where)
-
-
-def _check_shapes(outputs: PolicyOutputs, spec: Spec, carry: int, where: str) -> None:
-    space = spec.action
-    wide = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
-    _expect(outputs.action, (1, *wide), "actions", where)
-    if isinstance(space, Discrete):
-        _expect(outputs.probabilities, (1, space.n), "probabilities", where)
-    if carry:
-        _expect(outputs.carry, (1, carry), "carries", where)
 
 
 def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> None:
