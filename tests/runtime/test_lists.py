@@ -1,4 +1,4 @@
-"""Policies that rank items: NumPy returns JAX's lists; invalid files are refused."""
+"""Policies that rank items: NumPy and onnxruntime return JAX's lists; invalid files are refused."""
 
 import json
 from functools import cache
@@ -7,45 +7,50 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described
-from tests.runtime.cases import LISTS, listing
+from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tidelog import SpecError, load_policy, runtime
-from tidelog.errors import CheckpointError, ExportError
+from tidelog.errors import CheckpointError
+from tidelog.policies import export as onnx
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
-from tidelog.runtime.ranking import Ranker, RankingFunctions
+from tidelog.runtime.ranking import Found, Ranker, RankingFunctions, order_found
 from tidelog.runtime.recommender import Histories
 from tidelog.types import HistoryArrays
 
+TRACED = ("lists, gru", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """By its name, a case's folder, and the measured parity."""
+    """By its name, a case's folder, with the ONNX file where the nodes differ, and the measured parity."""
     place = tmp_path_factory.mktemp("lists")
 
     @cache
     def made(name):
         whole = listing(name)
         kept = Logged.of(described(48), whole)  # padded to 256 rows as the random ones
-        return place / name, export(whole, place / name, logged=kept)
+        return place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
 
     return made
 
 
 @pytest.mark.sample("lists, mean")
 @pytest.mark.parametrize("name", LISTS)
-def test_numpy_lists_as_jax_does(name, exported):
+def test_numpy_and_onnx_list_as_jax_does(name, exported):
     path, record = exported(name)
     assert record["rows"]["random"] == 256
     assert record["rows"]["logged"] > 50
-    assert set(record) == {"bound", "rows", "numpy"}  # and no ONNX file
-    for seen in ("random", "logged"):  # two equal ratings apart by rounding, standardised
-        assert record["numpy"][seen]["difference"] < 2e-4, seen
-        assert record["numpy"][seen]["apart"] <= 0.005, seen
+    readers = ("numpy", "onnx") if ONNX and name in TRACED else ("numpy",)
+    assert set(record) == {"bound", "rows", *readers}
+    for reader in readers:
+        for seen in ("random", "logged"):
+            assert record[reader][seen]["difference"] < 2e-4, (
+                reader,
+                seen,
+            )  # two equal ratings apart by rounding, standardised
+            assert record[reader][seen]["apart"] <= 0.005, (reader, seen)
     assert recheck(path)["numpy"]["holds"]
-    with pytest.raises(ExportError, match=r"this policy ranks items.*fix: export a folder or a \.zip"):
-        export(listing(name), path.with_suffix(".onnx"))
 
 
 @pytest.mark.sample("lists, mean")
@@ -65,6 +70,38 @@ def test_the_same_call_gives_the_same_lists(name, exported):
     with pytest.raises(SpecError, match=r"ranks items of a catalogue. fix: call policy\.recommend"):
         plain({"history": [1]})
     assert not plain.is_recurrent
+
+
+@pytest.mark.sample("lists, gru")
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+@pytest.mark.parametrize("name", TRACED)
+def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
+    """No mask: all items; a mask of fewer items than a list is long: it ends in 0."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(exported(name)[0] / "policy.onnx", options)
+    assert ("user" in {one.name for one in session.get_overridable_initializers()}) == (name != "lists, plain")
+    reach = 6 if name == "lists, plain" else 8  # events that it reads or that have places
+    history = np.zeros((2, reach), np.int32)
+    history[0, -2:] = 2, 3
+    feeds = {"history": history, "event": (history > 0).astype(np.int32)}
+    item, score = session.run(["item", "score"], feeds)
+    wanted = listing(name).recommend(
+        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []]),
+        item.shape[1],
+        exclude_seen=False,
+    )
+    ids = np.asarray(described().items)
+    np.testing.assert_array_equal(ids[item - 1], wanted.items)
+    np.testing.assert_allclose(score, wanted.scores, atol=1e-4)
+    mask = np.zeros((2, 10), bool)
+    mask[:, [4, 7]] = True
+    item, score = session.run(["item", "score"], {**feeds, "mask": mask})
+    assert [set(row[:2]) for row in item.tolist()] == [{5, 8}, {5, 8}]
+    assert (item[:, 2:] == 0).all()
+    assert np.isneginf(score[:, 2:]).all()
 
 
 @pytest.mark.sample("lists, gru")
@@ -95,6 +132,23 @@ def test_a_reader_of_other_users_is_refused(exported, tmp_path):
         write(tmp_path / name, {WEIGHTS: saved.read(WEIGHTS)}, changed | {"onnx": None})
         with pytest.raises(CheckpointError, match=said):
             runtime.load(tmp_path / name)
+
+
+@pytest.mark.full
+def test_unsupported_items_come_last_in_the_file_as_they_do_here():
+    """Their scores are lowered to the least supported one's, and they still rank after it."""
+    generator = np.random.default_rng(3)
+    found = np.stack([generator.permutation(12) + 1 for _ in range(2000)]).astype(np.int32)
+    likelihood, rating = generator.standard_normal((2, 2000, 12)).astype(np.float32)
+    first = generator.random((2000, 12)) < 0.4
+    first[:, -1] = True
+    wanted, scores = order_found(Found(found, likelihood, rating, first), 12, 2.0)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
+    items, made = onnx._order_lists(found, score, first, np.ones_like(first), 12)
+    np.testing.assert_array_equal(items, wanted)
+    np.testing.assert_allclose(made, scores, atol=1e-5)
+    assert (np.diff(made, axis=1) <= 0).all()
 
 
 def test_lists_of_a_thousand_items_are_the_best_thousand():

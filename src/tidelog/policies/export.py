@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import logging
+import math
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,16 +31,29 @@ from tidelog.runtime.artefact import ONNX, Saved, check_target, write
 from tidelog.runtime.load import load_saved
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
+from tidelog.runtime.ranking import (
+    RANKING,
+    features_of,
+    fit_length,
+    has_places,
+    item_queries,
+    item_scores,
+    places,
+    reach,
+    rows,
+    states,
+)
 from tidelog.runtime.way_of_acting import Acting
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, HistoryArrays, Image, Leaf, Spec, Vector
 
-# A policy as one ONNX file for any ONNX runtime: raw observations in, actions out. Policies that rank items have none.
+# A policy as one ONNX file for any ONNX runtime: raw observations (or histories) in, actions (or lists) out.
 #
 # Traced from the same recipe that NumPy computes. It includes scaling, fills of missing values and bounds. The batch
 # size is free. Inputs that most callers omit have a default in the file: `mask` (all actions allowed) and, unless
 # sampling is the policy's declared way of acting, `noise` (none: the most likely action).
 #
-# Letters: `B` batch, `K` columns of a leaf.
+# Letters: `B` batch, `K` columns of a leaf or items found, `H` steps of a history, `N` items, `Q` query size, `n`
+# generated vectors, `F` features of users.
 
 OPSET = 21
 
@@ -47,17 +61,15 @@ OPSET = 21
 def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     """Return the content of an ONNX file, and the manifest entry of its inputs and outputs.
 
-    Raises ExportError where the extra is not installed or does not know this JAX, a part of the policy has no recipe,
-    or it ranks items.
+    Raises ExportError where the extra is not installed or does not know this JAX, or a part of the policy has no
+    recipe.
     """
     recipe, spec = recipe_of(policy), policy.spec
-    if isinstance(spec.action, Catalogue):
-        raise ExportError(
-            "this policy ranks items, and an ONNX file holds one that acts",
-            fix="export a folder or a .zip: `tidelog.runtime` and `tidelog serve` rank with NumPy alone",
-        )
     to_onnx, onnx = _tools()
-    inputs, program, outputs = acting_graph(recipe, spec, policy.scaler, policy.acting)
+    lists = recipe["act"]["kind"] == RANKING
+    inputs, program, outputs = (
+        listing_graph(recipe, spec) if lists else acting_graph(recipe, spec, policy.scaler, policy.acting)
+    )
     shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
     names = [one.name for one in inputs]
     with _silent_inner_shapes():
@@ -209,6 +221,110 @@ def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
     half = space.from_unit(1.0) - space.from_unit(0.0)
     result = result._replace(action=space.executed(result.action))
     return result if result.mean is None else result._replace(mean=space.from_unit(result.mean), std=result.std * half)
+
+
+def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
+    """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
+
+    With user features, `user` [B, F] is also an input, zeros by default. Items are counted from 1; where fewer items
+    are allowed than the list's length, the list ends in 0 with a score of -inf.
+    """
+    node, space = recipe["act"], spec.action
+    count = space.n if isinstance(space, Catalogue) else 0
+    width = min(node["width"], count)
+    table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
+
+    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
+        seen = HistoryArrays(history, event, *user)
+        state = states(jnp, node, seen, _scan_loop)
+        queries = item_queries(jnp, node, state)
+        every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
+        if has_places(node):
+            every[0] = _with_places(every[0], *places(jnp, node, state, seen))
+        scores = [jnp.where(mask, one, -math.inf) for one in every]
+        found, ideas = _search(scores, width)
+        logits = jnp.take_along_axis(every[0], found - 1, axis=1)
+        valid = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_repeated(found)
+        logits = jnp.where(valid, logits, -math.inf)
+        likelihood, rating, first = item_scores(jnp, node, state, found, logits, ideas)
+        return _order_lists(found, likelihood + node["q_weight"] * rating, first, valid, width)
+
+    steps = ("B", reach(node))
+    inputs = [Input("history", steps, "int32"), Input("event", steps, "int32")]
+    inputs.append(Input("mask", ("B", count), "bool", np.ones((1, count), bool)))
+    features = features_of(node)
+    if features:
+        inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
+    return OnnxGraph(inputs, program, ["item", "score"])
+
+
+def _with_places(logits: jax.Array, items: jax.Array, scores: jax.Array) -> jax.Array:
+    """Return the logits [B, N] of items over all their places: in the catalogue, and beside it [B, P]."""
+    top = jnp.maximum(jnp.max(logits, axis=1), jnp.max(scores, axis=1))[:, None]
+    weights = jnp.where(items > 0, jnp.exp(scores - top), 0.0)
+
+    def add(sums: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        item, weight = now
+        return sums + jnp.where(jnp.arange(1, logits.shape[1] + 1) == item[:, None], weight[:, None], 0.0), None
+
+    sums, _ = jax.lax.scan(add, jnp.zeros_like(logits), (items.T, weights.T))
+    repeated = top + jnp.log(jnp.maximum(sums, 1e-37))
+    high, low = jnp.maximum(logits, repeated), jnp.minimum(logits, repeated)
+    both = high + jnp.log(1.0 + jnp.exp(low - high))
+    return jnp.where(sums > 0.0, both, logits)
+
+
+def _scan_loop(step: Any, carry: jax.Array, inputs: tuple[jax.Array, ...]) -> jax.Array:
+    """Scan the steps: traced once for any number of steps."""
+    last: jax.Array = jax.lax.scan(lambda c, now: (step(c, *now), None), carry, inputs)[0]
+    return last
+
+
+def _on_host(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        return {name: _on_host(value) for name, value in node.items()}
+    if isinstance(node, list):
+        return [_on_host(item) for item in node]
+    return np.asarray(node) if isinstance(node, jax.Array) else node
+
+
+def _search(scores: list[jax.Array], width: int) -> tuple[jax.Array, jax.Array]:
+    """Return items [B, K] of the best scores [B, N] by each query, generated ones first; and which came from one.
+
+    Without generated vectors all are marked. A mask of one row is broadcast to B rows in the scores.
+    """
+    likely, *others = scores
+    found = jax.lax.top_k(likely, width)[1] + 1
+    if not others:
+        return found, found > 0
+    near = max(1, -(-width // len(others)))
+    generated = [jax.lax.top_k(score, near)[1] + 1 for score in others]
+    whole = jnp.concatenate([*generated, found], axis=1)
+    marks = jnp.asarray(np.arange(len(others) * near + width) < len(others) * near)
+    return whole, (whole > 0) & marks
+
+
+def _repeated(found: jax.Array) -> jax.Array:
+    """[B, K] bool: items that are also further left in their row."""
+    width = found.shape[1]
+    left = jnp.asarray(np.tril(np.ones((width, width), bool), -1))
+    return jnp.any((found[:, :, None] == found[:, None, :]) & left, axis=-1)
+
+
+def _order_lists(
+    found: jax.Array, score: jax.Array, first: jax.Array, valid: jax.Array, width: int
+) -> tuple[jax.Array, jax.Array]:
+    """Return supported items by score, then the others, with scores lowered below."""
+    least = jnp.min(jnp.where(first, score, math.inf), axis=1, keepdims=True)
+    rest = jnp.where(first | ~valid, -math.inf, score)
+    gap = jnp.max(rest, axis=1, keepdims=True) - least
+    below = score - jnp.where(gap > 0, jnp.where(gap < math.inf, gap, 0.0), 0.0)
+    lowered = jnp.where(first, score, jnp.minimum(below, least))  # rounding must not lift a score above
+    key = jnp.where(first, lowered, lowered - 1.0)
+    place = jax.lax.top_k(jnp.where(valid, key, -math.inf), width)[1]
+    chosen = jnp.take_along_axis(valid, place, axis=1)
+    items = jnp.where(chosen, jnp.take_along_axis(found, place, axis=1), 0)
+    return items.astype(jnp.int32), jnp.where(chosen, jnp.take_along_axis(lowered, place, axis=1), -math.inf)
 
 
 # The parity check: JAX, NumPy and ONNX give equal answers on random and on logged observations.
@@ -385,6 +501,14 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
         feeds = {name: np.asarray(values, TENSOR_TYPES[inputs[name].type]) for name, values in feeds.items()}
         return dict(zip(outputs, session.run(outputs, feeds), strict=True))
 
+    def lists(leaves: Leaves, mask: Any) -> Leaves:
+        ranker, steps = policy.ranker(), inputs["history"].shape[1]
+        feeds = {"history": fit_length(leaves["items"], steps), "event": fit_length(leaves["events"], steps)}
+        feeds |= {"user": leaves["users"]} if "user" in inputs else {}
+        found = run(feeds if mask is None else feeds | {"mask": mask[:, 1:]})
+        k = min(LENGTH, ranker.width, ranker.items)
+        return {"action": found["item"][None, :, :k], "score": found["score"][:, :k]}
+
     def actions(leaves: Leaves, mask: Any) -> Leaves:
         recipe, spec, rows = recipe_of(policy), policy.spec, _count(leaves)
         feeds = {name: _raw_columns(leaf, leaves[name]) for name, leaf in spec.observation.items()}
@@ -401,7 +525,8 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
         answers = {"action": np.stack(acted)}
         return answers | ({"probabilities": run(feeds)["probabilities"]} if isinstance(spec.action, Discrete) else {})
 
-    return lambda leaves, mask: _run(where, lambda: actions(leaves, mask))
+    answer = lists if isinstance(policy.spec.action, Catalogue) else actions
+    return lambda leaves, mask: _run(where, lambda: answer(leaves, mask))
 
 
 def _run(where: str, call: Callable[[], Any]) -> Any:
@@ -511,7 +636,7 @@ def export(
     files, manifest = artefact_contents(policy)
     manifest["metrics"] = None if metrics is None else dict(metrics)
     manifest |= {} if provenance is None else {"provenance": dict(provenance)}
-    if onnx and manifest["recipe"] is not None and not isinstance(policy.spec.action, Catalogue):
+    if onnx and manifest["recipe"] is not None:
         progress(TRACING, 0.0)
         files[ONNX], manifest["onnx"] = onnx_file(policy)
     progress(COMPARING, 0.5)
@@ -577,6 +702,6 @@ def _runtimes(policy: Policy, saved: Saved) -> dict[str, Answer]:
     runtimes: dict[str, Answer] = {}
     if saved.manifest["recipe"] is not None:
         runtimes["numpy"] = partial(answers_of, load_saved(saved))
-    if saved.manifest["onnx"] is not None and not isinstance(policy.spec.action, Catalogue):
+    if saved.manifest["onnx"] is not None:
         runtimes["onnx"] = onnx_answers(policy, saved.read(ONNX), f"{saved.path}/{ONNX}")
     return runtimes
