@@ -103,6 +103,13 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Users:
+    """The user, `[...]` int32: the place of the id in `ids`, counted from 1; 0 for any other user."""
+
+    ids: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
 class Discrete:
     """One of `n` actions, `[...]` int32; `names` are the labels of the actions, if the log has any.
 
@@ -199,10 +206,10 @@ class Continuous:
 
 Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-# History, Profile and Catalogue are not in these unions: only `recommend` uses them.
+# History, Profile, Users and Catalogue are not in these unions: only `recommend` uses them.
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Vector, Codes, Image, History, Profile, Discrete, MultiDiscrete, Continuous, Catalogue)
+    for kind in (Vector, Codes, Image, History, Profile, Users, Discrete, MultiDiscrete, Continuous, Catalogue)
 }
 
 
@@ -277,7 +284,7 @@ class Spec:
             if not _is_sound(part):
                 raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}", fix="write it again")
         actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
-        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile) for leaf in leaves.values())
+        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile | Users) for leaf in leaves.values())
         plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
         if not (actions and inputs and plain and leaves):
             raise SpecError("a spec has invalid leaves, actions, rewards or masked", fix="write it again")
@@ -336,6 +343,8 @@ def _is_sound(part: Any) -> bool:
             and _all(part.mean, _is_number)
             and _all(part.spread, lambda one: _is_number(one) and one > 0)
         )
+    if isinstance(part, Users):
+        return _are_ids(part.ids)
     if isinstance(part, Catalogue):
         named = isinstance(part.features, tuple) and _are_names(part.features, len(part.features))
         profile = part.profile
@@ -430,12 +439,13 @@ class Transition(NamedTuple):
 class HistoryArrays(NamedTuple):
     """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users.
 
-    They are left-padded with 0. Users of None are not known, or not read.
+    They are left-padded with 0. None in the last two is not known, or not read.
     """
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
     users: Any = None  # [B, F] float32 features
+    user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown
 
     def part(self, rows: Any) -> HistoryArrays:
         """The histories of some rows: a slice, indices or a mask [B]."""

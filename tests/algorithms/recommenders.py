@@ -57,11 +57,11 @@ def unshown() -> Interactions:
 
 
 def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    return h.with_item_facts(h.init(log.spec, jax.random.key(seed), 6), log, seed)
+    return h.with_item_facts(h.init(h.spec_of(log), jax.random.key(seed), 6), log, seed)
 
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    store = store_interactions(log, h.targets, h.stores(log.spec)["log"].columns)
+    store = store_interactions(log, h.targets, h.stores(h.spec_of(log))["log"].columns)
     return _drawn(h.phases()[1].samplers, store, jax.random.key(seed))
 
 
@@ -86,4 +86,4 @@ def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1
 def policy(h: RecommenderBCQ, log: Interactions, state: Any = None) -> Policy:
     """Return the policy of a state; without one, of initial networks whose Q counts as trained."""
     state = fresh(h, log)._replace(q_updates=jnp.int32(1)) if state is None else state
-    return Policy(h, log.spec, Scaler(), h.policy_params(state))
+    return Policy(h, h.spec_of(log), Scaler(), h.policy_params(state))

@@ -74,6 +74,17 @@ def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monke
     assert made == [0.3, 0.5, 0.7, 0.9]
 
 
+def test_diverse_lists_with_reasons(shop):
+    words = ["recommend", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
+    words += ["--exclude-seen", "no", "--diversity", "0.4", "--because", "--out", "lists.csv"]
+    assert main(words) == 0
+    lists = pl.read_csv("lists.csv")
+    assert lists.columns == ["u", "rank", "i", "score", "because", "times_likelier"]
+    assert (lists["times_likelier"] >= 1).all()
+    history = set(clicks(users=16).select("u", "i").iter_rows())
+    assert set(lists.drop_nulls("because").select("u", "because").iter_rows()) <= history
+
+
 @pytest.mark.full
 def test_a_table_of_users_goes_into_training_and_lists(capsys):
     clicks(users=16).write_csv("clicks.csv")

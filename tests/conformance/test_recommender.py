@@ -122,6 +122,8 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "successors": (3, built),
     "targets": (2, gathered),
     "profile": (False, built),
+    "user_embedding": (True, built),
+    "user_dropout": (1.0, told, {"user_embedding": True}),
     "layers": (1, built, {"encoder": "attention"}),
     "heads": (2, told, {"encoder": "attention", "dropout": None}),
     "dropout": (0.6, learnt),

@@ -61,6 +61,22 @@ def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None
 
 
 @pytest.mark.full
+def test_a_user_without_a_history_is_known_by_id_and_a_stranger_gets_what_half_of_the_users_take() -> None:
+    algorithm = tl.RecommenderBCQ(
+        size=8, history=2, targets=2, hidden=(8,), candidates=3, pretrain_share=1.0, batch_size=16,
+        learning_rate=3e-2, profile=False, user_embedding=True, user_dropout=0.5,
+    )  # fmt: skip
+    policy = tl.fit(algorithm, club(), steps=200, every=200).policy()
+    found = policy.recommend(tl.Histories([[], [], [], []], user_ids=[20, 31, None, "stranger"]), 2)
+    assert found.items[:2, 0].tolist() == ["tea", "coffee"]
+    assert set(found.items[2]) == {"tea", "coffee"}
+    own, stranger = (found.scores[row, 0] - found.scores[row, 1] for row in (0, 2))
+    assert own > 3.0  # nats between the first and the second item; 0 of 8 seeds fail, here and below
+    assert stranger < 1.5
+    np.testing.assert_array_equal(found.scores[2], found.scores[3])
+
+
+@pytest.mark.full
 def test_likelihood_names_what_most_take_and_q_what_pays_later(policy: tl.Policy) -> None:
     items = np.asarray(policy.spec.action.ids)
     history = np.array([[1 + list(items).index("door")]], np.int32)

@@ -203,6 +203,9 @@ def test_lists_of_ids_are_histories_of_which_nothing_else_is_known(recommender):
     assert Histories.of(asked.items).items is asked.items
     lists = recommender.recommend(asked, 3)
     np.testing.assert_array_equal(lists.items, recommender.recommend(asked.items, 3).items)
+    np.testing.assert_array_equal(
+        recommender.because(asked, lists.items).items, recommender.because(asked.items, lists.items).items
+    )
 
 
 def test_a_ranking_policy_says_so_when_it_is_asked_for_an_action(recommender):

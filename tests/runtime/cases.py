@@ -19,6 +19,7 @@ LISTS = {
     "lists, mean": {"encoder": "mean", "q_weight": 1.0},
     "lists, attention": {"encoder": "attention", "heads": 2},
     "lists, imagined": {"generator": "vae"},
+    "lists, users": {"user_embedding": True},
     "lists, features": {"content": True, "threshold": 0.0},
     "lists, counted": {"successors": 3},
     "lists, plain": {"memory": 0, "profile": False},
@@ -87,4 +88,4 @@ def listing(name):
     generator = np.random.default_rng(len(name))
     params = algorithm.policy_params(fresh(algorithm, log)._replace(q_updates=jnp.int32(1)))
     far = moved(params, generator)._replace(weight=params.weight, q_updates=params.q_updates)
-    return Policy(algorithm, log.spec, Scaler(), far, {"data": "none"})
+    return Policy(algorithm, algorithm.spec_of(log), Scaler(), far, {"data": "none"})

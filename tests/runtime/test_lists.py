@@ -13,11 +13,10 @@ from tidelog.errors import CheckpointError
 from tidelog.policies import export as onnx
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
-from tidelog.runtime.ranking import Found, Ranker, RankingFunctions, order_found
+from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.recommender import Histories
-from tidelog.types import HistoryArrays
 
-TRACED = ("lists, gru", "lists, attention", "lists, imagined", "lists, plain")
+TRACED = ("lists, gru", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
 
 
@@ -29,7 +28,8 @@ def exported(tmp_path_factory):
     @cache
     def made(name):
         whole = listing(name)
-        kept = Logged.of(described(48), whole)  # padded to 256 rows as the random ones
+        known = "user_id" in whole.spec.observation  # of 16 users
+        kept = Logged.of(described(16 if known else 48), whole)  # padded to 256 rows as the random ones
         return place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
 
     return made
@@ -149,28 +149,6 @@ def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     np.testing.assert_array_equal(items, wanted)
     np.testing.assert_allclose(made, scores, atol=1e-5)
     assert (np.diff(made, axis=1) <= 0).all()
-
-
-def test_lists_of_a_thousand_items_are_the_best_thousand():
-    generator = np.random.default_rng(1)
-    table, query = generator.standard_normal((1_501, 4)).astype(np.float32), np.ones(4, np.float32)
-
-    def scored(seen, found, logits, ideas):
-        return logits, np.zeros_like(logits), np.isfinite(logits)
-
-    functions = RankingFunctions(
-        table, lambda seen: np.tile(query, (len(seen.items), 1, 1)), scored, None, 3, 1, 0, 20, 0.0, 0.0
-    )
-    ranker, ones, allowed = Ranker(functions), np.ones((2, 3), np.int32), np.ones((2, 1_501), bool)
-    seen = HistoryArrays(ones, ones)
-    allowed[1, 1:501] = False  # exactly a thousand are left
-    items, scores = ranker.rank(seen, 1_000, allowed)
-    order = 1 + np.argsort(-(table[1:] @ query), kind="stable")
-    assert items[0].tolist() == order[:1_000].tolist()
-    assert items[1].tolist() == [item for item in order.tolist() if item > 500]
-    assert (np.diff(scores, axis=1) <= 0).all()
-    with pytest.raises(SpecError, match="k = 1001, but history 1 has only 1000 candidates"):
-        ranker.rank(seen, 1_001, allowed)
 
 
 def test_random_histories_are_of_every_length_and_masks_leave_a_list():

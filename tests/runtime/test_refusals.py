@@ -23,18 +23,21 @@ PAIR = np.asarray([[0, 1], [2, 1]])
 ANY = Spec({"x": Vector(2)}, Discrete(2))
 
 
-def histories(items=PAIR, events=PAIR, allowed=None, users=None):
-    """What a policy of three items, two kinds of events and three features reads."""
+def histories(items=PAIR, events=PAIR, allowed=None, users=None, index=None):
+    """What a policy of three items, two kinds of events, three features and three known users reads."""
     table, no = np.zeros((4, 2)), lambda *_: None
-    functions = RankingFunctions(table, no, no, None, 5, 2, 3, 1, 0.0, 0.0)
-    return fit_histories(HistoryArrays(items, events, users), functions, allowed)
+    functions = RankingFunctions(table, no, no, None, 5, 2, 3, 1, 0.0, 0.0, known_users=3)
+    return fit_histories(HistoryArrays(items, events, users, index), functions, allowed)
 
 
 def test_histories_are_padded_and_nothing_is_known_where_nothing_is_said():
     read = histories()
     assert read.items.tolist() == read.events.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 2, 1]]
     assert read.users.tolist() == [[0.0] * 3] * 2
-    assert histories(users=np.ones((2, 3))).users.tolist() == [[1.0] * 3] * 2
+    assert read.user_index.tolist() == [0, 0]
+    told = histories(index=np.array([0, 3]), users=np.ones((2, 3)))
+    assert told.user_index.tolist() == [0, 3]
+    assert told.users.tolist() == [[1.0] * 3] * 2
 
 
 REFUSED = {
@@ -52,6 +55,9 @@ REFUSED = {
     "users": (lambda: histories(users=np.ones((2, 1))),
               "users have shape [2, 1]: expected finite [2, 3]. fix: reshape the"),
     "infinite users": (lambda: histories(users=np.full((2, 3), np.inf)), "expected finite [2, 3]. fix: reshape them"),
+    "a user too many": (lambda: histories(index=np.array([4, 0])), "expected [2] of 0 (unknown) to 3"),
+    "a user below": (lambda: histories(index=np.array([-1, 0])), "expected [2] of 0 (unknown) to 3"),
+    "one user": (lambda: histories(index=np.array([1])), "expected [2] of 0 (unknown) to 3"),
     "no items": (lambda: Vocabulary(ANY),
                  "this policy has actions, not items to rank. fix: call it with an observation"),
     "no names": (lambda: _named({"a": np.ones(1)}, {"x": Vector(2), "y": Vector(1)}),

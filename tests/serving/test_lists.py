@@ -13,7 +13,7 @@ from tests.runtime.cases import SCORES, listing
 from tests.serving.test_app import asked
 from tidelog import runtime
 from tidelog.runtime import ranking
-from tidelog.runtime.recommender import Histories
+from tidelog.runtime.recommender import Histories, diverse
 from tidelog.serving.app import Bounds, application
 
 
@@ -53,7 +53,21 @@ def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
     assert np.abs(wanted.scores - plain.recommend([["i1"], []], 3).scores)[0].max() > 1e-3
 
 
+def test_diversity_and_reasons_are_answered_as_numpy_answers(plain):
+    body = {"k": 3, "diversity": 0.5, "because": True}
+    one = recommend(plain, {"history": ["i1", "i2"], **body}).json()
+    wanted = plain.recommend([["i1", "i2"]], 3, diversity=0.5)
+    assert one["items"] == wanted.items[0].tolist()
+    reasons = plain.because([["i1", "i2"]], wanted.items)
+    assert one["because"] == reasons.items[0].tolist()
+    np.testing.assert_allclose(one["times_likelier"], reasons.times[0], **SCORES)
+    many = recommend(plain, {"histories": [["i1", "i2"], []], **body}).json()
+    assert many["because"] == [one["because"], [None] * 3]
+
+
 BODIES = {
+    "diversity": ({"history": [], "diversity": 2}, 422, "Expected `float` <= 1.0 - at `$.diversity`"),
+    "because": ({"history": [], "because": 1}, 422, "Expected `bool`, got `int` - at `$.because`"),
     "nothing": ({}, 422, 'the body needs {\"history\"'),
     "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
     "misspelt": ({"histroy": ["i1"]}, 422, "unknown field 'histroy': did you mean 'history'?"),
@@ -137,12 +151,12 @@ def test_long_lists_and_much_work_are_refused_before_it_begins(plain):
     items = plain.ranker().items
     limit = Bounds(scores=2 * items)
     allowed = [{"histories": [[], []]}, {"history": ["i1"]}]
+    larger = [{"histories": [[]] * 3}, {"history": [], "because": True}, {"history": [], "k": 3, "diversity": 0.5}]
     assert [recommend(plain, {"k": 3, **body}, bounds=limit).status_code for body in allowed] == [200, 200]
-    answer = recommend(plain, {"k": 3, "histories": [[]] * 3}, bounds=limit)
-    assert (answer.status_code, answer.json()["error"]) == (
-        400,
-        f"the request needs {3 * items} scores, at most {2 * items} are allowed here. fix: send fewer histories",
-    )
+    for body, part in zip(larger, ("'histories'", "'because'", "'k' with 'diversity'"), strict=True):
+        answer = recommend(plain, {"k": 3, **body}, bounds=limit)
+        assert (answer.status_code, part in answer.json()["error"]) == (400, True)
+        assert f"at most {2 * items:,} are allowed here" in answer.json()["error"]
 
 
 @pytest.fixture
@@ -201,11 +215,17 @@ def test_work_stops_when_nobody_waits_for_it(plain, stopped, end):
     assert until(lambda: stopped == ["stopped"])
 
 
-def test_lists_can_be_stopped(plain):
+def test_lists_that_are_more_diverse_and_reasons_can_be_stopped(plain):
     stop = threading.Event()
     stop.set()
-    plain.recommend([["i1"]], 3)
-    with ranking.stoppable(threading.Event()):
-        ranking._HERE.stop = stop
-        with pytest.raises(ranking.StoppedError):
-            plain.recommend([["i1"]], 3)
+    works = [
+        lambda: plain.recommend([["i1"]], 3),
+        lambda: plain.because([["i1"]], [["i2"]]),
+        lambda: diverse(np.ones((1, 3), int), np.ones((1, 3)), np.eye(4), 2, 0.5),
+    ]
+    for work in works:
+        work()
+        with ranking.stoppable(threading.Event()):
+            ranking._HERE.stop = stop
+            with pytest.raises(ranking.StoppedError):
+                work()

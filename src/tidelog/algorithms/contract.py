@@ -174,6 +174,9 @@ class Ranking(Algorithm, Protocol):
     def collapse_advice(self, name: str, row: Mapping[str, Any]) -> str:
         """Return what the fall of a watched metric means in a report, and its fix."""
 
+    def spec_of(self, log: Any) -> Spec:
+        """Return the spec of the interactions, as far as this algorithm reads them."""
+
     def with_item_facts(self, state: State, log: Any, seed: int) -> State:
         """Return a new state with the item statistics of the interactions, before training."""
 

@@ -64,6 +64,10 @@ class Recommend(OutputFlags):
     """exclude items that the user has chosen before; auto: unless a tenth of the log's events repeat an item"""
     candidates: File | None = None
     """a text file with one item per line: recommend only these"""
+    diversity: float = 0.0
+    """from 0 to 1: more different items in a list, at the cost of their scores"""
+    because: bool = False
+    """add the item of the history on which each recommendation depends most, and how many times likelier it makes it"""
     exclude: File | None = None
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
@@ -135,6 +139,8 @@ def _recommend(options: Recommend) -> dict[str, Any]:
             k=options.k,
             exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
             candidates=_lines(options.candidates),
+            because=options.because,
+            diversity=options.diversity,
             exclude=_lines(options.exclude),
             unknown=options.unknown,
             progress=lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),

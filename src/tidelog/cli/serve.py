@@ -53,7 +53,7 @@ class Serve:
     k: int = 1_000
     """largest number of items in a list"""
     scores: int = 2_000_000_000
-    """largest number of scored items in a request: histories times the catalogue"""
+    """largest number of scored items in a request: histories times the catalogue; diversity and reasons need more"""
     connections: int = 512
     """largest number of connections at a time; requests of one more are answered with 503"""
     allow_host: Annotated[tuple[str, ...], "NAME"] = ()

@@ -38,6 +38,7 @@ from tidelog.runtime.ranking import (
     has_places,
     item_queries,
     item_scores,
+    known_users,
     places,
     reach,
     rows,
@@ -226,16 +227,20 @@ def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
 def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
 
-    With user features, `user` [B, F] is also an input, zeros by default. Items are counted from 1; where fewer items
-    are allowed than the list's length, the list ends in 0 with a score of -inf.
+    With user features, `user` [B, F] is also an input, zeros by default; with a user embedding `user_id` [B], the
+    places of users in the spec counted from 1, 0 by default. Items are counted from 1; where fewer items are allowed
+    than the list's length, the list ends in 0 with a score of -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
     width = min(node["width"], count)
     table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
 
-    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
-        seen = HistoryArrays(history, event, *user)
+    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
+        named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
+        who = named.get("user_id")
+        who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
+        seen = HistoryArrays(history, event, named.get("user"), who)
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
@@ -255,6 +260,8 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     features = features_of(node)
     if features:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
+    if known_users(node):
+        inputs.append(Input("user_id", ("B",), "int32", np.zeros(1, np.int32)))
     return OnnxGraph(inputs, program, ["item", "score"])
 
 
@@ -429,7 +436,9 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     who: Any = spec.observation.get("user")
     user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
     items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
-    return HistoryArrays(items, events, user)._asdict()
+    ids: Any = spec.observation.get("user_id")
+    who = generator.integers(0, 1 + (0 if ids is None else len(ids.ids)), rows)
+    return HistoryArrays(items, events, user, who)._asdict()
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -504,7 +513,8 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
     def lists(leaves: Leaves, mask: Any) -> Leaves:
         ranker, steps = policy.ranker(), inputs["history"].shape[1]
         feeds = {"history": fit_length(leaves["items"], steps), "event": fit_length(leaves["events"], steps)}
-        feeds |= {"user": leaves["users"]} if "user" in inputs else {}
+        known = {"user": leaves["users"], "user_id": leaves["user_index"]}
+        feeds |= {name: values for name, values in known.items() if name in inputs}
         found = run(feeds if mask is None else feeds | {"mask": mask[:, 1:]})
         k = min(LENGTH, ranker.width, ranker.items)
         return {"action": found["item"][None, :, :k], "score": found["score"][:, :k]}
@@ -588,7 +598,7 @@ class Logged(NamedTuple):
         """Return evenly spaced decisions (or histories) of a log; SpecError for other observations."""
         steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         if isinstance(log, Interactions):
-            if log.spec.to_json() != policy.spec.to_json():
+            if policy.algorithm.spec_of(log).to_json() != policy.spec.to_json():
                 raise SpecError(
                     "these interactions have other items, events or users than the policy's", fix="pass its own"
                 )

@@ -30,7 +30,7 @@ from tidelog.recommend.interactions import (
     Ints,
     held_out_cases,
 )
-from tidelog.runtime.ranking import Ranks
+from tidelog.runtime.ranking import Ranker, Ranks
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import HistoryArrays
 
@@ -751,10 +751,10 @@ def advise(compared: RankerComparison, name: str, unit: str) -> Advice:
 class RuleRanker:
     """Ranks item indices by a counting rule; it reads nothing of users."""
 
-    features = 0
+    features, known_users = 0, 0
 
-    def __init__(self, rule: Ranks, log: Interactions) -> None:
-        self._rule = rule
+    def __init__(self, rule: Ranks, log: Interactions, name: str) -> None:
+        self._rule, self._name = rule, name
         self.items = len(log.items)
         self.history = LONGEST if log.has_baskets else LONGEST_OF_EVENTS  # as the advice compares them
         self.repeat_share = float(log.repeat_share)
@@ -762,6 +762,13 @@ class RuleRanker:
     def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """Return the best `k` items and their scores, [B, k] each; `allowed` is [B, N + 1]."""
         return self._rule.rank(histories, k, allowed)
+
+    def whole(self) -> Ranker:
+        """Raise SpecError: a rule has no item vectors and no likelihoods."""
+        raise SpecError(
+            f"{self._name} only counts: it has no reasons and no similarity of items",
+            fix="drop --because and --diversity (because(), diversity=)",
+        )
 
 
 class RuleLists(Recommender):
@@ -771,7 +778,7 @@ class RuleLists(Recommender):
         self.spec, self.name = log.spec, rule_name(log, name)
         algorithm, data = f"counting rule {self.name}", log.fingerprint()
         self.manifest = {"algorithm": algorithm, "spec": self.spec.to_json(), "data": data}
-        self._made_by = RuleRanker(MAKERS[self.name](log), log)
+        self._made_by = RuleRanker(MAKERS[self.name](log), log, self.name)
         self._events = log.steps
 
     def notes(self) -> list[str]:

@@ -25,7 +25,7 @@ from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, re
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.schema import typed
-from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
+from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec, Users
 
 # Read the fields of saved interactions from their folder, with checks of every array.
 
@@ -270,6 +270,12 @@ class Interactions:
         return Spec(observation, items)  # type: ignore[arg-type]
 
     @property
+    def spec_with_users(self) -> Spec:
+        """The spec with the ids of the users, which a policy needs to know them again."""
+        known: Any = {**self.spec.observation, "user_id": Users(tuple(self.users.tolist()))}
+        return replace(self.spec, observation=known)
+
+    @property
     def steps(self) -> int:
         """Number of events M."""
         return len(self.item)
@@ -342,7 +348,7 @@ class Interactions:
         return np.arange(len(self)) if self.scored is None else np.flatnonzero(self.scored)
 
     def histories(self, rows: Values, length: int = 50) -> HistoryArrays:
-        """The last `length` events of the user before each event, and the user's features."""
+        """The last `length` events of the user before each event, and the user's features and place in the log."""
         return histories(self, np.asarray(rows, np.int64), length)
 
     def item_ids(self, indices: Any) -> Values:
@@ -778,7 +784,7 @@ def split_users(log: Interactions, share: float) -> tuple[Interactions, Interact
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> HistoryArrays:
-    """The events of the user before the given ones, with the user's features."""
+    """The events of the user before the given ones, with the user's features and place in the log."""
     if length is not None and length < 1:
         raise ConfigError(f"length = {length}", "a history of at least 1 event", "use 50")
     history_counts, user = _earlier(log, rows), log.user[rows]
@@ -787,7 +793,8 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> Histo
     exists = back <= history_counts[:, None]
     place = np.where(exists, rows[:, None] - back, 0)
     items, events = (np.where(exists, column[place], 0).astype(np.int32) for column in (log.item, log.event))
-    return HistoryArrays(items, events, None if log.user_features is None else log.user_features[user])
+    features = None if log.user_features is None else log.user_features[user]
+    return HistoryArrays(items, events, features, (user + 1).astype(np.int32))
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

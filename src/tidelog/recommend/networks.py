@@ -157,6 +157,50 @@ def unit_vectors(vectors: jax.Array) -> jax.Array:
     return vectors * jax.lax.rsqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-12)
 
 
+class UserTable(eqx.Module):
+    """Vectors of users: one that all users share, and for each user of the log the difference from it.
+
+    Both start at zero. A user without training events has the shared vector, exactly: nothing moved the difference.
+    """
+
+    weight: jax.Array  # [U + 1, D]; row 0 is the shared vector
+
+    def __call__(self, users: jax.Array) -> jax.Array:
+        """Return the vectors [B, D] of users [B] int32, counted from 1; 0 is an unknown user."""
+        return self.weight[0] + jnp.where(users[:, None] > 0, self.weight[users], 0.0)
+
+
+def rows_in_batch(users: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Return the rows [B + 1] of a table of `count` rows that users [B] read, row 0 first, and their places [B] there.
+
+    Each row is there once; what is left is filled up with the number `count`, a row that does not exist.
+    """
+    read = jnp.concatenate([jnp.zeros_like(users[:1]), users])
+    rows, places = jnp.unique(read, size=len(read), fill_value=count, return_inverse=True)
+    return rows, places[1:]
+
+
+def take_user_rows(tree: Any, rows: jax.Array) -> Any:
+    """Return a tree in which every table of users has these rows [R] only."""
+    return _each_user_table(lambda table: UserTable(table.weight.at[rows].get(mode="clip")), tree)
+
+
+def put_user_rows(tree: Any, part: Any, rows: jax.Array) -> Any:
+    """Return `part`, but with the tables of users of `tree`, in which these rows [R] are those of `part`."""
+    return _each_user_table(
+        lambda table, few: UserTable(table.weight.at[rows].set(few.weight, mode="drop")), tree, part
+    )
+
+
+def _each_user_table(change: Callable[..., UserTable], tree: Any, *parts: Any) -> Any:
+    """Return the last tree, with each table of users changed."""
+
+    def one(*several: Any) -> Any:
+        return change(*several) if isinstance(several[0], UserTable) else several[-1]
+
+    return jax.tree.map(one, tree, *parts, is_leaf=lambda part: isinstance(part, UserTable))
+
+
 # Networks of a state and an item.
 
 
@@ -290,9 +334,10 @@ class HistoryEncoder(eqx.Module):
         key: jax.Array | None = None,
         *,
         user: jax.Array | None = None,
+        user_vectors: jax.Array | None = None,
         steps: slice = ALL_STEPS,
     ) -> jax.Array:
-        """Return the states of some steps."""
+        """Return the states of some steps; `user_vectors` [B, D] of users are added to all before the last norm."""
         valid = events > 0
         x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
         x = jnp.where(valid[..., None], x, 0.0)
@@ -302,6 +347,8 @@ class HistoryEncoder(eqx.Module):
         states = jnp.where(valid[:, steps, None], output, self.empty)
         if self.profile is not None and user is not None:
             states = states + (user @ self.profile)[:, None]
+        if user_vectors is not None:
+            states = states + user_vectors[:, None]
         return self.norm(states)
 
 
@@ -428,9 +475,10 @@ def catalogue_node(table: ItemTable, features: Any) -> Node:
     return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
 
 
-def encoder_node(part: HistoryEncoder) -> Node:
-    """Return the node of a history encoder."""
+def encoder_node(part: HistoryEncoder, users: UserTable | None) -> Node:
+    """Return the node of a history encoder, and of the vectors of users that it adds."""
     node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
+    node |= {} if users is None else {"kind": "user_reader", "gaps": None, "users": users.weight}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 

@@ -32,6 +32,7 @@ from tidelog.recommend.networks import (
     Repeats,
     SuccessorCounts,
     Successors,
+    UserTable,
     joined,
     log_score,
     log_total,
@@ -40,6 +41,7 @@ from tidelog.types import HistoryArrays
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
 PARTS = 2**31 - 1  # largest sum of the integer probabilities: 32-bit fractions are too coarse for a million items
+USER_DROPOUT = 1 << 20  # number of the random key that hides users
 POWER = 0.75  # exponent of popularity for sampled items (Mikolov et al. 2013)
 
 
@@ -72,8 +74,8 @@ class StoredInteractions(NamedTuple):
 def store_interactions(log: Interactions, targets: int, columns: Collection[str] = ()) -> StoredInteractions:
     """Return a store of interactions with this number of targets a window, and the columns that a model reads.
 
-    Columns are "slate" and "user", the features of users (`StoreSpec`). The targets are baskets where most events of
-    the log are in baskets.
+    Columns are "slate", "user" (features of users) and "user_id"; see `StoreSpec`. The targets are baskets where most
+    events of the log are in baskets.
     """
     first, last = log.starts[log.user], log.starts[1:][log.user] - 1
     if log.has_baskets:
@@ -93,7 +95,7 @@ def store_interactions(log: Interactions, targets: int, columns: Collection[str]
         scored=None if log.scored is None else from_host(log.scored),
         baskets=Baskets(int32(first), int32(last)) if log.has_baskets else None,
         slate=int32(log.slate) if log.slate is not None and "slate" in columns else None,
-        user=int32(log.user) if "user" in columns else None,
+        user=int32(log.user) if "user" in columns or "user_id" in columns else None,
         users=from_host(log.user_features) if "user" in columns else None,
     )
 
@@ -126,6 +128,7 @@ class HistoryWindows(NamedTuple):
     after: HistoryArrays | None  # items and events [B, L] up to the end of the basket
     slate: jax.Array | None  # [B, T, S] int32
     user: jax.Array | None = None  # [B, F]
+    user_index: jax.Array | None = None  # [B] int32: the user, counted from 1
 
     def before(self, around: jax.Array) -> jax.Array:
         """Return what belongs to the state before each target [B, T, ...], out of all states' [B, A, ...]."""
@@ -174,6 +177,7 @@ class Windows:
             after=after,
             slate=None if store.slate is None else store.slate[late],
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
+            user_index=None if store.user is None else store.user[rows] + 1,
         )
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
 
@@ -227,7 +231,16 @@ class NextItemModel(NamedTuple):
     table: ItemTable
     reader: HistoryEncoder
     repeats: Repeats | None  # None: an item's probability does not depend on its own earlier events
+    users: UserTable | None = None  # None: who the user is has no effect
     successors: Successors | None = None  # None: an item's probability does not depend on counts of what followed
+
+    def user_vectors(self, users: jax.Array | None) -> jax.Array | None:
+        """Return the vectors [B, D] of users [B]; None without such vectors. TypeError for no users."""
+        if self.users is None:
+            return None
+        if users is None:
+            raise TypeError("user_index is None, but the model has vectors of users")
+        return self.users(users)
 
 
 class WindowStates(NamedTuple):
@@ -254,7 +267,11 @@ def read_windows(
     `A` is the number of targets, or 1 before a basket; one more with `around`. `counted` [B, T] are the targets that
     the log's counts of successors contain, 0 for none: they are taken out. None: the counts are of another log.
     """
-    targets, seen = windows.chosen.shape[1], HistoryArrays(windows.items, windows.events, windows.user)
+    index, targets = windows.user_index, windows.chosen.shape[1]
+    if model.users is not None and index is not None and key is not None:  # as an unknown user
+        known = jax.random.bernoulli(jax.random.fold_in(key, USER_DROPOUT), 1.0 - config.user_dropout, index.shape)
+        index = jnp.where(known, index, 0)
+    seen = HistoryArrays(windows.items, windows.events, windows.user, index)
     if windows.after is None:
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
@@ -265,7 +282,7 @@ def read_windows(
     before = _read(model, facts, config.history, seen, last, own, dropout, key)
     if not around:
         return before
-    later = windows.after._replace(users=windows.user)
+    later = windows.after._replace(users=windows.user, user_index=index)
     after = _read(model, facts, config.history, later, last, None, dropout, key)
     parts: WindowStates = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
     return parts
@@ -288,8 +305,11 @@ def _read(
     width = seen.items.shape[1]
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
-    steps = slice(columns[0] - read.start, columns[-1] + 1 - read.start)  # the columns follow each other
-    states = model.reader(vectors[:, read], seen.events[:, read], dropout, key, user=seen.users, steps=steps)
+    states = model.reader(
+        vectors[:, read], seen.events[:, read], dropout, key,
+        user=seen.users, user_vectors=model.user_vectors(seen.user_index),
+        steps=slice(columns[0] - read.start, columns[-1] + 1 - read.start),  # the columns follow each other
+    )  # fmt: skip
     ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
     items = jnp.where(ages > 0, seen.items[:, None], 0)
     places = successors = None

@@ -131,13 +131,14 @@ def final_states(config: Any, params: RankingParams, seen: HistoryArrays) -> jax
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
-    states: jax.Array = params.next_item.reader(vectors, events, user=seen.users, steps=slice(-1, None))
+    own, reader = params.next_item.user_vectors(seen.user_index), params.next_item.reader
+    states: jax.Array = reader(vectors, events, user=seen.users, user_vectors=own, steps=slice(-1, None))
     return states[:, 0]
 
 
 def places(config: Any, params: RankingParams, seen: HistoryArrays) -> Places:
     """Return the places [B, L + M] of items after histories: events that repeat, and successors of the last item."""
-    states, (_, _, repeats, successors) = final_states(config, params, seen)[:, None], params.next_item
+    states, (_, _, repeats, _, successors) = final_states(config, params, seen)[:, None], params.next_item
     earlier = later = None
     if repeats is not None:
         vectors = params.next_item.table(seen.items, params.features).vectors
@@ -171,7 +172,7 @@ def recipe(config: Any, params: RankingParams) -> dict[str, Any]:
     act = {
         "kind": "ranking",
         "catalogue": catalogue,
-        "reader": encoder_node(params.next_item.reader),
+        "reader": encoder_node(params.next_item.reader, params.next_item.users),
         "critic": pair_node(params.critic),
         "generation": idea,
         "threshold": float(config.threshold),
@@ -202,6 +203,7 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         history=algorithm.reach,
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
+        known_users=0 if params.next_item.users is None else len(params.next_item.users.weight) - 1,
         width=algorithm.candidates,
         q_weight=float(params.weight),
         repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),

@@ -7,6 +7,7 @@ successors of the last item: `networks.py`.
 | step | loss (per event) | reads |
 |---|---|---|
 | table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
+| | with `user_embedding` the reader also adds a vector of the user to the state | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
@@ -56,7 +57,7 @@ from tidelog.data.statistics import RewardScaling
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
-from tidelog.networks.layers import host_generator, normal, split_keys
+from tidelog.networks.layers import host_generator, normal, split_keys, zeros
 from tidelog.recommend import ranking
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.networks import (
@@ -74,9 +75,13 @@ from tidelog.recommend.networks import (
     Repeats,
     SuccessorCounts,
     Successors,
+    UserTable,
     clipped_latents,
     decode_items,
+    put_user_rows,
     recurrent,
+    rows_in_batch,
+    take_user_rows,
     with_places,
     without_repeats,
 )
@@ -323,11 +328,19 @@ def progress(state: RankingState) -> jax.Array:
 def next_item_step(
     config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.Array
 ) -> tuple[RankingState, dict[str, jax.Array]]:
-    """Return the state with updated table and reader."""
-    rate = config.learning_rate * config.schedule(progress(state))
-    next_item, opt_state, _, metrics = gradient_step(
-        next_item_loss, state.next_item, state.opt_states.next_item, rate, config, batch, state.facts, key
-    )
+    """Return the state with updated table and reader.
+
+    Of the table of users only the rows of the batch are read, differentiated and updated, and only their moments: the
+    others wait, as in PyTorch's SparseAdam. The count of updates, which corrects the moments' bias, is that of all.
+    """
+    rate, users = config.learning_rate * config.schedule(progress(state)), state.next_item.users
+    whole = part = (state.next_item, state.opt_states.next_item)
+    if users is not None:
+        rows, places = rows_in_batch(batch.data.user_index, len(users.weight))
+        batch = batch._replace(data=batch.data._replace(user_index=places))
+        part = take_user_rows(whole, rows)
+    *changed, _, metrics = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
+    next_item, opt_state = changed if users is None else put_user_rows(whole, tuple(changed), rows)
     return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
 
 
@@ -652,6 +665,10 @@ class RecommenderBCQ:
     )
     targets: int = field(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = field(True, help="use user features in the history encoder, where the log has them")
+    user_embedding: bool = field(False, help="a vector for each user of the log; users without events share one")
+    user_dropout: float = field(
+        0.5, least=0.0, most=1.0, help="user embedding: share of the training windows read as an unknown user's"
+    )
     layers: int = field(2, least=1, help="attention: blocks")
     heads: int = field(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
@@ -687,8 +704,7 @@ class RecommenderBCQ:
         "target_perturbation": "generation.perturbation",
     }
     left: ClassVar[dict[str, Any]] = {  # settings of before, and the value with which they changed nothing; ...: any
-        "item_loss": "softmax", "time_gaps": False, "user_embedding": False,
-        **dict.fromkeys(("user_dropout", "gbce_negatives", "gbce_calibration"), ...),
+        "item_loss": "softmax", "time_gaps": False, "gbce_negatives": ..., "gbce_calibration": ...,
     }  # fmt: skip
     watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
@@ -741,7 +757,12 @@ class RecommenderBCQ:
             )
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if self._reads_users(spec) else ()
-        return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
+        ids = ("user_id",) if self.user_embedding else ()
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *ids), targets=self.targets)}
+
+    def spec_of(self, log: Interactions) -> Spec:
+        """Return the spec of the interactions, with the ids of their users where each has a vector."""
+        return log.spec_with_users if self.user_embedding else log.spec
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pretraining phase, of `pretrain_share` of the run's updates, then the main phase."""
@@ -779,11 +800,13 @@ class RecommenderBCQ:
             generation = ItemGeneration(ItemGenerator(inward, outward), correction)
             latents = clipped_latents(latent_key, (self.samples, self.latent_size), self.latent_clip)
         repeats = Repeats.create(size, len(history.events)) if self.memory else None
+        known: Any = spec.observation["user_id"] if self.user_embedding else None
+        users = None if known is None else UserTable(zeros(len(known.ids) + 1, size))
         after = counted = None
         if most := self.counted_successors(catalogue.n):
             after = Successors.create(size, len(history.events), catalogue.n)
             counted = SuccessorCounts.none(catalogue.n, most)
-        next_item = NextItemModel(table, reader, repeats, after)
+        next_item = NextItemModel(table, reader, repeats, users, after)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
         networks = (next_item, critic, *(generation or (None, None)))
         return RankingState(
@@ -852,7 +875,7 @@ class RecommenderBCQ:
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
     def policy_notes(self, params: RankingParams, origin: Mapping[str, Any]) -> list[str]:
-        """Return a note if the lists of this policy do not depend on Q, and why.
+        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users.
 
         `origin` tells whether its run held out a period, and whether the policy is that of the best report.
         """
@@ -876,6 +899,9 @@ class RecommenderBCQ:
                 "Q adds nothing here; likelihood alone orders the lists: no gain over likelihood was shown on a "
                 "held-out period, so its weight is 0"
             )
+        if params.next_item.users is not None:
+            count = len(params.next_item.users.weight) - 1
+            notes.append(f"the policy holds the ids of all {count:,} users of its log: share its file accordingly")
         return notes
 
     def act(

@@ -32,10 +32,13 @@ def recommend_for_table(
     user_features: Path | pl.DataFrame | None = None,
     k: int = 10,
     unknown: Literal["error", "skip"] = "error",
+    because: bool = False,
     **choices: Any,
 ) -> pl.DataFrame:
     """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
+    With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
+    many times likelier it makes it (`Policy.because`). A policy with a user embedding knows its users by `user`.
     `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
     table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
     """
@@ -55,7 +58,9 @@ def recommend_for_table(
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
-    lists = policy.recommend(Histories([histories[name] for name in names], events, who, unknown), k, **choices)
+    user_ids = names if policy.ranker().known_users else None
+    asked = Histories([histories[name] for name in names], events, who, user_ids, unknown)
+    lists = policy.recommend(asked, k, **choices)
     kind = _column(table, user).dtype
     whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
     who_took = np.repeat(np.asarray([int(name) for name in names] if whole else names), k)
@@ -67,6 +72,10 @@ def recommend_for_table(
         item: lists.items.reshape(-1),
         scores: lists.scores.reshape(-1),
     }
+    if because:
+        reasons = policy.because(asked, lists.items)
+        columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
+        columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
     return pl.DataFrame(columns)
 
 

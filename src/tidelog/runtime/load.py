@@ -37,6 +37,7 @@ from tidelog.types import (
     MultiDiscrete,
     Profile,
     Spec,
+    Users,
     Vector,
 )
 
@@ -98,6 +99,8 @@ def _check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], w
             sizes.append(len(leaf.events))
         elif isinstance(leaf, Profile):
             sizes.append(len(leaf.columns))
+        elif isinstance(leaf, Users):
+            sizes.append(len(leaf.ids))
         else:
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
@@ -197,7 +200,11 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
         who = spec.observation.get("user")
         if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
             raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
-        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events), 1)
+        ids = spec.observation.get("user_id")
+        if ranker.known_users != (len(ids.ids) if isinstance(ids, Users) else 0):
+            raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
+        last = np.array([0, ranker.known_users])
+        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events, None, last), 1)
         return ranker
 
     return _fits(rank, where)

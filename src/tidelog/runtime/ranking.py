@@ -92,6 +92,7 @@ class RankingFunctions(NamedTuple):
     width: int  # K: smallest number of scored items
     q_weight: float  # weight of the value in the score
     repeat_share: float  # share of the log's events whose item the user had before
+    known_users: int = 0  # number of users with a vector of their own
 
 
 class Ranks(Protocol):
@@ -112,6 +113,7 @@ class Ranker:
         self.items = len(functions.table) - 1  # N
         self.history = functions.history  # H: the number of steps of a history
         self.features = functions.features  # F: the number of user features, 0 for none
+        self.known_users = functions.known_users  # users with a vector of their own; 0: who the user is has no effect
         self.width = functions.width  # the smallest number of scored items for a list
         self.repeat_share = functions.repeat_share  # share of the log's events whose item the user had before
 
@@ -120,7 +122,7 @@ class Ranker:
 
         Supported items come first, by likelihood and Q; the others follow by likelihood.
         """
-        seen = fit_histories(histories, self._functions, allowed)
+        seen = self._read(histories, allowed)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(seen.items), most):
@@ -133,9 +135,48 @@ class Ranker:
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
+    def whole(self) -> Ranker:
+        """Return this ranker: it has item vectors, likelihoods, and lists of any length."""
+        return self
+
+    @property
+    def vectors(self) -> NumpyArray:
+        """The items' vectors [N + 1, D] of length 1; row 0 is no item."""
+        return self._functions.table[:, :-1]
+
+    def log_likelihood(self, histories: HistoryArrays, items: NumpyArray) -> NumpyArray:
+        """Return the log-likelihood of items [B, K] after histories, over the whole catalogue."""
+        seen = self._read(histories)
+        parts = [
+            self._log_likelihood(seen.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
+            for i in range(0, len(seen.items), QUERIES)
+        ]
+        return np.concatenate(parts)
+
+    def _log_likelihood(self, seen: HistoryArrays, items: NumpyArray) -> NumpyArray:
+        queries = np.asarray(self._functions.queries(seen))
+        places = self._places(seen)
+        logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
+        if places is not None:
+            logits = np.concatenate([logits, places[1]], axis=1)
+        top = logits.max(axis=1, keepdims=True)
+        total = top + np.log(np.exp(logits - top, dtype=np.float64).sum(axis=1, keepdims=True))
+        own = np.einsum("bkq,bq->bk", self._functions.table[items], queries[:, 0])
+        if places is not None:
+            own = np.logaddexp(own, sums_of_places(items, *places, self.items))
+        return np.asarray(own - total)
+
+    def _places(self, seen: HistoryArrays) -> tuple[NumpyArray, NumpyArray] | None:
+        """Return items and scores [B, P] of the places beside the catalogue; None where there are none."""
+        places = self._functions.places
+        if places is None:
+            return None
+        items, scores = places(seen)
+        return np.asarray(items), np.asarray(scores)
+
     def find(self, histories: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
-        return self._found(fit_histories(histories, self._functions), k, allowed)
+        return self._found(self._read(histories), k, allowed)
 
     def _found(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         parts = [
@@ -143,13 +184,13 @@ class Ranker:
         ]
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
+    def _read(self, histories: HistoryArrays, allowed: NumpyArray | None = None) -> HistoryArrays:
+        return fit_histories(histories, self._functions, allowed)
+
     def _find(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
         queries, width = np.asarray(functions.queries(seen)), min(max(k, functions.width), self.items)
-        places = None
-        if functions.places is not None:
-            items, scores = functions.places(seen)
-            places = np.asarray(items), np.asarray(scores)
+        places = self._places(seen)
         found, _ = top_k(queries[:, 0], functions.table, width, allowed)
         if places is not None:  # an item outside of both is not among the best
             found = np.concatenate([places[0], found], axis=1)
@@ -238,7 +279,7 @@ def fit_histories(
 
     SpecError unless items, events and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
     """
-    items, events, users = histories
+    items, events, users, who = histories
     count, kinds, features = len(functions.table) - 1, functions.kinds, functions.features
     if items.ndim != 2 or items.shape != events.shape:
         raise SpecError(f"histories and events have shapes {items.shape} and {events.shape}", "[B, H]", "reshape them")
@@ -257,8 +298,17 @@ def fit_histories(
         users = np.zeros((rows, features), np.float32)
     elif users.shape != (rows, features) or not np.isfinite(users).all():
         raise SpecError(f"users have shape {list(users.shape)}", f"finite [{rows}, {features}]", "reshape them")
+    if functions.known_users:
+        who = np.zeros(rows, np.int32) if who is None else who
+        if who.shape != (rows,) or who.min() < 0 or who.max() > functions.known_users:
+            raise SpecError(
+                f"user_index has shape {list(who.shape)} and values up to {who.max(initial=0)}",
+                f"[{rows}] of 0 (unknown) to {functions.known_users}",
+                "use the places of the policy's own users",
+            )
     items, events = (fit_length(part, functions.history) for part in (items, events))
-    return HistoryArrays(items, events, users.astype(np.float32))
+    known = who.astype(np.int32) if functions.known_users else None
+    return HistoryArrays(items, events, users.astype(np.float32), known)
 
 
 def _again(items: NumpyArray) -> NumpyArray:
@@ -409,6 +459,7 @@ def ranking_functions(node: Node) -> RankingFunctions:
         history=reach(node),
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
+        known_users=known_users(node),
         width=node["width"],
         q_weight=node["q_weight"],
         repeat_share=node["repeat_share"],
@@ -432,6 +483,12 @@ def features_of(node: Node) -> int:
     """Return the number of user features."""
     profile = node["reader"]["profile"]
     return 0 if profile is None else profile.shape[0]
+
+
+def known_users(node: Node) -> int:
+    """Return the number of users with a vector of their own."""
+    users = node["reader"].get("users")
+    return 0 if users is None else users.shape[0] - 1
 
 
 def reach(node: Node) -> int:
@@ -534,6 +591,9 @@ def states(xp: Any, node: Node, seen: HistoryArrays, loop: Loop = scan_steps) ->
     state = xp.where(real[:, -1:], state, reader["empty"])
     if reader["profile"] is not None:
         state = state + seen.users @ reader["profile"]
+    if known_users(node):
+        own = reader["users"][seen.user_index]
+        state = state + reader["users"][0] + xp.where(seen.user_index[:, None] > 0, own, 0.0)
     return layer_norm(xp, reader["norm"], state)
 
 

@@ -19,10 +19,94 @@ from tidelog._text import rows_table
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.runtime.artefact import Saved, notes_of
 from tidelog.runtime.networks import refuse_overflow
-from tidelog.runtime.ranking import MARKS, Ranks, refuse_too_few
+from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few
 from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
 
+# Lists after the ranking: more diverse ones, and the item of the history that each recommendation depends on most.
+#
+# Letters: `B` histories, `P` items of a pool, `K` length of a list, `D` item vector size, `V` variants of a history.
+
 NumpyArray = np.ndarray[Any, Any]
+NUMBERS = 1 << 24  # numbers of the vectors of pools in memory at once
+POOL, LEAST_POOL = 4, 50  # a more diverse list is chosen among so many times its length, and at least so many items
+MOST_REASONS = 50  # last different items of a history that can be a reason
+
+
+class Reasons(NamedTuple):
+    """For each recommended item the item of the history without which it would be least likely; None without one."""
+
+    items: NumpyArray  # [B, K] objects
+    times: NumpyArray  # [B, K] float32: how many times likelier the recommended item is with it, 1 without a reason
+
+
+def pool_size(k: int, allowed: NumpyArray) -> int:
+    """Return the number of items that a diverse list of `k` is chosen among: allowed [B, N + 1] bool."""
+    return int(min(max(POOL * k, LEAST_POOL), allowed[:, 1:].sum(axis=1).min()))
+
+
+def diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, weight: float) -> tuple[Any, Any]:
+    """Return `k` of the items [B, P] and their scores, [B, K] each, one after the other by marginal relevance.
+
+    It is `(1 - weight) relevance - weight s`, the score scaled to [0, 1] over the pool, and `s` the largest inner
+    product of the item's vector [D] of length 1 with those chosen before (Carbonell and Goldstein 1998,
+    doi:10.1145/290941.291025). `vectors` [N + 1, D] belong to all items.
+    """
+    most = max(1, NUMBERS // max(1, items.shape[1] * vectors.shape[1]))
+    parts = [
+        _diverse(items[begin : begin + most], scores[begin : begin + most], vectors, k, weight)
+        for begin in range(0, len(items), most)
+    ]
+    chosen, kept = zip(*parts, strict=True)
+    return np.concatenate(chosen), np.concatenate(kept)
+
+
+def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, weight: float) -> tuple[Any, Any]:
+    """Return the lists of some rows; see `diverse`."""
+    rows = np.arange(len(items))
+    width = scores[:, :1] - scores[:, -1:]
+    relevance = (scores - scores[:, -1:]) / np.where(width > 0.0, width, 1.0)
+    near = np.full(items.shape, -1.0)  # the largest similarity to an item of the list; no item: the smallest possible
+    free = np.ones(items.shape, bool)
+    order = np.zeros((len(items), k), np.int64)
+    directions = vectors[items]  # [B, P, D]
+    for place in range(k):
+        check()
+        value = np.where(free, (1.0 - weight) * relevance - weight * near, -np.inf)
+        order[:, place] = best = value.argmax(axis=1)
+        free[rows, best] = False
+        near = np.maximum(near, np.einsum("bpd,bd->bp", directions, directions[rows, best]))
+    return np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def reasons(ranker: Ranker, known: IndexedHistories, items: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+    """Return an item of each history, 0 for none, and how many times likelier it makes recommended items [B, K].
+
+    Each item of the history is left out in turn, with all of its events: the reason is the one without which the
+    recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it.
+    """
+    found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
+    for i in range(len(items)):
+        check()
+        seen = known.arrays(slice(i, i + 1), ranker.history)
+        latest = list(dict.fromkeys(seen.items[0][seen.items[0] > 0][::-1].tolist()))[:MOST_REASONS]
+        if not latest:
+            continue
+        variants = HistoryArrays(*(None if part is None else np.repeat(part, 1 + len(latest), axis=0) for part in seen))
+        for row, left_out in enumerate(latest, 1):
+            others = seen.items[0] != left_out
+            count = int(others.sum())
+            for to, values in zip(variants[:2], seen[:2], strict=True):
+                to[row] = 0
+                to[row, len(others) - count :] = values[0][others]
+        likelihood = ranker.log_likelihood(variants, np.repeat(items[i : i + 1], 1 + len(latest), axis=0))
+        loss = likelihood[0] - likelihood[1:]  # [V - 1, K]
+        largest = loss.argmax(axis=0)
+        gain = np.take_along_axis(loss, largest[None], axis=0)[0]
+        found[i] = np.where(gain > 0.0, np.asarray(latest)[largest], 0)
+        times[i] = np.exp(np.clip(gain, 0.0, 80.0))
+    return found, times
+
+
 REPEATED = 0.1  # share of repeated items in a log from which on lists may contain items of the history
 MOST = 1e38  # largest 32-bit number, about
 FEW = 20  # values that an error lists
@@ -40,6 +124,8 @@ ENTRY = 24  # bytes of an entry of the lists besides its id: two copies of its i
 class Histories:
     """What a ranking policy is asked: histories of users by item id, and what else is known of these users.
 
+    A policy refuses what it does not read.
+
     Example:
         >>> from tidelog import Histories
         >>> shop = tl.read_interactions(
@@ -54,6 +140,7 @@ class Histories:
     items: Any  # [B] lists of item ids, the latest last; [] is an empty history
     events: Any = None  # [B] lists with the kind of event of each item; None: the most frequent kind
     users: Any = None  # [B] mappings from columns of the user features to values; None: nothing is known
+    user_ids: Any = None  # [B] ids; None, or an id that the log does not have, is an unknown user
     unknown: Literal["error", "skip"] = "error"  # "skip" ignores unknown items and unknown words of users
 
     @classmethod
@@ -68,11 +155,13 @@ class IndexedHistories(NamedTuple):
     items: list[list[int]]
     events: list[list[int]]
     users: NumpyArray | None  # [B, F] features
+    user_index: NumpyArray | None  # [B] places of the users
 
     def arrays(self, rows: slice, length: int) -> HistoryArrays:
         """Return the last `length` steps of some rows at most, left-padded with 0."""
         items, events = (_left_padded(part[rows], length) for part in (self.items, self.events))
-        return HistoryArrays(items, events, None if self.users is None else self.users[rows])
+        users, index = (None if part is None else part[rows] for part in (self.users, self.user_index))
+        return HistoryArrays(items, events, users, index)
 
 
 class Recommendations(NamedTuple):
@@ -106,7 +195,11 @@ class PolicyRanker(Ranks, Protocol):
     items: int
     history: int
     features: int
+    known_users: int
     repeat_share: float
+
+    def whole(self) -> Ranker:
+        """Return a ranker of the same policy with item vectors, likelihoods, and lists of any length."""
 
 
 class Recommends(ABC):
@@ -138,6 +231,7 @@ class Recommends(ABC):
         candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None = None,
         exclude: Iterable[Any] | None = None,
         *,
+        diversity: float = 0.0,
         progress: Callable[[float], None] | None = None,
     ) -> Recommendations:
         """Return the best `k` items after each history: a list of item ids, the latest last; [] is an empty history.
@@ -145,7 +239,8 @@ class Recommends(ABC):
         `histories` are lists of ids, or `Histories`, which also say what else is known of the users; `exclude_seen`
         excludes items of the history (None: unless at least a tenth of the log's events repeat an item); `candidates`
         are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order of
-        `spec.action.ids`; `exclude` are never chosen. `progress` is called with the share of the lists that is made.
+        `spec.action.ids`; `exclude` are never chosen; `diversity` from 0 to 1 trades score against similarity within a
+        list. `progress` is called with the share of the lists that is made.
         The same input gives the same lists. SpecError where fewer than `k` items remain, or an id or value is unknown;
         SpaceError if the lists do not fit into free memory.
         """
@@ -156,6 +251,8 @@ class Recommends(ABC):
             exclude_seen = excludes_seen(ranker)
         if not isinstance(exclude_seen, bool | np.bool_):
             raise SpecError(f"exclude_seen = {exclude_seen!r:.80}", "True, False or None", "use True")
+        if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
+            raise SpecError(f"diversity = {diversity!r:.80}", "a number from 0 to 1", "use 0.3")
         known = vocabulary.read(Histories.of(histories), ranker)
         items = known.items
         offered = _offered(vocabulary, candidates, exclude, len(items))
@@ -172,11 +269,36 @@ class Recommends(ABC):
             refuse_too_few(allowed, int(k), begin)
             asked = known.arrays(rows, ranker.history)
             with refuse_overflow():
-                parts.append(ranker.rank(asked, int(k), allowed))
+                if diversity:
+                    whole = ranker.whole()
+                    pool = whole.rank(asked, pool_size(int(k), allowed), allowed)
+                    parts.append(diverse(*pool, whole.vectors, int(k), diversity))
+                else:
+                    parts.append(ranker.rank(asked, int(k), allowed))
             if progress is not None:
                 progress(min(begin + most, len(items)) / len(items))
         recommended, scores = zip(*parts, strict=True)
         return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
+
+    def because(self, histories: Any, items: Any) -> Reasons:
+        """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
+
+        `histories` as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
+        without that item; Q is not part of it. SpecError for an unknown id.
+        """
+        vocabulary, whole = self._vocabulary, self._ranker.whole()
+        known = vocabulary.read(Histories.of(histories), whole)
+        lists = [
+            vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))
+        ]
+        if len(lists) != len(known.items) or len({len(row) for row in lists}) != 1 or not lists[0]:
+            raise SpecError(
+                f"{len(known.items)} histories with lists of {[len(row) for row in lists][:5]} items",
+                "one list for each history, of equal lengths",
+                "pass lists.items of recommend(...)",
+            )
+        found, more = reasons(whole, known, np.asarray(lists, np.int64))
+        return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], more)
 
 
 class Recommender(Recommends):
@@ -267,6 +389,8 @@ class Vocabulary:
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
         who: Any = spec.observation.get("user")
         self.users = None if who is None else Profiles(who)
+        ids_of_users: Any = spec.observation.get("user_id")
+        self._user = {} if ids_of_users is None else {str(one): i + 1 for i, one in enumerate(ids_of_users.ids)}
 
     def read(self, asked: Histories, ranker: PolicyRanker) -> IndexedHistories:
         """Return histories by item index; SpecError for what the log does not have, or the policy does not read."""
@@ -274,12 +398,18 @@ class Vocabulary:
             raise SpecError(f"unknown = {asked.unknown!r}", "'error' or 'skip'", "use one of them")
         skip = asked.unknown == "skip"
         items, events = self._steps(asked.items, asked.events, skip)
-        who = None
+        places = who = None
+        if ranker.known_users:
+            places = self.user_places(asked.user_ids, len(items))
+        elif asked.user_ids is not None:
+            raise SpecError(
+                "this policy does not know users by id", fix="drop the ids of users, or train with a user embedding"
+            )
         if asked.users is not None:
             if self.users is None or not ranker.features:
                 raise SpecError("this policy has no user features", fix="drop the users, or train with user features")
             who = self.users.read(asked.users, len(items), skip)
-        return IndexedHistories(items, events, who)
+        return IndexedHistories(items, events, who, places)
 
     def _steps(self, histories: Any, events: Any, skip: bool) -> tuple[list[list[int]], list[list[int]]]:
         """Return histories and their kinds of events as indices, each with its own length, without unknown items."""
@@ -323,6 +453,16 @@ class Vocabulary:
                 raise self._unknown(where, one)
             indices.append(place)
         return indices
+
+    def user_places(self, ids: Any, rows: int) -> NumpyArray:
+        """Return the places [B] int32 of users, 0 for None and for an id that the log does not have."""
+        if ids is None:
+            return np.zeros(rows, np.int32)
+        if not _is_list(ids):
+            raise SpecError(f"user_ids is {ids!r:.80}", "a list of ids", "[id, ...], one per history")
+        if len(ids) != rows:
+            raise SpecError(f"{rows} histories with {len(ids)} user_ids", fix="pass one id, or None, per history")
+        return np.array([0 if one is None else self._user.get(str(one), 0) for one in ids], np.int32)
 
     def events(self, words: Sequence[Any], where: str) -> list[int]:
         """Return indices of kinds of events."""

@@ -36,7 +36,7 @@ from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, NumpyPolicy
 from tidelog.runtime.ranking import stoppable
-from tidelog.runtime.recommender import Histories, Recommender
+from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector, lists_among
@@ -44,6 +44,7 @@ from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector,
 NumpyArray = np.ndarray[Any, Any]
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
 MOST_ITEMS = 100_000  # items in one answer
+DIVERSITY = 20  # scores of the search that take the time of one similarity, which reads a vector of its own
 MOST_NAMED = 5  # names in an answer
 LARGEST_HEAD = 16_384  # bytes of a request's line and headers
 SMALL_BODY = 16_384  # bytes of a request that does not wait for larger ones
@@ -93,7 +94,9 @@ class ListChoices(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     exclude_seen: bool | None = None
     candidates: list[Id] | None = None
     exclude: list[Id] | None = None
+    diversity: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     unknown: Literal["error", "skip"] = "error"
+    because: bool = False  # whether the answer has reasons
 
 
 class OneHistory(ListChoices, kw_only=True):
@@ -102,11 +105,13 @@ class OneHistory(ListChoices, kw_only=True):
     history: list[Id]
     events: list[Id] | None = None
     user: dict[str, Any] | None = None
+    user_id: Id | None = None
 
     def asked(self) -> Histories:
         """Return the history as a batch of one."""
-        events, users = (None if value is None else [value] for value in (self.events, self.user))
-        return Histories([self.history], events, users, self.unknown)
+        fields = (self.events, self.user, self.user_id)
+        events, users, user_ids = (None if value is None else [value] for value in fields)
+        return Histories([self.history], events, users, user_ids, self.unknown)
 
 
 class ManyHistories(ListChoices, kw_only=True):
@@ -115,10 +120,11 @@ class ManyHistories(ListChoices, kw_only=True):
     histories: list[list[Id]]
     events: list[list[Id]] | None = None
     users: list[dict[str, Any] | None] | None = None
+    user_ids: list[Id | None] | None = None
 
     def asked(self) -> Histories:
         """Return the histories."""
-        return Histories(self.histories, self.events, self.users, self.unknown)
+        return Histories(self.histories, self.events, self.users, self.user_ids, self.unknown)
 
 
 def fields_of(text: bytes, one: Any, many: Any, name: str, names: str) -> tuple[dict[str, Any], Any]:
@@ -392,18 +398,30 @@ class RecommendEndpoint:
             raise RequestError(
                 MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here", fix="send a smaller k"
             )
-        if rows * items > self._scores:
+        scores, parts = rows * items, ["'histories'"]
+        if body.because:
+            scores += rows * MOST_REASONS * items
+            parts.append("'because'")
+        if body.diversity:
+            scores += DIVERSITY * rows * k * min(max(POOL * k, LEAST_POOL), items)
+            parts.append("'k' with 'diversity'")
+        if scores > self._scores:
             raise RequestError(
                 MALFORMED,
-                f"the request needs {rows * items:,} scores, at most {self._scores:,} are allowed here",
-                fix="send fewer histories",
+                f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here",
+                fix=f"send less of {', '.join(parts)}",
             )
 
     def compute(self, asked: ListRequest) -> dict[str, Any]:
-        """Return items and scores [B, k], best first."""
+        """Return items and scores [B, k], best first; where asked for also each item's reason and what it does."""
         body = asked.choices
-        lists = self.policy.recommend(asked.histories, body.k, body.exclude_seen, body.candidates, body.exclude)
+        lists = self.policy.recommend(
+            asked.histories, body.k, body.exclude_seen, body.candidates, body.exclude, diversity=body.diversity
+        )
         answer = {"items": lists.items.tolist(), "scores": lists.scores.tolist()}
+        if body.because:
+            reasons = self.policy.because(asked.histories, answer["items"])
+            answer |= {"because": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
         return {name: values[0] for name, values in answer.items()} if asked.single else answer
 
 
@@ -462,7 +480,7 @@ class Bounds:
     rows: int = 1024
     seconds: float = 10.0  # for the body, and again for the answer
     k: int = 1_000  # items of a list
-    scores: int = 2_000_000_000  # scored items of a request: histories times items of the catalogue
+    scores: int = 2_000_000_000  # scored items of a request: histories times items of the catalogue, and more
 
 
 def application(

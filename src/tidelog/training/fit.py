@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from tidelog.algorithms.contract import Ranking
 from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
 from tidelog.algorithms.optimisation import copied
@@ -128,7 +129,7 @@ def begin(
     cores_as_devices(options.devices)
     own_evaluators = dict(own_evaluators or {})
     first = algorithms[0]
-    spec = log.spec
+    spec = spec_of(first, log)
     check_memory(algorithms, len(options.seeds), spec, log)
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
@@ -168,6 +169,11 @@ def begin(
         sinks=sinks,
         chooser=parts.chooser,
     )
+
+
+def spec_of(algorithm: Any, log: Log | Interactions) -> Spec:
+    """Return the spec of a log as the algorithm reads it."""
+    return algorithm.spec_of(log) if isinstance(log, Interactions) and isinstance(algorithm, Ranking) else log.spec
 
 
 def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:
@@ -322,7 +328,7 @@ def refit(
     log = _log_of(record) if log is None else log
     if not isinstance(log, Log | Interactions):
         raise ConfigError("log", f"a tl.Log, found {type(log).__name__}", "read it first with tl.read_log")
-    _check_same_columns(record.spec, log.spec)
+    _check_same_columns(record.spec, spec_of(policy.algorithm, log))
     check_fit(policy.algorithm, log.spec)
     options = replace(
         record.options,
