@@ -21,7 +21,6 @@ class Numbered:
     time: np.ndarray  # [M]
     terminated: np.ndarray  # [M] bool
     truncated: np.ndarray  # [M] bool
-    gaps: np.ndarray  # [M] int8: 0, as nothing here reads times
     user_features: ClassVar[None] = None
 
     def select(self, rows: Any) -> "Numbered":
@@ -41,5 +40,5 @@ def numbered(frame: pl.DataFrame) -> Numbered:
     return Numbered(
         items, users, tuple(kinds.tolist()), user.astype(np.int32), item.astype(np.int32) + 1,
         kind.astype(np.int32) + 1, frame["reward"].to_numpy().astype(np.float32), frame["time"].to_numpy(),
-        np.zeros(len(frame), bool), np.append(user[1:] != user[:-1], True), np.zeros(len(frame), np.int8),
+        np.zeros(len(frame), bool), np.append(user[1:] != user[:-1], True),
     )  # fmt: skip

@@ -25,7 +25,6 @@ from benchmarks import entree, online_retail, open_bandit
 from benchmarks.keep import SHARED, keep, seed_interval
 from tidelog.envs import satiation
 from tidelog.recommend.evaluate import (
-    EASE,
     ItemKNN,
     Markov,
     OwnFrequency,
@@ -98,7 +97,6 @@ def baselines(by_event: bool) -> tuple[Callable[[Any], Rankers], ...]:
         "item-kNN": ItemKNN.of,
         "own frequency": partial(OwnFrequency.of, filled=True),
         "TIFU-kNN": TifuKNN.of,
-        "EASE": EASE.of,
     }
 
     def fit(log: Any, name: str) -> Rankers:

@@ -41,7 +41,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ),
     ("algorithms.ppg_common", "recommend"),
     ("algorithms",),
-    ("policies", "mlflow"),
+    ("policies",),
     ("recommend.held_out",),
     ("training", "recommend.tables"),
     ("sweeps.job",),

@@ -75,13 +75,11 @@ class Image:
 class History:
     """Past interactions of a user: items and kinds of events `[..., H]` int32, counted from 1, latest last.
 
-    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one. The
-    log's times are "dates", or "numbers" in a unit of its own.
+    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one.
     """
 
     events: tuple[str, ...]
     usual: int = 1
-    times: str = "numbers"
 
 
 @dataclass(frozen=True)
@@ -306,6 +304,8 @@ def _untagged(data: Mapping[str, Any]) -> Any:
     if kind not in _KINDS:
         raise SpecError(f"kind = {kind!r} in a spec is unknown", f"one of {', '.join(_KINDS)}", "write it again")
     parts = {name: _tuples(value) for name, value in fields.items()}
+    if kind == "History":
+        parts.pop("times", None)  # of policies that were saved when some read the times between events
     if kind == "Catalogue" and isinstance(parts.get("profile"), Mapping):
         parts["profile"] = Profile(**{name: _tuples(value) for name, value in parts["profile"].items()})
     return _KINDS[kind](**parts)
@@ -332,8 +332,7 @@ def _is_sound(part: Any) -> bool:
         return all(_is_count(size) for size in (part.height, part.width, part.channels))
     if isinstance(part, History):
         kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _are_names(part.events, len(part.events))
-        clock = part.times in ("dates", "numbers")
-        return kinds and clock and _is_count(part.usual) and part.usual <= len(part.events)
+        return kinds and _is_count(part.usual) and part.usual <= len(part.events)
     if isinstance(part, Profile):
         parts = (part.columns, part.words, part.mean, part.spread)
         alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
@@ -440,13 +439,12 @@ class Transition(NamedTuple):
 class HistoryArrays(NamedTuple):
     """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users.
 
-    They are left-padded with 0. None in the last three is not known, or not read.
+    They are left-padded with 0. None in the last two is not known, or not read.
     """
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
     users: Any = None  # [B, F] float32 features
-    gaps: Any = None  # [B, H] int32: groups of the times after the events (`gap_groups`), 0: unknown
     user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown
 
     def part(self, rows: Any) -> HistoryArrays:

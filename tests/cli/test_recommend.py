@@ -14,7 +14,6 @@ import tidelog.runtime
 from tests.algorithms.recommenders import people
 from tests.cli.conftest import ROLES, TINY
 from tests.data.clicks import clicks
-from tests.runtime.cases import listing
 from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main, run_result
 from tidelog.cli.act import seen_line
@@ -72,31 +71,15 @@ def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monke
     assert made == [0.3, 0.5, 0.7, 0.9]
 
 
-def test_lists_of_what_is_in_stock_with_reasons(shop, capsys):
-    """The stock is a number, a word or empty; two thirds of the items are there."""
+def test_diverse_lists_with_reasons(shop):
     words = ["act", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    words += ["--exclude-seen", "no", "--diversity", "0.4", "--because", "--available", "stock"]
-    for name, cells in (("number", ["12", "0", None]), ("word", ["yes", "no", None]), ("flag", ["true", "0", "0"])):
-        table = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": (4 * cells)[:10]})
-        table.write_csv(f"{name}.csv")
-        out = Path(f"lists-{name}.csv")
-        assert main([*words, "--candidates", f"{name}.csv", "--out", str(out)]) == 0
-        lists = pl.read_csv(out)
-        assert lists.columns == ["u", "rank", "i", "score", "because", "times_likelier"]
-        assert set(lists["i"]) <= {"i0", "i3", "i6", "i9"}
-        assert (lists["times_likelier"] >= 1).all()
-        history = set(clicks(users=16).select("u", "i").iter_rows())
-        assert set(lists.drop_nulls("because").select("u", "because").iter_rows()) <= history
-    capsys.readouterr()
-    wrong = {
-        "some": (["12", "few"] * 5, "row 2: 'stock' is 'few': expected true, false or a number. fix: correct the cell"),
-        "none": (["0"] * 10, "no item has a true 'stock'"),
-    }
-    for name, (cells, message) in wrong.items():
-        pl.DataFrame({"i": [f"i{n}" for n in range(10)], "stock": cells}).write_csv(f"{name}.csv")
-        assert main([*words, "--candidates", f"{name}.csv", "--out", "no.csv"]) == 2
-        assert message in said(capsys), name
-    assert not Path("no.csv").exists()
+    words += ["--exclude-seen", "no", "--diversity", "0.4", "--because", "--out", "lists.csv"]
+    assert main(words) == 0
+    lists = pl.read_csv("lists.csv")
+    assert lists.columns == ["u", "rank", "i", "score", "because", "times_likelier"]
+    assert (lists["times_likelier"] >= 1).all()
+    history = set(clicks(users=16).select("u", "i").iter_rows())
+    assert set(lists.drop_nulls("because").select("u", "because").iter_rows()) <= history
 
 
 @pytest.mark.full
@@ -386,26 +369,10 @@ def test_the_notes_of_a_saved_policy_are_read():
     assert notes_of({"origin": {}}) == notes_of({"origin": "damaged"}) == []
 
 
-def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, capsys):
-    """The table's lists are those of the same times by `recommend`; what is missing is named with its flag."""
-    whole, frame = listing("lists, gaps"), clicks(users=16)
-    whole.save("policy")
-    words = ["act", "policy", "--data", str(shop / "clicks.csv"), "--k", "2", "--out"]
-    words += ["lists.csv", "--user", "u", "--item", "i", "--exclude-seen", "no"]
-    now = float(frame["t"].max()) + 7.0
-    for more, missing in (([], "times is missing"), (["--time", "t"], "now is missing")):
-        assert main([*words, *more]) == 2
-        assert f"this policy reads time gaps, and {missing}" in said(capsys)
-    assert main([*words, "--time", "t", "--now", "soon"]) == 2
-    assert "--now soon: expected a number" in said(capsys)
-    assert not Path("lists.csv").exists()
-    assert main([*words, "--time", "t", "--now", str(now), "--because"]) == 0
-    mine = frame.filter(pl.col("u") == "u3").sort("t", maintain_order=True)
-    asked = tidelog.Histories([mine["i"].to_list()], times=[mine["t"].to_list()], now=now)
-    wanted = whole.recommend(asked, 2, exclude_seen=False)
-    found = pl.read_csv("lists.csv").filter(pl.col("u") == "u3")
-    assert found["i"].to_list() == wanted.items[0].tolist()
-    assert found["score"].to_list() == pytest.approx(wanted.scores[0].tolist(), abs=1e-5)
+def test_a_reward_may_be_a_column(capsys):
+    clicks(users=16).with_columns(worth=2.5).write_csv("clicks.csv")
+    words = ["--data", "clicks.csv", *ROLES[:6], "--reward", "worth"]
+    assert main(["log", "check", *words]) == 0
 
 
 def test_lists_say_what_they_do_with_items_of_the_history():
@@ -422,12 +389,9 @@ def test_lists_say_what_they_do_with_items_of_the_history():
 
 def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(ranker, monkeypatch):
     trained = tidelog.load_run(ranker)
-    assert "--now" not in run_result.next_command(trained)
     monkeypatch.setattr(run_result, "MOST_EVENTS", 5)
     report = f"`tidelog report {ranker}` compares these lists with rules that count"
     assert list(run_result.lists_advice(trained, 60.0)) == [report]
-    monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
-    assert "--now NOW" in run_result.next_command(trained)
 
 
 def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(ranker, shop, capsys):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tidelog.losses.imitation import (
-    calibrated_binary_error,
     categorical_log_probability,
     gaussian_log_probability,
     pick,
@@ -93,33 +92,3 @@ def test_weights_rise_with_the_advantage_up_to_the_cap():
 def test_without_a_mask_everything_is_allowed():
     values = jnp.ones((2, 3))
     assert allow(values, None) is values
-
-
-def test_the_calibrated_binary_error_by_hand():
-    # rate 1/4 and t = 1/2: beta = 1/4 (1/2 (1 - 4) + 4) = 0.625; the second of three samples is the choice itself
-    found = calibrated_binary_error(
-        jnp.array([0.5]), jnp.array([[1.0, 7.0, -2.0]]), jnp.array([[True, False, True]]), 0.25, 0.5
-    )
-    chosen, others = -0.625 * np.log(1 / (1 + np.exp(-0.5))), np.log1p(np.exp(1.0)) + np.log1p(np.exp(-2.0))
-    np.testing.assert_allclose(found, [(chosen + others) / 4], rtol=1e-6)
-
-
-@pytest.mark.parametrize("calibration", [0.0, 0.5, 1.0])
-def test_the_least_calibrated_binary_error_has_probabilities_at_calibration_1(calibration):
-    """In expectation each other item is sampled `rate` times: the odds of sigmoid(s) are those of p times beta / rate.
-
-    With t = 1 the sigmoids are the probabilities, of which the softmax is another form; with less they are too large.
-    """
-    share, rate = np.array([0.5, 0.3, 0.15, 0.05]), 0.2
-
-    def expected(logits):
-        none = jnp.zeros((4, 1), bool)
-        chosen = 2.0 * calibrated_binary_error(logits, logits[:, None], none, rate, calibration)
-        sampled = 2.0 * calibrated_binary_error(jnp.full(4, 1e9), logits[:, None], ~none, rate, calibration)
-        return jnp.sum(share * chosen + rate * (1.0 - share) * sampled)
-
-    beta = 1.0 - calibration * (1.0 - rate)
-    odds = beta / rate * share / (1.0 - share)
-    np.testing.assert_allclose(jax.grad(expected)(jnp.log(odds)), np.zeros(4), atol=1e-6)
-    sigmoid = odds / (1.0 + odds)
-    assert np.allclose(sigmoid, share) if calibration == 1.0 else (sigmoid > share).all()

@@ -4,8 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tidelog.recommend.interactions import following_gaps
-
 
 def events_of(rows, items, terminated=()):
     """Rows of (user, item, event, reward, time), sorted; `terminated` numbers the rows that end a session."""
@@ -16,5 +14,4 @@ def events_of(rows, items, terminated=()):
         items=np.arange(items) + 100, user=user.astype(np.int32), item=item.astype(np.int32),
         event=event.astype(np.int32), reward=reward.astype(np.float32), time=time.astype(float),
         terminated=ends, truncated=last & ~ends, user_features=None,
-        gaps=following_gaps(user, time.astype(float)),
     )  # fmt: skip

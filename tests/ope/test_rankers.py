@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.ope.events import events_of
 from tidelog.errors import ConfigError
-from tidelog.recommend.evaluate import EASE, ItemKNN, Markov, OwnFrequency, Popularity, TifuKNN
+from tidelog.recommend.evaluate import ItemKNN, Markov, OwnFrequency, Popularity, TifuKNN
 from tidelog.types import HistoryArrays
 
 # Counts: item 1 four times, 2 three times, 3 and 4 twice each, 5 once, 6 never.
@@ -25,7 +25,6 @@ RANKERS = {
     "item-knn": ItemKNN.of(LOG),
     "own": OwnFrequency.of(LOG, filled=True),
     "tifu-knn": TifuKNN.of(LOG, neighbours=2),
-    "ease": EASE.of(LOG, regularisation=1.0),
 }
 
 
@@ -106,26 +105,6 @@ def test_tifu_knn_decays_by_age_and_adds_the_nearest_users():
     mixed = rank(TifuKNN.of(LOG, 3, 0.0, 1, 1.0, 1.0), [1, 2, 4], 6)  # the mean of all users
     assert mixed[1][0] == pytest.approx((2 / 4 + 1 / 3 + 1 / 5) / 3)  # item 1
     assert mixed[0][0] == 1
-
-
-def test_ease_is_the_ridge_regression_of_each_item_on_the_others():
-    taken = np.zeros((3, 6))
-    for user, item in zip(LOG.user, LOG.item, strict=True):
-        taken[user, item - 1] = 1.0
-    weights = EASE.of(LOG, regularisation=2.0).weights[1:, 1:]
-    for item in range(6):
-        others = [n for n in range(6) if n != item]
-        x = taken[:, others]
-        by_hand = np.linalg.solve(x.T @ x + 2.0 * np.eye(5), x.T @ taken[:, item])
-        np.testing.assert_allclose(weights[others, item], by_hand, atol=1e-6)
-    assert (np.diag(weights) == 0).all()
-    items, scores = rank(RANKERS["ease"], [3, 5, 3], 6)  # each item once; negative scores are scores, too
-    wanted = RANKERS["ease"].weights[[3, 5]].sum(0)
-    assert scores == pytest.approx(sorted(wanted[1:], reverse=True), abs=1e-5)
-    assert items[0] == 1 + int(wanted[1:].argmax())
-    assert rank(RANKERS["ease"], [0, 0], 2)[0] == [1, 2]  # no history: popularity
-    with pytest.raises(ConfigError, match="EASE inverts a matrix of 6 x 6 items: expected at most 4"):
-        EASE.of(LOG, most=5)
 
 
 @given(st.sampled_from(sorted(RANKERS)), st.data())

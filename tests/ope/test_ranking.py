@@ -1,6 +1,5 @@
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,10 +15,8 @@ from tidelog.recommend.evaluate import (
     Markov,
     OwnFrequency,
     Popularity,
-    by_history,
     compare,
     diversity,
-    list_diversity,
     list_measures,
     lists,
     unseen,
@@ -134,23 +131,6 @@ def test_measures_of_hand_made_lists():
     assert found["novelty"].denominator.tolist() == [3, 3, 1]
 
 
-def test_diversity_within_lists_by_hand():
-    # Items 1 and 2: cosine 0.6; 1 and 3: 0; 2 and 3: 0.8, whatever their lengths. Item 4 has a vector of zeros.
-    vectors = np.array([[9, 9], [2, 0], [0.6, 0.8], [0, 5], [0, 0]])
-    found = list_diversity(np.array([[1, 2, 3], [1, 2, 0], [1, 4, 0], [3, 0, 0]], np.int32), vectors)
-    assert found.numerator == pytest.approx([1 - 1.4 / 3, 0.4, 1, 0])
-    assert found.denominator.tolist() == [1, 1, 1, 0]
-    cases = cases_of([[1], [2], [3], [1]])
-    says = {"alike": Says([[1, 2]] * 4), "other": Says([[1, 3]] * 4)}
-    compared = compare(says, cases, np.ones(5), k=2, vectors=vectors)
-    assert compared.row("alike").scores["list diversity"].estimate == pytest.approx(0.4)
-    assert compared.difference("other", "alike", "list diversity").estimate == pytest.approx(0.6)
-    assert "list diversity" in compared.text()
-    assert "list diversity" not in compare(says, cases, np.ones(5), k=2).text()
-    with pytest.raises(ConfigError, match=r"vectors have shape \[4, 2\]: expected \[5, D\]"):
-        compare(says, cases, np.ones(5), k=2, vectors=vectors[1:])
-
-
 def test_coverage_and_entropy_describe_all_lists_together():
     assert diversity(np.array([[1, 2], [1, 2]]), 5) == pytest.approx({"coverage": 0.5, "entropy": 0.5})  # ln 2 / ln 4
     assert diversity(np.array([[3], [3], [0]]), 5) == pytest.approx({"coverage": 0.25, "entropy": 0.0})
@@ -209,22 +189,6 @@ def test_all_differences_hold_together():
         assert joint.low > 0
     (noise,) = (gain for (other, _), gain in found.differences("a", ("hit rate",)).items() if other == "b")
     assert noise.low < 0 < noise.high
-
-
-def test_groups_of_cases_have_rows_of_their_own():
-    cases = replace(cases_of([[1], [2], [1], [1]]), history_counts=np.array([0, 4, 9, 9], np.int32))
-    groups = by_history(cases)
-    assert {name: mask.tolist() for name, mask in groups.items()} == {
-        "0 to 4 earlier events": [True, True, False, False], "5 to 9 earlier events": [False, False, True, True],
-    }  # fmt: skip
-    found = compare({"a": Says([[1]] * 4)}, cases, np.ones(4), 1, confidence=FEW, groups=groups)
-    rates = {row.kind: (row.cases, row.scores["hit rate"].estimate) for row in found.rows}
-    assert rates == {"all": (4, 0.75), "0 to 4 earlier events": (2, 0.5), "5 to 9 earlier events": (2, 1.0)}
-    for wrong in (np.zeros(4, bool), np.ones(3, bool), np.ones(4)):
-        with pytest.raises(
-            ConfigError, match=r"group 'mine' is .*: expected a mask of 4 cases .* fix: leave out empty"
-        ):
-            compare({"a": Says([[1]] * 4)}, cases, np.ones(4), 1, confidence=FEW, groups={"mine": wrong})
 
 
 def test_seen_items_are_left_out_on_request():

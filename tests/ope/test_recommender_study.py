@@ -37,7 +37,7 @@ def test_a_table_has_baselines_and_what_is_learnt(monkeypatch):
     found = recommender.real_study("made", [recommender.real_seed("made", seed) for seed in (0, 1)])
     names = [{row["ranker"] for row in found["rows"] if row["seed"] == seed} for seed in (0, 1)]
     assert names[1] == {recommender.BCQ, recommender.ENCODER}
-    counted = {"popularity", "last-item Markov", "last item and event", "item-kNN", "own frequency", "TIFU-kNN", "EASE"}
+    counted = {"popularity", "last-item Markov", "last item and event", "item-kNN", "own frequency", "TIFU-kNN"}
     assert names[0] == names[1] | counted
     gains = {(row["over"], row["measure"]): row["gain"] for row in found["together"] if row["seed"] == 1}
     assert {other for other, _ in gains} == counted | {recommender.ENCODER}

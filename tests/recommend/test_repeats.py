@@ -11,7 +11,7 @@ from tests.algorithms.recommenders import after, batch, compiled, described, fre
 from tests.recommend.test_next_item import gathered
 from tidelog.recommend.evaluate import OwnFrequency, Popularity, compare
 from tidelog.recommend.interactions import next_baskets
-from tidelog.recommend.networks import Places, Repeats, log_score, log_total, sampled_scores, with_places
+from tidelog.recommend.networks import Places, Repeats, log_score, log_total, with_places
 from tidelog.recommend.next_item import Windows, next_item_loss, read_windows, store_interactions
 from tidelog.runtime.ranking import NO_PLACE, age_groups, sums_of_places
 from tidelog.training.loop import as_arrays
@@ -33,20 +33,6 @@ def test_an_item_has_the_sum_of_its_places_by_hand():
         [[np.log(np.e + np.exp(0.5)), -1.0, -np.inf]],
         rtol=1e-6,
     )
-
-
-@pytest.mark.full
-def test_sampled_items_have_the_sums_of_their_places_also_twice_in_the_sample():
-    places = Places(ITEMS[None], SCORES[None])
-    logits = np.array([[[0.25, 0.0, 0.5, 0.0]]], np.float32)
-    found = eqx.filter_jit(sampled_scores)(logits, np.array([3, 2, 1, 2]), places, 3)
-    both = np.log(1 + np.e + np.exp(0.5))
-    np.testing.assert_allclose(found, [[[0.25, both, np.log(np.exp(0.5) + np.exp(-1)), both]]], rtol=1e-6)
-    assert sampled_scores(logits, np.array([3, 2, 1, 2]), None, 3) is logits  # without places the catalogue is all
-    slope = jax.grad(
-        lambda scores: sampled_scores(logits, np.array([3, 2, 1, 2]), Places(ITEMS[None], scores), 3).sum()
-    )
-    assert np.isfinite(np.asarray(slope(SCORES[None]))).all()
 
 
 def test_probabilities_over_catalogue_and_places_sum_to_1():

@@ -19,7 +19,6 @@ LISTS = {
     "lists, mean": {"encoder": "mean", "q_weight": 1.0},
     "lists, attention": {"encoder": "attention", "heads": 2},
     "lists, imagined": {"generator": "vae"},
-    "lists, gaps": {"time_gaps": True},
     "lists, users": {"user_embedding": True},
     "lists, features": {"content": True, "threshold": 0.0},
     "lists, counted": {"successors": 3},

@@ -13,16 +13,11 @@ from tidelog.errors import CheckpointError
 from tidelog.policies import export as onnx
 from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, Saved, write
-from tidelog.runtime.ranking import Found, gap_groups, order_found
+from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.recommender import Histories
 
-TRACED = ("lists, gru", "lists, gaps", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
+TRACED = ("lists, gru", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
-
-
-def timed(name, count):
-    """Return the times of histories of one or two items each, for a policy that reads time gaps."""
-    return {"times": [[0.0, 40.0][:n] for n in count], "now": 100.0} if name == "lists, gaps" else {}
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +60,10 @@ def test_the_same_call_gives_the_same_lists(name, exported):
     for choices in ({}, {"candidates": [f"i{n}" for n in range(6)], "exclude": ["i5"], "exclude_seen": False}):
         k = 3 if choices else 1
         shown = HISTORIES if choices else HISTORIES[:3]
-        when = {"times": [[5.0 * n for n, _ in enumerate(one)] for one in shown], "now": 99.0}
-        wanted = Histories(shown, **(when if name == "lists, gaps" else {}))
-        one, two = whole.recommend(wanted, k, **choices), plain.recommend(wanted, k, **choices)
+        one, two = whole.recommend(shown, k, **choices), plain.recommend(shown, k, **choices)
         np.testing.assert_array_equal(one.items, two.items)
         np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
-    more = {"times": [[1.0, 2.0]], "now": 9.0} if name == "lists, gaps" else {}
-    told = Histories([["i1", "i2"]], events=[["click", "buy"]], **more)
+    told = Histories([["i1", "i2"]], events=[["click", "buy"]])
     assert plain.recommend(told, 3).items.tolist() == whole.recommend(told, 3).items.tolist()
     with pytest.raises(SpecError, match="history 0 has the unknown item 'i77'"):
         plain.recommend([["i77"]])
@@ -95,12 +87,9 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     history = np.zeros((2, reach), np.int32)
     history[0, -2:] = 2, 3
     feeds = {"history": history, "event": (history > 0).astype(np.int32)}
-    if name == "lists, gaps":
-        feeds["gap"] = np.zeros((2, reach), np.int32)
-        feeds["gap"][0, -2:] = gap_groups(np.array([40.0, 60.0]))
     item, score = session.run(["item", "score"], feeds)
     wanted = listing(name).recommend(
-        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []], **timed(name, (2, 0))),
+        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []]),
         item.shape[1],
         exclude_seen=False,
     )
@@ -120,15 +109,12 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
 def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
     whole, plain = listing(name), runtime.load(exported(name)[0])
     users = [{"age": 245, "plan": "paid", "likes": ["a", "b"]}, {"age": 20.0, "plan": "free"}, None]
-    told = {
-        reader: reader.recommend(Histories([["i1"]] * 3, users=users, **timed(name, (1, 1, 1))), 4)
-        for reader in (whole, plain)
-    }
+    told = {reader: reader.recommend(Histories([["i1"]] * 3, users=users), 4) for reader in (whole, plain)}
     for made in told.values():
         np.testing.assert_array_equal(made.items, told[whole].items)
         np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)
     assert np.abs(told[plain].scores[0] - told[plain].scores[1]).max() > 1e-3
-    unknown = plain.recommend(Histories([["i1"]] * 3, **timed(name, (1, 1, 1))), 4)
+    unknown = plain.recommend(Histories([["i1"]] * 3), 4)
     np.testing.assert_array_equal(unknown.scores[2], told[plain].scores[2])
 
 

@@ -14,7 +14,7 @@ from tidelog.errors import CheckpointError
 from tidelog.runtime import artefact
 from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
-from tidelog.runtime.ranking import GAPS, RankingFunctions, fit_histories
+from tidelog.runtime.ranking import RankingFunctions, fit_histories
 from tidelog.runtime.recommender import SKIP, Histories, Vocabulary
 from tidelog.runtime.way_of_acting import LabelledActions, _actions
 from tidelog.types import Catalogue, Continuous, Discrete, HistoryArrays, Image, MultiDiscrete, Spec, Vector
@@ -23,21 +23,19 @@ PAIR = np.asarray([[0, 1], [2, 1]])
 ANY = Spec({"x": Vector(2)}, Discrete(2))
 
 
-def histories(items=PAIR, events=PAIR, allowed=None, users=None, gaps=None, index=None):
+def histories(items=PAIR, events=PAIR, allowed=None, users=None, index=None):
     """What a policy of three items, two kinds of events, three features and three known users reads."""
     table, no = np.zeros((4, 2)), lambda *_: None
-    functions = RankingFunctions(table, no, no, None, 5, 2, 3, 1, 0.0, 0.0, reads_gaps=True, known_users=3)
-    return fit_histories(HistoryArrays(items, events, users, gaps, index), functions, allowed)
+    functions = RankingFunctions(table, no, no, None, 5, 2, 3, 1, 0.0, 0.0, known_users=3)
+    return fit_histories(HistoryArrays(items, events, users, index), functions, allowed)
 
 
 def test_histories_are_padded_and_nothing_is_known_where_nothing_is_said():
     read = histories()
     assert read.items.tolist() == read.events.tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 2, 1]]
     assert read.users.tolist() == [[0.0] * 3] * 2
-    assert read.gaps.tolist() == [[0] * 5] * 2
     assert read.user_index.tolist() == [0, 0]
-    told = histories(gaps=np.array([[0, 1], [GAPS - 1, 0]]), index=np.array([0, 3]), users=np.ones((2, 3)))
-    assert told.gaps[:, -2:].tolist() == [[0, 1], [GAPS - 1, 0]]
+    told = histories(index=np.array([0, 3]), users=np.ones((2, 3)))
     assert told.user_index.tolist() == [0, 3]
     assert told.users.tolist() == [[1.0] * 3] * 2
 
@@ -57,10 +55,6 @@ REFUSED = {
     "users": (lambda: histories(users=np.ones((2, 1))),
               "users have shape [2, 1]: expected finite [2, 3]. fix: reshape the"),
     "infinite users": (lambda: histories(users=np.full((2, 3), np.inf)), "expected finite [2, 3]. fix: reshape them"),
-    "gaps of another shape": (lambda: histories(gaps=np.zeros((2, 3), int)),
-                              "expected [2, 2] of groups 0 to 127. fix: use gap_groups"),
-    "no group": (lambda: histories(gaps=np.full((2, 2), GAPS)), "expected [2, 2] of groups 0 to 127"),
-    "a group below": (lambda: histories(gaps=np.full((2, 2), -1)), "expected [2, 2] of groups 0 to 127"),
     "a user too many": (lambda: histories(index=np.array([4, 0])), "expected [2] of 0 (unknown) to 3"),
     "a user below": (lambda: histories(index=np.array([-1, 0])), "expected [2] of 0 (unknown) to 3"),
     "one user": (lambda: histories(index=np.array([1])), "expected [2] of 0 (unknown) to 3"),

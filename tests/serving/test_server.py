@@ -18,10 +18,9 @@ import pytest
 import tidelog.serving
 from tests.runtime.cases import listing
 from tests.serving.bodies import JSON, ROW
-from tidelog import runtime
 from tidelog.cli import main, serve
 from tidelog.runtime.policy import NumpyPolicy
-from tidelog.serving.app import Bounds, RecommendEndpoint, list_example
+from tidelog.serving.app import Bounds, RecommendEndpoint
 
 
 @contextmanager
@@ -264,9 +263,3 @@ def test_the_command_prints_an_example_that_is_answered(listed, saved, tmp_path,
         endpoint, body = RecommendEndpoint(calls[0][0], 10), json.loads(words[-1])
         assert body["history"] == list(calls[0][0].spec.action.ids[:2])
         assert len(endpoint.compute(endpoint.read(words[-1].encode()))["items"]) == body["k"]
-
-
-def test_the_example_of_a_policy_that_reads_times_has_them(monkeypatch, tmp_path):
-    policy = runtime.load(listing("lists, mean").save(tmp_path / "policy"))
-    monkeypatch.setattr(policy.ranker(), "reads_gaps", True)
-    assert list_example(policy) == {"history": ["i0", "i1"], "k": 5, "times": [0, 1], "now": 2}

@@ -50,7 +50,7 @@ from tidelog.policies.batch_inference import (
     write_arrays,
     write_table,
 )
-from tidelog.recommend.tables import available_items, new_items, recommend_for_table
+from tidelog.recommend.tables import new_items, recommend_for_table
 from tidelog.runtime.observations import unseen_text
 from tidelog.runtime.recommender import PolicyRanker, Recommends, excludes_seen
 from tidelog.runtime.way_of_acting import Acts
@@ -92,8 +92,6 @@ class ListFlags:
     """the column of items; an empty cell is a user without a history; default: that of the run's log"""
     time: Column | None = None
     """the column of times; without it, rows are in order; default: that of the run's log, if the table has it"""
-    now: Annotated[str, "TIME"] | None = None
-    """the time of the lists, if the policy was trained with time gaps: a number or a date, as in the log"""
     event: Column | None = None
     """the column of the kind of event; default: that of the run's log, if the table has it"""
     user_features: File | None = None
@@ -106,9 +104,7 @@ class ListFlags:
     exclude_seen: Literal["auto", "yes", "no"] = "auto"
     """exclude items that the user has chosen before; auto: unless a tenth of the log's events repeat an item"""
     candidates: File | None = None
-    """a text file with one item per line: recommend only these; with --available a table"""
-    available: Column | None = None
-    """the column of the --candidates table that is true, or not 0, for items to recommend (stock, rules)"""
+    """a text file with one item per line: recommend only these"""
     diversity: float = 0.0
     """from 0 to 1: more different items in a list, at the cost of their scores"""
     because: Switch = False
@@ -320,21 +316,10 @@ def _write_lists(policy: Any, options: ActFlags, source: str | list[str], target
     """Write the lists of a policy, or of a rule that counts events, and return what was written."""
     flags = _fill_columns(options, source)
     check_targets(target, overwrite=options.overwrite)
-    candidates = _lines(flags.candidates)
-    if flags.available is not None:
-        if flags.candidates is None:
-            raise ConfigError("--available has no table", fix="add --candidates TABLE, or drop --available")
-        candidates = available_items(Path(flags.candidates), str(flags.item), flags.available)
     ranking: Recommends = policy
     if flags.new_items is not None:
         ranking = new_items(policy, flags.new_items, str(flags.item))
     history: Any = ranking.spec.observation["history"]
-    now: Any = flags.now
-    if now is not None and history.times != "dates":
-        try:
-            now = float(now)
-        except ValueError:
-            raise ConfigError(f"--now {now}", "a number, as the log's times", "--now 1700000000") from None
     with Screen("recommending", False if options.quiet else None) as screen:
         screen.tell("reading the histories", 0.05)
         lists = recommend_for_table(
@@ -347,9 +332,8 @@ def _write_lists(policy: Any, options: ActFlags, source: str | list[str], target
             user_features=None if flags.user_features is None else Path(flags.user_features),
             k=flags.k,
             exclude_seen={"auto": None, "yes": True, "no": False}[flags.exclude_seen],
-            candidates=candidates,
+            candidates=_lines(flags.candidates),
             because=flags.because,
-            now=now,
             diversity=flags.diversity,
             exclude=_lines(flags.exclude),
             unknown=flags.unknown,

@@ -232,8 +232,6 @@ def next_command(run: Run, rule: str | None = None) -> str:
     if rule is None and run.policy().ranker().features:
         table = roles.get("user_features")
         words.append(("--user-features", _relative(table) if table and Path(table).is_file() else "USERS.csv"))
-    if rule is None and run.policy().ranker().reads_gaps:
-        words.append(("--now", "NOW"))
     words += _choices(run) if here else []
     words.append(("--out", "lists.csv"))
     flags = " ".join(flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in words)

@@ -59,8 +59,14 @@ def act_on_table(
     table = _table(policy, source, mapping)
     read = _read(table, mapping, feature_names(_with_names(policy.spec)))
     if unseen == "fail":
-        _check_all_known(read, _with_names(policy.spec))
-    acted = _actions(policy, read, mapping, seed, _files(table), probabilities=probabilities)
+        unknown = [values for values in _unknown(read, _with_names(policy.spec), unseen="fail") if values]
+        if unknown:
+            raise SpecError(
+                f"{len(unknown):,} rows have values that the policy's log does not have, such as {unknown[0]}",
+                fix="correct the cells, or drop --unseen fail (unseen='other')",
+            )
+    files = [(part.source, part.rows) for part in table.parts]
+    acted = _actions(policy, read, mapping, seed, files, probabilities=probabilities)
     return table.frame.with_columns(**acted)
 
 
@@ -70,16 +76,6 @@ def count_unseen(policy: Acts, acted: pl.DataFrame) -> dict[str, int]:
     words = [name for leaf in spec.observation.values() if isinstance(leaf, Codes) and leaf.vocabularies
              for name in leaf.names]  # fmt: skip
     return unseen_labels({name: acted[name].cast(pl.String).to_numpy() for name in words}, spec)
-
-
-def _check_all_known(frame: pl.DataFrame, spec: Spec) -> None:
-    """Raise SpecError for labels that the policy's log does not have, also where `other` would stand for them."""
-    unknown = [values for values in _unknown(frame, spec, unseen="fail") if values]
-    if unknown:
-        raise SpecError(
-            f"{len(unknown):,} rows have values that the policy's log does not have, such as {unknown[0]}",
-            fix="correct the cells, or drop --unseen fail (unseen='other')",
-        )
 
 
 def act_on_known(
@@ -153,11 +149,6 @@ def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False, unseen:
                 known[column.missing] = name in fills
                 add(name, known)
     return unknown_values
-
-
-def _files(table: ParsedTable) -> list[tuple[str, int]]:
-    """Return the name and the number of rows of every file; nothing for one file."""
-    return [(part.source, part.rows) for part in table.parts]
 
 
 def _table(policy: Acts, source: Source, mapping: Columns | None) -> ParsedTable:
@@ -277,16 +268,14 @@ def _by_file(
 def _with_names(spec: Spec) -> Spec:
     """Return the spec with the column names of an exported table for features without names."""
     leaves = {
-        name: replace(leaf, names=tuple(column_labels(name, leaf, _width(leaf))))
+        name: replace(
+            leaf, names=tuple(column_labels(name, leaf, leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)))
+        )
         if not isinstance(leaf, Image) and not leaf.names
         else leaf
         for name, leaf in spec.observation.items()
     }
     return replace(spec, observation=leaves)
-
-
-def _width(leaf: Vector | Codes) -> int:
-    return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
 
 
 def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> RowOrder:
@@ -445,17 +434,12 @@ def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) 
         within = {label for listed in lists.values() for label in listed}
         columns |= {f"action_{label}": actions[:, i] for i, label in enumerate(labels) if label not in within}
     elif isinstance(space, Discrete) and space.names:
-        columns = {"action": _as_logged(space.names)[actions]}
+        numbers = pl.Series(space.names, dtype=pl.String).cast(pl.Int64, strict=False)
+        whole = not numbers.null_count() and numbers.cast(pl.String).to_list() == list(space.names)
+        columns = {"action": (numbers.to_numpy() if whole else np.asarray(space.names))[actions]}
     else:
         columns = {"action": actions}
     return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
-
-
-def _as_logged(labels: Sequence[str]) -> np.ndarray[Any, Any]:
-    """Labels [A] of actions as a log has them: whole numbers where every label is one, else text."""
-    numbers = pl.Series(labels, dtype=pl.String).cast(pl.Int64, strict=False)
-    whole = not numbers.null_count() and numbers.cast(pl.String).to_list() == list(labels)
-    return numbers.to_numpy() if whole else np.asarray(labels)
 
 
 def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str | None:
@@ -503,13 +487,26 @@ def act_on_arrays(
     arrays, objects = named_arrays(path)
     leaves = _leaves_of_arrays(arrays, policy.spec.observation, str(path))
     rows = len(next(iter(leaves.values())))
-    _check_lengths(arrays, leaves, rows, str(path))
+    by_row = {name: arrays[name] for name in ("action_mask", "episode", "step", "time") if name in arrays}
+    lengths = {name: values.shape[0] if values.ndim else 0 for name, values in (leaves | by_row).items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
+        raise SpecError(f"{path}: arrays have different numbers of rows ({found})", fix="one row per decision in each")
+    if not rows:
+        raise SpecError(f"{path} has no rows", "at least one", "add rows")
     if policy.spec.masked and "action_mask" not in arrays:
         raise SpecError(
             f"the log has action masks, but {path} has none", fix="add an array 'action_mask' [rows, actions]"
         )
     mask = arrays.get("action_mask") if policy.spec.masked else None
-    order = _order_of_rows(arrays, rows, str(path)) if policy.is_recurrent else None
+    order = None
+    if policy.is_recurrent:
+        if "episode" not in arrays:
+            raise SpecError(f"this policy is recurrent, but {path} has no array 'episode'", fix="add it, one per row")
+        identity = parse.identity(pl.Series("episode", arrays["episode"]))
+        key = next((arrays[name] for name in ("step", "time") if name in arrays), None)
+        moment = None if key is None else parse.moment(pl.Series("step", key)).values
+        order = episode_order(rows, identity.values, identity.vocabulary, moment)
     actions, propensities = act_in_order(policy, leaves, mask, order, seed)
     new = {"action": actions}
     if propensities is not None:
@@ -536,35 +533,10 @@ def _leaves_of_arrays(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str,
             convert = shlex.join(["tidelog", "log", "convert", "--data", source, "--out", "rows.npz"])
             fix = f"`{convert}`, then use rows.npz"
         raise SpecError(f"{source} has {has}", f"the arrays {', '.join(wanted)}", fix)
-    return {name: _rows_of_leaf(found[name], leaf) for name, leaf in expected.items()}
-
-
-def _rows_of_leaf(values: NDArray[Any], leaf: Leaf) -> NDArray[Any]:
-    """Return [B, ...]; one number per row becomes [B, 1], as in a log."""
-    return values[:, None] if values.ndim == 1 and not isinstance(leaf, Image) else values
-
-
-def _check_lengths(arrays: Mapping[str, NDArray[Any]], leaves: Arrays, rows: int, source: str) -> None:
-    """Raise SpecError unless everything that a decision reads has one row per decision, and there is one."""
-    by_row = {name: arrays[name] for name in ("action_mask", "episode", "step", "time") if name in arrays}
-    lengths = {name: values.shape[0] if values.ndim else 0 for name, values in {**leaves, **by_row}.items()}
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise SpecError(
-            f"{source}: arrays have different numbers of rows ({found})", fix="one row per decision in each"
-        )
-    if not rows:
-        raise SpecError(f"{source} has no rows", "at least one", "add rows")
-
-
-def _order_of_rows(arrays: Mapping[str, NDArray[Any]], rows: int, source: str) -> RowOrder:
-    """Return the rows in episode order; SpecError without the array `episode`."""
-    if "episode" not in arrays:
-        raise SpecError(f"this policy is recurrent, but {source} has no array 'episode'", fix="add it, one per row")
-    identity = parse.identity(pl.Series("episode", arrays["episode"]))
-    key = next((arrays[name] for name in ("step", "time") if name in arrays), None)
-    moment = None if key is None else parse.moment(pl.Series("step", key)).values
-    return episode_order(rows, identity.values, identity.vocabulary, moment)
+    return {  # one number per row becomes [B, 1], as in a log
+        name: found[name][:, None] if found[name].ndim == 1 and not isinstance(leaf, Image) else found[name]
+        for name, leaf in expected.items()
+    }
 
 
 def write_arrays(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:

@@ -9,7 +9,7 @@ import logging
 import math
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,7 +32,6 @@ from tidelog.runtime.load import load_saved
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
 from tidelog.runtime.ranking import (
-    GAPS,
     RANKING,
     features_of,
     fit_length,
@@ -42,7 +41,6 @@ from tidelog.runtime.ranking import (
     known_users,
     places,
     reach,
-    reads_gaps,
     rows,
     states,
 )
@@ -229,10 +227,9 @@ def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
 def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
 
-    With user features, `user` [B, F] is also an input, zeros by default; with time gaps `gap` [B, H], the groups of
-    `gap_groups`; with a user embedding `user_id` [B], the places of users in the spec counted from 1, 0 by default.
-    Items are counted from 1; where fewer items are allowed than the list's length, the list ends in 0 with a score of
-    -inf.
+    With user features, `user` [B, F] is also an input, zeros by default; with a user embedding `user_id` [B], the
+    places of users in the spec counted from 1, 0 by default. Items are counted from 1; where fewer items are allowed
+    than the list's length, the list ends in 0 with a score of -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
@@ -243,12 +240,12 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
         named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
         who = named.get("user_id")
         who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
-        seen = HistoryArrays(history, event, named.get("user"), named.get("gap"), who)
+        seen = HistoryArrays(history, event, named.get("user"), who)
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
         if has_places(node):
-            every[0] = _with_places(every[0], *places(jnp, node, state, HistoryArrays(history, event, None)))
+            every[0] = _with_places(every[0], *places(jnp, node, state, seen))
         scores = [jnp.where(mask, one, -math.inf) for one in every]
         found, ideas = _search(scores, width)
         logits = jnp.take_along_axis(every[0], found - 1, axis=1)
@@ -263,8 +260,6 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     features = features_of(node)
     if features:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
-    if reads_gaps(node):
-        inputs.append(Input("gap", steps, "int32"))
     if known_users(node):
         inputs.append(Input("user_id", ("B",), "int32", np.zeros(1, np.int32)))
     return OnnxGraph(inputs, program, ["item", "score"])
@@ -414,9 +409,9 @@ def compare_runtimes(
     return record
 
 
-def check_parity(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None:
+def check_parity(record: Mapping[str, Any], where: str) -> None:
     """Raise ExportError where a runtime differs from JAX by more than the bound."""
-    for reader in readers:
+    for reader in (name for name in ("numpy", "onnx") if name in record):
         if not record[reader]["holds"]:
             differences = {name: facts for name, facts in record[reader].items() if name != "holds"}
             raise ExportError(
@@ -441,10 +436,9 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     who: Any = spec.observation.get("user")
     user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
     items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
-    gaps = np.where(read, generator.integers(0, GAPS, (rows, READ)), 0).astype(np.int32)
     ids: Any = spec.observation.get("user_id")
     who = generator.integers(0, 1 + (0 if ids is None else len(ids.ids)), rows)
-    return HistoryArrays(items, events, user, gaps, who)._asdict()
+    return HistoryArrays(items, events, user, who)._asdict()
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -519,7 +513,7 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
     def lists(leaves: Leaves, mask: Any) -> Leaves:
         ranker, steps = policy.ranker(), inputs["history"].shape[1]
         feeds = {"history": fit_length(leaves["items"], steps), "event": fit_length(leaves["events"], steps)}
-        known = {"user": leaves["users"], "gap": fit_length(leaves["gaps"], steps), "user_id": leaves["user_index"]}
+        known = {"user": leaves["users"], "user_id": leaves["user_index"]}
         feeds |= {name: values for name, values in known.items() if name in inputs}
         found = run(feeds if mask is None else feeds | {"mask": mask[:, 1:]})
         k = min(LENGTH, ranker.width, ranker.items)
@@ -602,23 +596,18 @@ class Logged(NamedTuple):
     @classmethod
     def of(cls, log: Log | Interactions, policy: Policy) -> Logged:
         """Return evenly spaced decisions (or histories) of a log; SpecError for other observations."""
+        steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         if isinstance(log, Interactions):
-            return cls._of_interactions(log, policy)
+            if policy.algorithm.spec_of(log).to_json() != policy.spec.to_json():
+                raise SpecError(
+                    "these interactions have other items, events or users than the policy's", fix="pass its own"
+                )
+            return cls(log.histories(steps, READ)._asdict())
         if dict(log.spec.observation) != dict(policy.spec.observation):
             raise SpecError("this log's observations differ from the policy's", fix="pass the policy's own log")
-        steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         rows = log.position[steps]
         mask = None if log.action_mask is None else np.asarray(log.action_mask[rows])
         return cls({name: np.asarray(leaf[rows]) for name, leaf in log.observation.items()}, mask)
-
-    @classmethod
-    def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
-        if policy.algorithm.spec_of(log).to_json() != policy.spec.to_json():
-            raise SpecError(
-                "these interactions have other items, events or users than the policy's", fix="pass its own"
-            )
-        rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
-        return cls(log.histories(rows, READ)._asdict())
 
 
 def has_onnx() -> bool:
@@ -662,7 +651,7 @@ def export(
         files[ONNX], manifest["onnx"] = onnx_file(policy)
     progress(COMPARING, 0.5)
     record = _compared(policy, files, manifest, logged)
-    check_parity(record, _readers_in(record), str(path))
+    check_parity(record, str(path))
     progress("writing", 0.95)
     write(path, files, manifest | {"parity": record}, key)
     return record
@@ -679,7 +668,7 @@ def export_onnx(
     files[ONNX], manifest["onnx"] = onnx_file(policy)
     progress(COMPARING, 0.5)
     record = _compared(policy, files, manifest, logged)
-    check_parity(record, _readers_in(record), str(path))
+    check_parity(record, str(path))
     write_file(path, files[ONNX], ExportError, parents=True)
     return record
 
@@ -697,7 +686,7 @@ def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
     record = compare_runtimes(
         policy, _runtimes(policy, saved), bound_of(policy, saved.manifest), *(logged or (None, None))
     )
-    check_parity(record, _readers_in(record), str(path))
+    check_parity(record, str(path))
     return record
 
 
@@ -726,7 +715,3 @@ def _runtimes(policy: Policy, saved: Saved) -> dict[str, Answer]:
     if saved.manifest["onnx"] is not None:
         runtimes["onnx"] = onnx_answers(policy, saved.read(ONNX), f"{saved.path}/{ONNX}")
     return runtimes
-
-
-def _readers_in(record: Mapping[str, Any]) -> list[str]:
-    return [name for name in ("numpy", "onnx") if name in record]

@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -348,34 +347,6 @@ class Policy(Acts, Recommends):
         target = Path(path)
         write(target, *artefact_contents(self))
         return target
-
-    def push_to_hub(
-        self,
-        repository: str,
-        *,
-        log: Any = None,
-        private: bool | None = None,
-        license: str | None = None,
-        revision: str | None = None,
-        message: str | None = None,
-        key: str | Path | None = None,
-        token: str | None = None,
-    ) -> str:
-        """Write the policy and its model card to the Hugging Face Hub as one commit; return the address of the commit.
-
-        `repository` is USER/NAME, created if it does not exist. The card has the verdict, the facts of `log` and the
-        limits; `key` is a private key that signs the policy. ConfigError where the Hub refuses or does not answer, and
-        without the extra `hub`.
-        """
-        from tidelog.policies.model_card import model_card
-
-        card = model_card(self, repository, None if log is None else log.facts(), license)
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "policy"
-            write(folder, *artefact_contents(self), None if key is None else Path(key))
-            return hub.upload(
-                repository, folder, card, private=private, revision=revision, message=message, token=token
-            )
 
 
 def value_unit(algorithm: Any, scaler: Scaler) -> ValueUnit:

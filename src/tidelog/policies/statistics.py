@@ -51,42 +51,6 @@ def iqm(scores: NDArray[Any]) -> float:
     return float(ordered[cut : ordered.size - cut].mean())
 
 
-def median(scores: NDArray[Any]) -> float:
-    """Return the median over tasks of the mean over runs; for `[runs]`, the median over runs.
-
-    Example:
-        >>> from tidelog.policies.statistics import median
-        >>> median(np.array([[1.0, 4.0, 9.0], [3.0, 6.0, 9.0]]))  # 2 runs of 3 tasks
-        5.0
-    """
-    scores = _scores(scores)
-    return float(np.median(scores if scores.ndim == 1 else scores.mean(0)))
-
-
-def optimality_gap(scores: NDArray[Any], target: float = 1.0) -> float:
-    """Return the mean shortfall of the scores from `target`; scores above it count as `target`.
-
-    Example:
-        >>> from tidelog.policies.statistics import optimality_gap
-        >>> optimality_gap(np.array([0.5, 0.75, 1.25]))
-        0.25
-    """
-    return float(target - np.minimum(_scores(scores), target).mean())
-
-
-def normalised(score: NDArray[Any] | float, random: float, expert: float) -> NDArray[np.float64]:
-    """Return the score on D4RL's scale: `random` is 0 and `expert` is 100 (Fu et al. 2020, arXiv:2004.07219).
-
-    Example:
-        >>> from tidelog.policies.statistics import normalised
-        >>> normalised(np.array([100.0, 500.0]), random=100.0, expert=900.0)
-        array([ 0., 50.])
-    """
-    if random == expert:
-        raise ConfigError(f"random = expert = {random}", "two different references", "correct one of them")
-    return np.asarray(100.0 * (np.asarray(score, np.float64) - random) / (expert - random))
-
-
 def bootstrap_interval(
     scores: NDArray[Any],
     statistic: Statistic = iqm,
@@ -110,17 +74,6 @@ def bootstrap_interval(
     generator = np.random.default_rng(seed)
     drawn = [statistic(_resampled(scores, generator, whole_runs)) for _ in range(_count(replicates))]
     return _between(statistic(scores), np.asarray(drawn), level)
-
-
-def paired_interval(differences: NDArray[Any], level: float = 0.95, replicates: int = 2000, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean of paired differences, `[pairs]`.
-
-    Example:
-        >>> from tidelog.policies.statistics import paired_interval
-        >>> paired_interval(np.array([0.5, 1.0, 1.5, 1.0]))
-        Interval(estimate=1.0, low=0.625, high=1.375)
-    """
-    return bootstrap_interval(np.ravel(_scores(differences)), mean, level, replicates, seed)
 
 
 class Difference(NamedTuple):
@@ -166,27 +119,6 @@ def simultaneous_differences(
         Difference(int(i), int(j), Interval(float(middle), float(middle - half), float(middle + half)))
         for i, j, middle, half in zip(ones, others, estimate, reach, strict=True)
     ]
-
-
-def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Return the probability that a run of `x` beats a run of `y`; ties count half; the mean over tasks.
-
-    The Mann-Whitney statistic over the number of pairs; `[runs]` or `[runs, tasks]`, the runs may differ in number.
-
-    Example:
-        >>> from tidelog.policies.statistics import probability_of_improvement
-        >>> probability_of_improvement(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
-        0.875
-    """
-    x, y = _scores(x), _scores(y)
-    if x.shape[1:] != y.shape[1:]:
-        raise ConfigError(f"scores of shape {x.shape} and {y.shape} have different tasks", fix="use the same tasks")
-    ordered = np.sort(y, axis=0).reshape(len(y), -1)
-    below = [
-        np.searchsorted(column, mine, "left") + np.searchsorted(column, mine, "right")
-        for mine, column in zip(x.reshape(len(x), -1).T, ordered.T, strict=True)
-    ]
-    return float(np.mean(below) / (2 * len(y)))
 
 
 def _scores(scores: NDArray[Any]) -> NDArray[np.float64]:

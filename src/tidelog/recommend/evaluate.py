@@ -34,14 +34,14 @@ from tidelog.runtime.ranking import Ranker, Ranks
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import HistoryArrays
 
-# Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency, TIFU-kNN, EASE.
+# Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency, TIFU-kNN.
 #
 # All of them use sparse counts and are exact: ties go to the lowest item. Popularity fills the rest of a list, below
 # all items with a score. Items are 1 .. N; 0 is padding and is never recommended. A list that cannot be filled ends in
 # zeros, with scores of minus infinity.
 #
 # Item-kNN is the cosine form of Sarwar et al. 2001, doi:10.1145/371920.372071; TIFU-kNN is Hu et al. 2020,
-# arXiv:2006.00556; EASE is Steck 2019, arXiv:1905.03375.
+# arXiv:2006.00556.
 #
 # Letters: `B` rows, `H` history length, `N` items, `K` length of a list, `M` events of a log.
 
@@ -291,56 +291,6 @@ def _decayed(
     return sparse.coo_array((weight, (row, item)), shape=(len(lengths), size)).tocsr()
 
 
-@dataclass(frozen=True, eq=False)
-class EASE:
-    """Ranks items by a linear model of the items in the history, solved exactly; for catalogues of some thousands.
-
-    Example:
-        >>> from tidelog.recommend.evaluate import EASE
-        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
-        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
-        >>> items, scores = EASE.of(log, regularisation=1.0).rank(log.histories([1]), k=2)
-        >>> items.shape
-        (1, 2)
-    """
-
-    weights: NDArray[np.float32]  # [N + 1, N + 1], zero diagonal
-    window: int  # number of last events that count
-    popularity: Popularity
-
-    @classmethod
-    def of(cls, log: Events, regularisation: float = 200.0, window: int = 10_000, most: int = 20_000) -> EASE:
-        """Invert the items' co-occurrences [N, N]; ConfigError for a catalogue of more than `most` items."""
-        size = len(log.items) + 1
-        if size > most:
-            raise ConfigError(
-                f"EASE inverts a matrix of {size - 1:,} x {size - 1:,} items",
-                f"at most {most - 1:,}",
-                "use ItemKNN, or raise `most` if the memory is there (8 bytes x N x N, three times)",
-            )
-        taken = _count_matrix(log.user, log.item, (int(log.user.max(initial=0)) + 1, size))
-        taken.data[:] = 1.0
-        together = (taken.T @ taken).toarray()[1:, 1:] + regularisation * np.eye(size - 1)
-        inverse = np.linalg.inv(together)
-        weights = np.zeros((size, size), np.float32)
-        weights[1:, 1:] = -inverse / np.diag(inverse)
-        np.fill_diagonal(weights, 0.0)
-        return cls(weights, window, Popularity.of(log))
-
-    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
-        """By the last `window` items of each history [B, H], each counted once."""
-        profile = _profile(histories.items[:, -self.window :], len(self.weights))
-        profile.data[:] = 1.0
-        scores = np.asarray(profile @ self.weights)
-        scores[:, 0] = 0.0
-        floor = np.minimum(scores.min(axis=1, keepdims=True), 0.0)  # `best` keeps positive scores
-        nobody = histories.items.max(axis=1, initial=0) == 0
-        positive = np.where(nobody[:, None], 0.0, scores - floor + 1e-6)
-        items, values = best(sparse.coo_array(positive), k, allowed)
-        values = np.where(items > 0, values + floor - 1e-6, values).astype(np.float32)
-        return self.popularity.fill(items, values, allowed)
-
-
 def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:
     """The `k` highest positive entries of each row of a sparse [B, N + 1], ties by the lowest item, then zeros."""
     scores = scores.tocsr()
@@ -407,7 +357,6 @@ def _empty(rows: int, k: int) -> Lists:
 # | popularity lift | mean popularity of the listed items divided by that of the targets; above 1: more popular |
 # | cold share | share of the listed items that nobody took before the split |
 # | novelty | mean over the list of log2(events / events of the item), each item counted once more; high: rare items |
-# | list diversity | 1 minus the mean cosine of the vectors of all pairs of listed items; only with `vectors` of items |
 #
 # *Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, divided by log N:
 # 1 if all are listed equally often. Both describe the lists together, so they have no interval.
@@ -417,7 +366,6 @@ def _empty(rows: int, k: int) -> Lists:
 MEASURES = (
     "hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty"
 )  # fmt: skip
-LIST_DIVERSITY = "list diversity"
 DIVERSITY = ("coverage", "entropy")
 _CELLS = 20_000_000  # largest number of comparisons of listed items with targets in memory
 
@@ -431,10 +379,10 @@ class UserSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankingRow:
-    """Metrics of one ranker on the cases of one kind of event, or of one group."""
+    """Metrics of one ranker on the cases of one kind of event."""
 
     ranker: str
-    kind: str  # "all", or the name of a kind of event or of a group
+    kind: str  # "all", or the name of a kind of event
     cases: int
     users: int
     scores: Mapping[str, Interval]
@@ -467,7 +415,7 @@ class RankerComparison:
     def difference(self, one: str, other: str, measure: str, kind: str = "all") -> Interval:
         """`one` minus `other`, with an interval from resampling the same users for both."""
         ratios = (self.row(name, kind).ratios for name in (one, other))
-        return _interval(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
+        return percentile(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
 
     def differences(
         self, one: str, measures: Sequence[str] = MEASURES, kind: str = "all"
@@ -510,16 +458,12 @@ def compare(
     kinds: Sequence[str] = (),
     exclude_seen: bool = False,
     confidence: Confidence | None = None,
-    groups: Mapping[str, Bools] | None = None,
-    vectors: NDArray[Any] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> RankerComparison:
     """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
 
-    With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
-    `groups` of cases, masks [C], has one, too. `vectors` [N + 1, D] of items, such as their features, add the measure
-    list diversity. `progress` gets the name of each ranker and the share of them that is done, 0 for pairs. ConfigError
-    for a group without cases, and for masks or vectors of another length.
+    With more than one of the named `kinds` of events there is one row for each, and one for all cases. `progress` gets
+    the name of each ranker and the share of them that is done, 0 for pairs.
 
     Example:
         >>> from tidelog.recommend.interactions import next_events
@@ -535,21 +479,10 @@ def compare(
         True
     """
     confidence = confidence or Confidence()
-    if vectors is not None and (np.ndim(vectors) != 2 or len(vectors) != len(counts)):
-        raise ConfigError(f"vectors have shape {list(np.shape(vectors))}", f"[{len(counts)}, D]", "one per item")
     several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
     parts = {"all": np.ones(len(cases), bool)}
     if len(several) > 1:
         parts |= {kinds[kind - 1]: cases.kind == kind for kind in several}
-    for name, chosen in (groups or {}).items():
-        mask = np.asarray(chosen)
-        if mask.dtype != bool or mask.shape != (len(cases),) or not mask.any() or name in parts:
-            raise ConfigError(
-                f"group '{name}' is {mask.dtype}{list(mask.shape)}",
-                f"a mask of {len(cases)} cases with at least one of them, and a new name",
-                "leave out empty groups; a kind of event has its own row",
-            )
-        parts[name] = mask
     listed = {}
     pairs, count = (rankers.items(), len(rankers)) if isinstance(rankers, Mapping) else (rankers, 0)
     for number, (name, ranker) in enumerate(pairs):
@@ -557,7 +490,7 @@ def compare(
             progress(name, number / count if count else 0.0)
         listed[name] = lists(ranker, cases, k, len(counts), exclude_seen)
     rows = [
-        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence, vectors)
+        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence)
         for kind, chosen in parts.items()
         for name, items in listed.items()
     ]
@@ -602,6 +535,10 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
     listed = items > 0
+    popular, wanted = (
+        np.asarray((counts[of] * there).sum(1) / np.maximum(there.sum(1), 1))
+        for of, there in ((items, listed), (cases.targets, cases.targets > 0))
+    )
     rarity = np.log2((counts.sum() + len(counts) - 1) / (counts + 1.0))  # [N + 1] bits
     return {
         "hit rate": UserSums(hit.any(1).astype(float), one),
@@ -610,25 +547,10 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
         "mrr": UserSums(first, one),
         "reward": UserSums(earned.sum(1), one),
         "discounted reward": UserSums(earned @ gain, one),
-        "popularity lift": UserSums(_mean(counts[items], listed), _mean(counts[cases.targets], cases.targets > 0)),
+        "popularity lift": UserSums(popular, wanted),
         "novelty": UserSums((rarity[items] * listed).sum(1), listed.sum(1).astype(float)),
         "cold share": UserSums((listed & (counts[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
-
-
-def by_history(cases: Cases) -> dict[str, Bools]:
-    """Groups of cases with a short, a middle and a long history, about a third each, as masks [C] by name.
-
-    Thirds of equal lengths are one group.
-    """
-    count = (cases.histories.items > 0).sum(1) if cases.history_counts is None else cases.history_counts
-    ends = np.unique(np.quantile(count, (1 / 3, 2 / 3, 1.0), method="inverted_cdf").astype(int))
-    begins = np.append(int(count.min()), ends[:-1] + 1)
-    names = [
-        f"{a:,} to {b:,} earlier events" if a < b else f"{a:,} earlier events"
-        for a, b in zip(begins, ends, strict=True)
-    ]
-    return {name: (count >= a) & (count <= b) for name, a, b in zip(names, begins, ends, strict=True)}
 
 
 def diversity(items: Ints, size: int) -> dict[str, float]:
@@ -639,27 +561,6 @@ def diversity(items: Ints, size: int) -> dict[str, float]:
     return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
 
 
-def list_diversity(items: Ints, vectors: NDArray[Any]) -> UserSums:
-    """1 minus the mean cosine of all pairs of items of each list [C, K], whose vectors are [N + 1, D].
-
-    Smyth and McClave 2001, doi:10.1007/3-540-44593-5_25. A list of one item has no pair and does not count; a vector of
-    zeros has the cosine 0 with all others.
-    """
-    rows = np.asarray(vectors, np.float64)
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    rows = np.where(length > 0.0, rows / np.where(length > 0.0, length, 1.0), 0.0)
-    listed = items > 0
-    total, own = np.zeros((len(items), rows.shape[1])), np.zeros(len(items))
-    for place, there in zip(items.T, listed.T, strict=True):  # the sum over pairs is that of a square
-        total += rows[place] * there[:, None]
-        own += (rows[place] ** 2).sum(1) * there
-    count = listed.sum(1)
-    pairs = count * (count - 1.0)
-    alike = np.square(total).sum(1) - own
-    some = pairs > 0.0
-    return UserSums(np.where(some, 1.0 - alike / np.where(some, pairs, 1.0), 0.0), some.astype(float))
-
-
 def _row(
     name: str,
     kind: str,
@@ -667,27 +568,15 @@ def _row(
     cases: Cases,
     counts: Floats,
     confidence: Confidence,
-    vectors: NDArray[Any] | None,
 ) -> RankingRow:
     users, owner = np.unique(cases.user, return_inverse=True)
     sums = list_measures(items, cases, counts)
-    sums |= {} if vectors is None else {LIST_DIVERSITY: list_diversity(items, vectors)}
-    ratios = {
-        measure: Ratios(
-            _user_sums(parts.numerator, owner, len(users)), _user_sums(parts.denominator, owner, len(users))
-        )
-        for measure, parts in sums.items()
-    }
-    scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
+    ratios = {}
+    for measure, parts in sums.items():
+        above, below = (np.bincount(owner, part, len(users)).astype(np.float64)[:, None] for part in parts)
+        ratios[measure] = Ratios(above, below)
+    scores = {measure: percentile(one, confidence) for measure, one in ratios.items()}
     return RankingRow(name, kind, len(cases), len(users), scores, diversity(items, len(counts)), ratios)
-
-
-def _user_sums(values: Floats, owner: NDArray[Any], users: int) -> Floats:
-    return np.bincount(owner, values, users).astype(np.float64)[:, None]
-
-
-def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
-    return percentile(ratios, confidence)
 
 
 def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
@@ -701,10 +590,6 @@ def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
         hit[part] = same.any(2)
         earned[part] = (same * cases.rewards[part, None, :]).sum(2)
     return hit, earned
-
-
-def _mean(values: Floats, there: Bools) -> Floats:
-    return np.asarray((values * there).sum(1) / np.maximum(there.sum(1), 1))
 
 
 def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
@@ -781,14 +666,9 @@ def rules_for(log: Interactions) -> list[str]:
     return [name for name in MAKERS if name not in left_out]
 
 
-def counting_rule(log: Interactions, name: str) -> Ranks:
-    """Return the rule of this name over the events of a log."""
-    return MAKERS[name](log)
-
-
 def counting_rules(train: Interactions) -> dict[str, Ranks]:
     """Return the rules that fit a log, over its events, by name."""
-    return {name: counting_rule(train, name) for name in rules_for(train)}
+    return {name: MAKERS[name](train) for name in rules_for(train)}
 
 
 def best_rule(compared: RankerComparison, names: Iterable[str] = RULES) -> str:
@@ -834,7 +714,7 @@ def advise_lists(
                 continue
             if progress is not None:
                 progress(rule, number / len(rules))
-            yield rule, counting_rule(train, rule)
+            yield rule, MAKERS[rule](train)
 
     compared = compare(rankers(), cases, train.counts, min(K, len(train.items) - 1))
     return advise(compared, name, "baskets" if test.has_baskets else "events")._replace(left_out=tuple(left_out))
@@ -869,9 +749,9 @@ def advise(compared: RankerComparison, name: str, unit: str) -> Advice:
 
 
 class RuleRanker:
-    """Ranks item indices by a counting rule; it reads neither users nor times."""
+    """Ranks item indices by a counting rule; it reads nothing of users."""
 
-    features, known_users, reads_gaps = 0, 0, False
+    features, known_users = 0, 0
 
     def __init__(self, rule: Ranks, log: Interactions, name: str) -> None:
         self._rule, self._name = rule, name
@@ -898,7 +778,7 @@ class RuleLists(Recommender):
         self.spec, self.name = log.spec, rule_name(log, name)
         algorithm, data = f"counting rule {self.name}", log.fingerprint()
         self.manifest = {"algorithm": algorithm, "spec": self.spec.to_json(), "data": data}
-        self._made_by = RuleRanker(counting_rule(log, self.name), log, self.name)
+        self._made_by = RuleRanker(MAKERS[self.name](log), log, self.name)
         self._events = log.steps
 
     def notes(self) -> list[str]:

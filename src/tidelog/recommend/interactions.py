@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -24,7 +24,6 @@ from tidelog.data.columns import declared_unit
 from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, refusal
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
-from tidelog.runtime.ranking import gap_groups
 from tidelog.schema import typed
 from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec, Users
 
@@ -265,8 +264,7 @@ class Interactions:
         """The observation is a history, plus user features if there are any; the action is an item of the catalogue."""
         items = Catalogue(tuple(self.items.tolist()), self.feature_names, self.item_profile)
         usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
-        clock = "dates" if self.time.dtype.kind == "M" else "numbers"
-        observation: dict[str, Any] = {"history": History(self.events, usual, clock)}
+        observation: dict[str, Any] = {"history": History(self.events, usual)}
         if self.profile is not None:
             observation["user"] = self.profile
         return Spec(observation, items)  # type: ignore[arg-type]
@@ -306,11 +304,6 @@ class Interactions:
         """[M] int64: the number of earlier events of the same user."""
         place: Values = np.arange(len(self)) - self.starts[self.user]
         return place
-
-    @cached_property
-    def gaps(self) -> Values:
-        """[M] int8: the group (`gap_groups`) of the time from each event to the user's next one; 0 for the last."""
-        return following_gaps(self.user, self.time)
 
     @cached_property
     def counts(self) -> Values:
@@ -375,7 +368,18 @@ class Interactions:
 
         The second part uses earlier events as history only. LogError if a part would be empty.
         """
-        return split_at(self, at, share)
+        moment = _moment(self, at, share)
+        before = self.time < moment
+        counted = ~before if self.scored is None else ~before & self.scored
+        if not before.any() or not counted.any():
+            empty = "before" if not before.any() else "at or after"
+            raise LogError(
+                f"the split at {moment} has no event {empty} this moment: the log covers {self.time.min()} to "
+                f"{self.time.max()}",
+                fix="choose a moment between them",
+                report=self.report,
+            )
+        return _split(self, before, counted, moment, [] if at is not None else _uneven(self, before, counted, share))
 
     def leave_one_out(self) -> Split:
         """Hold out each user's last event; the report warns that training events follow test events of other users."""
@@ -443,13 +447,6 @@ class Interactions:
         INTERACTIONS.write(Path(path), files, body)
 
 
-def following_gaps(user: Values, time: Values) -> Values:
-    """Return the groups [M] int8 of the times from events to the next one of the user; 0 for a user's last event."""
-    steps = np.diff(time)
-    seconds = steps / np.timedelta64(1, "s") if steps.dtype.kind == "m" else steps.astype(np.float64)
-    return gap_groups(np.append(np.where(user[1:] == user[:-1], seconds, np.nan), np.nan))
-
-
 # A split uses one moment for all users: in use, a model learns from the past and serves later users.
 # Holding out each user's last event instead trains on events after the test events of other users.
 
@@ -465,22 +462,6 @@ class Split:
     test: Interactions
     at: Any
     report: Report
-
-
-def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
-    """Split into events before the moment `at` and events from it on; see `Interactions.split`."""
-    moment = _moment(log, at, share)
-    before = log.time < moment
-    counted = ~before if log.scored is None else ~before & log.scored
-    if not before.any() or not counted.any():
-        empty = "before" if not before.any() else "at or after"
-        raise LogError(
-            f"the split at {moment} has no event {empty} this moment: the log covers {log.time.min()} to "
-            f"{log.time.max()}",
-            fix="choose a moment between them",
-            report=log.report,
-        )
-    return _split(log, before, counted, moment, [] if at is not None else _uneven(log, before, counted, share))
 
 
 def _uneven(log: Interactions, before: Values, counted: Values, share: float) -> list[Problem]:
@@ -605,7 +586,7 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
         users = len(np.unique(test.user[rows]))
         message = f"{len(new):,} of {users:,} users have no earlier event: {_some(test.users[new])}"
         advice = "nothing; their first events are predicted from an empty history"
-        problems.append(_problem("note", "cold users", message, "users with a history", advice))
+        problems.append(_warning("cold users", message, "users with a history", advice, "note"))
     return problems
 
 
@@ -628,11 +609,7 @@ def _some(ids: Values) -> str:
     return ", ".join(map(str, ids[:_SHOWN].tolist())) + (", ..." if len(ids) > _SHOWN else "")
 
 
-def _warning(name: str, found: str, expected: str, advice: str) -> Problem:
-    return _problem("warning", name, found, expected, advice)
-
-
-def _problem(level: Level, name: str, found: str, expected: str, advice: str) -> Problem:
+def _warning(name: str, found: str, expected: str, advice: str, level: Level = "warning") -> Problem:
     return Problem(level, name, None, (), 0, found, expected, advice)
 
 
@@ -710,48 +687,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 LONGEST, LONGEST_OF_EVENTS = 10_000, 50  # last events of a history, of baskets and of single events
 
 
-class Events(Protocol):
-    """The interface of an interaction log: arrays sorted by user and time; item 0 and event 0 mean "none"."""
-
-    @property
-    def items(self) -> Any:
-        """[N] ids; item i is `items[i - 1]`."""
-
-    @property
-    def user(self) -> Any:
-        """[M] int32, sorted."""
-
-    @property
-    def item(self) -> Any:
-        """[M] int32: 1 .. N."""
-
-    @property
-    def event(self) -> Any:
-        """[M] int32: the kind of event, counted from 1."""
-
-    @property
-    def reward(self) -> Any:
-        """[M] float32."""
-
-    @property
-    def time(self) -> Any:
-        """[M] numbers or datetimes, sorted within a user."""
-
-    @property
-    def gaps(self) -> Any:
-        """[M] int8: the group of the time from each event to the user's next one."""
-
-    @property
-    def terminated(self) -> Any:
-        """[M] bool: the session ends with this event."""
-
-    @property
-    def truncated(self) -> Any:
-        """[M] bool: the log ends with this event."""
-
-    @property
-    def user_features(self) -> Any:
-        """[U, F] float32: the features of each user; None without features."""
+Events: TypeAlias = Any  # `Interactions`, or other arrays with these names, sorted by user and time
 
 
 @dataclass(frozen=True, eq=False)
@@ -848,7 +784,7 @@ def split_users(log: Interactions, share: float) -> tuple[Interactions, Interact
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> HistoryArrays:
-    """The events of the user before the given ones, with the user's features, time gaps and place in the log."""
+    """The events of the user before the given ones, with the user's features and place in the log."""
     if length is not None and length < 1:
         raise ConfigError(f"length = {length}", "a history of at least 1 event", "use 50")
     history_counts, user = _earlier(log, rows), log.user[rows]
@@ -856,12 +792,9 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> Histo
     back = np.arange(longest if length is None else length, 0, -1)
     exists = back <= history_counts[:, None]
     place = np.where(exists, rows[:, None] - back, 0)
-    items, events, gaps = (
-        np.where(exists, column[place], 0).astype(kind)
-        for column, kind in ((log.item, np.int32), (log.event, np.int32), (log.gaps, np.int8))
-    )
+    items, events = (np.where(exists, column[place], 0).astype(np.int32) for column in (log.item, log.event))
     features = None if log.user_features is None else log.user_features[user]
-    return HistoryArrays(items, events, features, gaps, (user + 1).astype(np.int32))
+    return HistoryArrays(items, events, features, (user + 1).astype(np.int32))
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

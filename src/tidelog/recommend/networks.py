@@ -23,7 +23,7 @@ import numpy as np
 from tidelog.networks.layers import GRU, MLP, LayerNorm, Linear, drop, float32, int32, normal, zeros
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
 from tidelog.recommend.interactions import Interactions
-from tidelog.runtime.ranking import AGES, GAPS, NO_PLACE, TRUSTS, age_groups
+from tidelog.runtime.ranking import AGES, NO_PLACE, TRUSTS, age_groups
 from tidelog.types import same_shape
 
 # Repeated items: each earlier event of a user has a score for its item being selected again.
@@ -82,25 +82,6 @@ def log_score(logit: jax.Array, item: jax.Array, places: Places | None) -> jax.A
         return logit
     same = item[..., None] == places.items
     return jnp.logaddexp(logit, jax.nn.logsumexp(jnp.where(same, places.scores, NO_PLACE), axis=-1))
-
-
-def sampled_scores(others: jax.Array, sample: jax.Array, places: Places | None, items: int) -> jax.Array:
-    """Return the scores [B, A, S] of sampled items over all their places: `others` [B, A, S], `sample` [S] of `items`.
-
-    `places` has items [B, A, L] or [B, 1, L], and scores [B, A, L].
-    """
-    if places is None:
-        return others
-    count = len(sample)
-    slot = jnp.full(items + 1, count).at[sample].min(jnp.arange(count))  # an item twice in the sample has its first
-    top = jax.lax.stop_gradient(jnp.max(places.scores, axis=-1, keepdims=True))
-    weights = jnp.exp(places.scores - top)
-    at = jnp.broadcast_to(slot[places.items], weights.shape)
-    rows, states = (jnp.arange(size) for size in weights.shape[:2])
-    sums = jnp.zeros((*others.shape[:2], count + 1)).at[rows[:, None, None], states[:, None], at].add(weights)
-    repeated = sums[..., slot[sample]]
-    there = repeated > 0.0
-    return jnp.where(there, jnp.logaddexp(others, top + jnp.log(jnp.where(there, repeated, 1.0))), others)
 
 
 def with_places(logits: jax.Array, places: Places | None) -> jax.Array:
@@ -318,17 +299,13 @@ def clipped_latents(key: jax.Array, shape: tuple[int, ...], limit: Any) -> jax.A
 
 
 class HistoryEncoder(eqx.Module):
-    """Item vectors [B, L, D], event kinds [B, L] (0 for none) and user features [B, F] -> states [B, L, D].
-
-    With time gaps each step also reads the group [B, L] of the time from its event to the next one, or until now.
-    """
+    """Item vectors [B, L, D], event kinds [B, L] (0 for none) and user features [B, F] -> states [B, L, D]."""
 
     events: jax.Array  # [kinds + 1, D]
     empty: jax.Array  # [D]
     body: Any
     norm: LayerNorm
     profile: jax.Array | None  # [F, D]: user features' weights, added to every state; initially zeros
-    gaps: jax.Array | None = None  # [GAPS, D]: groups of time gaps; initially zeros; None: not read
 
     @classmethod
     def create(
@@ -341,15 +318,13 @@ class HistoryEncoder(eqx.Module):
         layers: int,
         heads: int,
         features: int = 0,
-        time_gaps: bool = False,
     ) -> HistoryEncoder:
         """Return an encoder of states up to `length` steps long, with this number of user features."""
         body = make(generator, size, length, layers, heads)
         events = float32(0.1 * generator.standard_normal((kinds + 1, size)))
         empty = float32(generator.standard_normal(size))
         profile = zeros(features, size) if features else None
-        gaps = zeros(GAPS, size) if time_gaps else None
-        return cls(events, empty, body, LayerNorm(float32(np.ones(size)), zeros(size)), profile, gaps)
+        return cls(events, empty, body, LayerNorm(float32(np.ones(size)), zeros(size)), profile)
 
     def __call__(
         self,
@@ -359,17 +334,12 @@ class HistoryEncoder(eqx.Module):
         key: jax.Array | None = None,
         *,
         user: jax.Array | None = None,
-        gaps: jax.Array | None = None,
         user_vectors: jax.Array | None = None,
         steps: slice = ALL_STEPS,
     ) -> jax.Array:
         """Return the states of some steps; `user_vectors` [B, D] of users are added to all before the last norm."""
         valid = events > 0
         x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
-        if (self.gaps is None) != (gaps is None):
-            raise TypeError(f"gaps is {type(gaps).__name__}, but the encoder's gaps are {type(self.gaps).__name__}")
-        if self.gaps is not None and gaps is not None:
-            x = x + self.gaps[gaps]
         x = jnp.where(valid[..., None], x, 0.0)
         if dropout is not None and key is not None:
             x = drop(x, dropout, key)
@@ -508,8 +478,7 @@ def catalogue_node(table: ItemTable, features: Any) -> Node:
 def encoder_node(part: HistoryEncoder, users: UserTable | None) -> Node:
     """Return the node of a history encoder, and of the vectors of users that it adds."""
     node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
-    node |= {} if part.gaps is None else {"kind": "timed_reader", "gaps": part.gaps}
-    node |= {} if users is None else {"kind": "user_reader", "gaps": part.gaps, "users": users.weight}
+    node |= {} if users is None else {"kind": "user_reader", "gaps": None, "users": users.weight}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 

@@ -22,7 +22,6 @@ import numpy as np
 
 from tidelog.algorithms.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
-from tidelog.losses.imitation import calibrated_binary_error
 from tidelog.networks.layers import float32, from_host, int32
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.networks import (
@@ -37,7 +36,6 @@ from tidelog.recommend.networks import (
     joined,
     log_score,
     log_total,
-    sampled_scores,
 )
 from tidelog.types import HistoryArrays
 
@@ -71,14 +69,13 @@ class StoredInteractions(NamedTuple):
     slate: jax.Array | None = None  # [M, S] int32
     user: jax.Array | None = None  # [M] int32: the event's user, counted from 0
     users: jax.Array | None = None  # [U, F]: features of each user
-    gap: jax.Array | None = None  # [M] int32: the group of the time until the user's next event
 
 
 def store_interactions(log: Interactions, targets: int, columns: Collection[str] = ()) -> StoredInteractions:
     """Return a store of interactions with this number of targets a window, and the columns that a model reads.
 
-    Columns are "slate", "user" (features of users), "time" (gaps) and "user_id"; see `StoreSpec`. The targets are
-    baskets where most events of the log are in baskets.
+    Columns are "slate", "user" (features of users) and "user_id"; see `StoreSpec`. The targets are baskets where most
+    events of the log are in baskets.
     """
     first, last = log.starts[log.user], log.starts[1:][log.user] - 1
     if log.has_baskets:
@@ -100,7 +97,6 @@ def store_interactions(log: Interactions, targets: int, columns: Collection[str]
         slate=int32(log.slate) if log.slate is not None and "slate" in columns else None,
         user=int32(log.user) if "user" in columns or "user_id" in columns else None,
         users=from_host(log.user_features) if "user" in columns else None,
-        gap=int32(log.gaps) if "time" in columns else None,
     )
 
 
@@ -129,10 +125,9 @@ class HistoryWindows(NamedTuple):
     chosen: jax.Array  # [B, T] int32: the targets
     reward: jax.Array  # [B, T]
     discount: jax.Array  # [B, T]: 0 where the session ended
-    after: HistoryArrays | None  # items, events and gaps [B, L] up to the end of the basket
+    after: HistoryArrays | None  # items and events [B, L] up to the end of the basket
     slate: jax.Array | None  # [B, T, S] int32
     user: jax.Array | None = None  # [B, F]
-    gaps: jax.Array | None = None  # [B, L] int32: the group of the time until the next event
     user_index: jax.Array | None = None  # [B] int32: the user, counted from 1
 
     def before(self, around: jax.Array) -> jax.Array:
@@ -165,12 +160,11 @@ class Windows:
         begin = start = store.start[rows]
         ends, after = late, None
         if store.baskets is None:
-            items, events, gaps = _up_to(store, start, rows, self.length + 1)
+            items, events = _up_to(store, start, rows, self.length + 1)
         else:
             begin, last = store.baskets.first[rows], store.baskets.last[rows]
-            items, events, gaps = _up_to(store, start, begin - 1, self.length)
-            later = _up_to(store, start, last, self.length)
-            after = HistoryArrays(*later[:2], None, later[2])
+            items, events = _up_to(store, start, begin - 1, self.length)
+            after = HistoryArrays(*_up_to(store, start, last, self.length))
             ends = jnp.broadcast_to(last[:, None], late.shape)
         valid = late >= begin[:, None]
         late, ends = jnp.where(valid, late, rows[:, None]), jnp.where(valid, ends, rows[:, None])
@@ -183,21 +177,17 @@ class Windows:
             after=after,
             slate=None if store.slate is None else store.slate[late],
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
-            gaps=gaps,
             user_index=None if store.user is None else store.user[rows] + 1,
         )
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
 
 
-def _up_to(
-    store: StoredInteractions, start: jax.Array, last: jax.Array, length: int
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Return items, events and gaps [B, length] up to events `last` [B], of users with first events `start` [B]."""
+def _up_to(store: StoredInteractions, start: jax.Array, last: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """Return items and events [B, length] up to events `last` [B], of users with first events `start` [B]."""
     grid = last[:, None] + jnp.arange(1 - length, 1)
     exists = grid >= start[:, None]
     within = jnp.where(exists, grid, 0)
-    gaps = None if store.gap is None else jnp.where(exists, store.gap[within], 0)
-    return jnp.where(exists, store.item[within], 0), jnp.where(exists, store.event[within], 0), gaps
+    return jnp.where(exists, store.item[within], 0), jnp.where(exists, store.event[within], 0)
 
 
 # The catalogue and the model.
@@ -281,7 +271,7 @@ def read_windows(
     if model.users is not None and index is not None and key is not None:  # as an unknown user
         known = jax.random.bernoulli(jax.random.fold_in(key, USER_DROPOUT), 1.0 - config.user_dropout, index.shape)
         index = jnp.where(known, index, 0)
-    seen = HistoryArrays(windows.items, windows.events, windows.user, windows.gaps, index)
+    seen = HistoryArrays(windows.items, windows.events, windows.user, index)
     if windows.after is None:
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
@@ -315,10 +305,9 @@ def _read(
     width = seen.items.shape[1]
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
-    gaps = None if seen.gaps is None else seen.gaps[:, read]
     states = model.reader(
         vectors[:, read], seen.events[:, read], dropout, key,
-        user=seen.users, gaps=gaps, user_vectors=model.user_vectors(seen.user_index),
+        user=seen.users, user_vectors=model.user_vectors(seen.user_index),
         steps=slice(columns[0] - read.start, columns[-1] + 1 - read.start),  # the columns follow each other
     )  # fmt: skip
     ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
@@ -385,7 +374,7 @@ def with_item_vectors(model: NextItemModel, rows: Any) -> NextItemModel:
     return model._replace(table=ItemTable(weight, model.table.bias, model.table.tower))
 
 
-# Losses of next-item prediction: the cross-entropy over all items or over a sample, and the calibrated binary one.
+# The loss of next-item prediction: the cross-entropy over all items or over a sample.
 #
 # Letters: `B` batch, `A` states of a window, `T` targets, `N` items, `D` item vector size, `S` items of a sample.
 
@@ -463,9 +452,6 @@ def sampled_error(
     return log_total(catalogue, places) - log_score(logit, items, places)
 
 
-ItemLoss: TypeAlias = Callable[..., jax.Array]  # (model, config, batch, facts, states, places, key) -> errors [B, T]
-
-
 def softmax(
     model: NextItemModel,
     config: Any,
@@ -488,39 +474,12 @@ def softmax(
     return sampled_error(logit, others, expected, hit, chosen, places)
 
 
-def gbce(
-    model: NextItemModel,
-    config: Any,
-    batch: Batch,
-    facts: ItemFacts,
-    states: jax.Array,
-    places: Places | None,
-    key: jax.Array,
-) -> jax.Array:
-    """Return the calibrated binary cross-entropy against `gbce_negatives` uniformly sampled items, one sample a batch.
-
-    An item's logit is its score over all its places, as in the softmax.
-    """
-    chosen, count = batch.data.chosen, len(facts.cumulative)
-    number = min(config.gbce_negatives, max(1, count - 1))
-    drawn = jax.random.randint(key, (number,), 1, count + 1)
-    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
-    logit = log_score(jnp.sum(states * positive.vectors, axis=-1) + positive.bias, chosen, places)
-    others = sampled_scores(states @ negative.vectors.T + negative.bias, drawn, places, count)
-    others = jnp.broadcast_to(others, (*chosen.shape, number))
-    counted = chosen[..., None] != drawn
-    return calibrated_binary_error(logit, others, counted, number / count, config.gbce_calibration)
-
-
-ITEM_LOSSES: Mapping[str, ItemLoss] = {"softmax": softmax, "gbce": gbce}
-
-
 def next_item_loss(
     model: NextItemModel, config: Any, batch: Batch, facts: ItemFacts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the error of the next items by `item_loss`; also the metrics."""
+    """Return the cross-entropy of the next items; also the metrics."""
     noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
     counted = None if key is None else targets_of(batch)  # an update learns from the log that was counted
     states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise, counted=counted)
-    loss = batch.mean(config.item_loss(model, config, batch, facts, states, places, sample))
+    loss = batch.mean(softmax(model, config, batch, facts, states, places, sample))
     return loss, {"imitation_loss": loss}

@@ -131,10 +131,8 @@ def final_states(config: Any, params: RankingParams, seen: HistoryArrays) -> jax
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
-    gaps = None if seen.gaps is None else seen.gaps[:, -config.history :]
-    own = params.next_item.user_vectors(seen.user_index)
-    last, reader = slice(-1, None), params.next_item.reader
-    states: jax.Array = reader(vectors, events, user=seen.users, gaps=gaps, user_vectors=own, steps=last)
+    own, reader = params.next_item.user_vectors(seen.user_index), params.next_item.reader
+    states: jax.Array = reader(vectors, events, user=seen.users, user_vectors=own, steps=slice(-1, None))
     return states[:, 0]
 
 
@@ -205,7 +203,6 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         history=algorithm.reach,
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
-        reads_gaps=params.next_item.reader.gaps is not None,
         known_users=0 if params.next_item.users is None else len(params.next_item.users.weight) - 1,
         width=algorithm.candidates,
         q_weight=float(params.weight),

@@ -651,7 +651,10 @@ def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
     worth = event_reward(raw)
     if raw.rows > 1 and worth is not None and worth.min() == worth.max():
         advice = "set reward= (a column, or the reward of each kind of event) if some events are worth more"
-        yield Finding(_reward_name(raw), None, f"{worth[0]:g} in every row", "different rewards", advice)
+        named = raw.reward or (raw.event if isinstance(raw.roles.reward, Mapping) else None)
+        yield Finding(
+            None if named is None else named.name, None, f"{worth[0]:g} in every row", "different rewards", advice
+        )
 
 
 @validation("reward of unknown event", "warning", INTERACTION_CHECKS)
@@ -707,11 +710,6 @@ def pauses(times: Values, last: Values) -> Values:
     steps = np.where(last, times.max(), np.roll(times, -1)) - times
     waits: Values = steps / np.timedelta64(1, "s") if times.dtype.kind == "M" else steps.astype(np.float64)
     return waits
-
-
-def _reward_name(raw: RawInteractions) -> str | None:
-    named: Column | None = raw.reward or (raw.event if isinstance(raw.roles.reward, Mapping) else None)
-    return None if named is None else named.name
 
 
 def _users(raw: RawInteractions) -> Values:
@@ -835,7 +833,12 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         raise LogError("the interactions have no user, item or time", fix="name all three columns", report=report)
     kinds = ONE_KIND if raw.event is None else raw.event.vocabulary or ()
     event = np.ones(raw.rows, np.int32) if raw.event is None else order.sort(raw.event.values) + 1
-    terminated = _session_ends(raw)
+    terminated = np.zeros(raw.rows, bool)  # the last events of sessions
+    if raw.session_gap is not None and order.key is not None:
+        terminated |= pauses(order.key, order.last) > raw.session_gap
+    if raw.session is not None:
+        session = order.sort(raw.session.values)
+        terminated[:-1] |= ~order.last[:-1] & (session[1:] != session[:-1])
     time = order.sort(raw.time.values)
     return Interactions(
         users=order.ids,
@@ -860,18 +863,6 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         reward_unit=raw.roles.reward_unit,
         session_gap=raw.session_gap,
     )
-
-
-def _session_ends(raw: RawInteractions) -> Values:
-    """[M] bool: the last events of sessions, before another session of the user or a pause longer than the gap."""
-    order = raw.order
-    ends = np.zeros(raw.rows, bool)
-    if raw.session_gap is not None and order.key is not None:
-        ends |= pauses(order.key, order.last) > raw.session_gap
-    if raw.session is not None:
-        session = order.sort(raw.session.values)
-        ends[:-1] |= ~order.last[:-1] & (session[1:] != session[:-1])
-    return ends
 
 
 def _features(described: FeatureTable | None, ids: Values, before: int) -> Values | None:
@@ -907,18 +898,15 @@ def reopen(origin: Mapping[str, Any]) -> Log:
 def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
     """Read a log or interactions again from their origin, and take the same parts of it."""
     about = typed(origin, Origin, "the origin of the log", LogError)
-    log = _reopen_source(about)
+    log: Log | Interactions
+    if about.roles is not None:
+        log = read_by_roles(about.source, Roles(**about.roles))
+    elif isinstance(about.source, str) and INTERACTIONS.is_at(Path(about.source)):
+        log = Interactions.load(about.source)
+    else:
+        log = read_log(about.source, about.columns, format=about.format, memory_map=about.memory_map)
     for part in about.parts:
         if isinstance(log, Interactions):
             raise LogError(f"{about.source} holds interactions", "a log with observations", report=log.report)
         log = log.part_again(part)
     return log
-
-
-def _reopen_source(origin: Origin) -> Log | Interactions:
-    source = origin.source
-    if origin.roles is not None:
-        return read_by_roles(source, Roles(**origin.roles))
-    if isinstance(source, str) and INTERACTIONS.is_at(Path(source)):
-        return Interactions.load(source)
-    return read_log(source, origin.columns, format=origin.format, memory_map=origin.memory_map)

@@ -8,7 +8,6 @@ successors of the last item: `networks.py`.
 |---|---|---|
 | table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
 | | with `user_embedding` the reader also adds a vector of the user to the state | |
-| | with `item_loss` gbce: binary cross-entropies against sampled items, calibrated (`losses/imitation.py`) | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
@@ -88,11 +87,9 @@ from tidelog.recommend.networks import (
 )
 from tidelog.recommend.next_item import (
     INITIAL_VECTORS,
-    ITEM_LOSSES,
     HistoryWindows,
     InitialVectors,
     ItemFacts,
-    ItemLoss,
     NextItemModel,
     Windows,
     WindowStates,
@@ -101,7 +98,6 @@ from tidelog.recommend.next_item import (
     item_logits,
     next_item_loss,
     read_windows,
-    softmax,
     targets_of,
     with_item_vectors,
 )
@@ -669,7 +665,6 @@ class RecommenderBCQ:
     )
     targets: int = field(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = field(True, help="use user features in the history encoder, where the log has them")
-    time_gaps: bool = field(False, help="the history encoder reads the times between events, and until now")
     user_embedding: bool = field(False, help="a vector for each user of the log; users without events share one")
     user_dropout: float = field(
         0.5, least=0.0, most=1.0, help="user embedding: share of the training windows read as an unknown user's"
@@ -680,13 +675,8 @@ class RecommenderBCQ:
     content: bool = field(False, help="a tower over item features; it can rank new items")
     tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers", group="network")
     begin: InitialVectors = field(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
-    item_loss: ItemLoss = field(softmax, choices=ITEM_LOSSES, help="loss of table and reader: softmax or gbce")
     full_softmax: int = field(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = field(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
-    gbce_negatives: int = field(256, least=1, help="gbce: uniformly sampled items of a batch")
-    gbce_calibration: float = field(
-        0.75, least=0.0, most=1.0, help="gbce: 1: sigmoids of scores are probabilities; 0: plain binary cross-entropy"
-    )
     pretrain_share: float = field(
         0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and reader alone, first"
     )
@@ -764,9 +754,8 @@ class RecommenderBCQ:
             )
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if self._reads_users(spec) else ()
-        gaps = ("time",) if self.time_gaps else ()
         ids = ("user_id",) if self.user_embedding else ()
-        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *gaps, *ids), targets=self.targets)}
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *ids), targets=self.targets)}
 
     def spec_of(self, log: Interactions) -> Spec:
         """Return the spec of the interactions, with the ids of their users where each has a vector."""
@@ -798,7 +787,6 @@ class RecommenderBCQ:
             layers=self.layers,
             heads=self.heads,
             features=0 if user is None else len(user.columns),
-            time_gaps=self.time_gaps,
         )
         critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.num_critics)))
         generation = latents = None

@@ -33,16 +33,14 @@ def recommend_for_table(
     k: int = 10,
     unknown: Literal["error", "skip"] = "error",
     because: bool = False,
-    now: Any = None,
     **choices: Any,
 ) -> pl.DataFrame:
     """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
     With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
-    many times likelier it makes it (`Policy.because`). A policy with time gaps needs `time` and `now`, the time of the
-    lists; one with a user embedding knows its users by `user`. `user_features` is a table with one row per user;
-    `choices` are those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing
-    column, a missing user or time, or an unknown item, event or user.
+    many times likelier it makes it (`Policy.because`). A policy with a user embedding knows its users by `user`.
+    `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
+    table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
     """
     table = table_with(source, [name for name in (user, item, time, event) if name is not None])
     users, items = id_text(_column(table, user)), id_text(_column(table, item))
@@ -54,22 +52,18 @@ def recommend_for_table(
     names = list(dict.fromkeys(users.to_list()))
     histories: dict[str, list[str]] = {name: [] for name in names}
     done: dict[str, list[str | None]] = {name: [] for name in names}
-    ranker = policy.ranker()
-    reads_time = ranker.reads_gaps and time is not None
-    moments = parse.moment(_column(table, str(time))).values.tolist() if reads_time else None
-    when: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         if items[int(row)] is not None:
             histories[users[int(row)]].append(items[int(row)])
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
-            when[users[int(row)]].append(None if moments is None else moments[int(row)])
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
-    times = None if moments is None else [when[name] for name in names]
-    user_ids = names if ranker.known_users else None
-    asked = Histories([histories[name] for name in names], events, who, user_ids, times, now, unknown)
+    user_ids = names if policy.ranker().known_users else None
+    asked = Histories([histories[name] for name in names], events, who, user_ids, unknown)
     lists = policy.recommend(asked, k, **choices)
-    who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
+    kind = _column(table, user).dtype
+    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
+    who_took = np.repeat(np.asarray([int(name) for name in names] if whole else names), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
     columns: dict[str, Any] = {
@@ -85,42 +79,11 @@ def recommend_for_table(
     return pl.DataFrame(columns)
 
 
-def available_items(source: Source, item: str, available: str) -> list[str]:
-    """Return the items of a table whose column `available` is true or not 0; an empty cell means not available.
-
-    SpecError for a missing column, another value, and a table without such items.
-    """
-    table = table_of(source, [item, available])
-    ids, cells = id_text(_column(table, item)).to_list(), _column(table, available)
-    known = parse.flag(cells)
-    if len(known.unreadable):
-        counts = parse.number(cells)
-        known = known if len(counts.unreadable) else counts
-    if len(known.unreadable):
-        row = int(counts.unreadable[0])
-        raise SpecError(
-            f"{table.source}, row {row + 1}: '{available}' is '{cells[row]}'",
-            "true, false or a number",
-            "correct the cell",
-        )
-    there = known.usable & (known.values != 0)
-    items = [one for one, offered in zip(ids, there, strict=True) if one is not None and offered]
-    if not items:
-        raise SpecError(f"{table.source}: no item has a true '{available}'", fix="choose another column")
-    return items
-
-
 def _free(name: str, *used: str) -> str:
     """Return a column name that is not in use."""
     while name in used:
         name += "_"
     return name
-
-
-def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
-    """Return users in the table's type: numbers where they were whole numbers."""
-    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
-    return [int(name) for name in names] if whole else names
 
 
 def _user_features(

@@ -17,13 +17,12 @@ from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact import Saved
 from tidelog.runtime.networks import (
     PolicyInputs,
-    PolicyOutputs,
     Recipe,
     refuse_overflow,
     restore_arrays,
 )
 from tidelog.runtime.policy import NumpyPolicy
-from tidelog.runtime.ranking import GAPS, RANKING, Ranker, ranking_functions, reach
+from tidelog.runtime.ranking import RANKING, Ranker, ranking_functions, reach
 from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.types import (
@@ -168,20 +167,16 @@ def _check_outputs(policy: NumpyPolicy, carry: int, where: str) -> None:
         before = np.zeros((1, carry), np.float32) if carry else None
         seen = PolicyInputs(leaves, mask, before)
         outputs = _fits(lambda seen=seen: policy.outputs(seen), where)  # type: ignore[misc]
-        _check_shapes(outputs, spec, carry, where)
+        several = () if isinstance(space, Discrete) else space.low if isinstance(space, Continuous) else space.sizes
+        wide = () if isinstance(space, Discrete) else (len(several),)
+        _expect(outputs.action, (1, *wide), "actions", where)
+        if isinstance(space, Discrete):
+            _expect(outputs.probabilities, (1, space.n), "probabilities", where)
+        if carry:
+            _expect(outputs.carry, (1, carry), "carries", where)
         if policy.has_values:
             values = _fits(lambda leaves=leaves: policy.values(leaves), where)  # type: ignore[misc]
             _expect(values, (1, *_action_sizes(space)), "values", where)
-
-
-def _check_shapes(outputs: PolicyOutputs, spec: Spec, carry: int, where: str) -> None:
-    space = spec.action
-    wide = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
-    _expect(outputs.action, (1, *wide), "actions", where)
-    if isinstance(space, Discrete):
-        _expect(outputs.probabilities, (1, space.n), "probabilities", where)
-    if carry:
-        _expect(outputs.carry, (1, carry), "carries", where)
 
 
 def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> None:
@@ -208,9 +203,8 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
         ids = spec.observation.get("user_id")
         if ranker.known_users != (len(ids.ids) if isinstance(ids, Users) else 0):
             raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
-        latest = np.where(events > 0, GAPS - 1, 0)
         last = np.array([0, ranker.known_users])
-        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events, None, latest, last), 1)
+        ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events, None, last), 1)
         return ranker
 
     return _fits(rank, where)

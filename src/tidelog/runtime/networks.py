@@ -341,7 +341,6 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "counted_catalogue": "weight bias tower features successors",
         "successors": "items counts totals trust event gate",
         "reader": "events empty body norm profile",
-        "timed_reader": "events empty body norm profile gaps",
         "user_reader": "events empty body norm profile gaps users",
         "mean": "linear",
         "recurrent": "unit linear",
@@ -401,7 +400,8 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
     "users": _array(2),
-    **dict.fromkeys(("profile", "features", "gaps"), lambda value: value is None or _array(2)(value)),
+    "gaps": lambda value: value is None,  # of policies that read the times between events
+    **dict.fromkeys(("profile", "features"), lambda value: value is None or _array(2)(value)),
     "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
     "name": lambda value: isinstance(value, str),
     "range": lambda value: _numbers(value) and len(value) == 2,

@@ -32,7 +32,6 @@ CANDIDATES = 500_000  # largest number of candidates before a merge
 NumpyArray = np.ndarray[Any, Any]
 ItemLists: TypeAlias = tuple[NumpyArray, NumpyArray]  # items and their scores, [B, k] each, the best first
 ROWS = 1024  # histories encoded at once
-GAPS = 128  # groups of time gaps: unknown, none, then two for each doubling from 2**-20 units to 2**42
 MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
 
 
@@ -93,7 +92,6 @@ class RankingFunctions(NamedTuple):
     width: int  # K: smallest number of scored items
     q_weight: float  # weight of the value in the score
     repeat_share: float  # share of the log's events whose item the user had before
-    reads_gaps: bool = False  # whether histories need time gaps
     known_users: int = 0  # number of users with a vector of their own
 
 
@@ -115,7 +113,6 @@ class Ranker:
         self.items = len(functions.table) - 1  # N
         self.history = functions.history  # H: the number of steps of a history
         self.features = functions.features  # F: the number of user features, 0 for none
-        self.reads_gaps = functions.reads_gaps  # whether lists depend on the times between events, and until now
         self.known_users = functions.known_users  # users with a vector of their own; 0: who the user is has no effect
         self.width = functions.width  # the smallest number of scored items for a list
         self.repeat_share = functions.repeat_share  # share of the log's events whose item the user had before
@@ -280,9 +277,9 @@ def fit_histories(
 ) -> HistoryArrays:
     """Return what a ranking policy reads of histories: the last steps, and 0 where nothing is known.
 
-    SpecError unless items, events, gaps and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
+    SpecError unless items, events and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
     """
-    items, events, users, gaps, who = histories
+    items, events, users, who = histories
     count, kinds, features = len(functions.table) - 1, functions.kinds, functions.features
     if items.ndim != 2 or items.shape != events.shape:
         raise SpecError(f"histories and events have shapes {items.shape} and {events.shape}", "[B, H]", "reshape them")
@@ -301,14 +298,6 @@ def fit_histories(
         users = np.zeros((rows, features), np.float32)
     elif users.shape != (rows, features) or not np.isfinite(users).all():
         raise SpecError(f"users have shape {list(users.shape)}", f"finite [{rows}, {features}]", "reshape them")
-    if functions.reads_gaps:
-        gaps = np.zeros(items.shape, np.int32) if gaps is None else gaps
-        if gaps.shape != items.shape or (gaps.size and (gaps.min() < 0 or gaps.max() >= GAPS)):
-            raise SpecError(
-                f"gaps have shape {list(gaps.shape)}",
-                f"{list(items.shape)} of groups 0 to {GAPS - 1}",
-                "use gap_groups",
-            )
     if functions.known_users:
         who = np.zeros(rows, np.int32) if who is None else who
         if who.shape != (rows,) or who.min() < 0 or who.max() > functions.known_users:
@@ -318,10 +307,8 @@ def fit_histories(
                 "use the places of the policy's own users",
             )
     items, events = (fit_length(part, functions.history) for part in (items, events))
-    gaps = fit_length(gaps, functions.history) if functions.reads_gaps else None
-    return HistoryArrays(
-        items, events, users.astype(np.float32), gaps, who.astype(np.int32) if functions.known_users else None
-    )
+    known = who.astype(np.int32) if functions.known_users else None
+    return HistoryArrays(items, events, users.astype(np.float32), known)
 
 
 def _again(items: NumpyArray) -> NumpyArray:
@@ -458,7 +445,6 @@ RANKING = "ranking"  # node kind of a ranking policy
 AGES = 56  # groups of ages: four for each doubling; an age of 2**14 events and more is in the last
 NO_PLACE = -1e30  # score of no event
 TRUSTS = 32  # groups of numbers of counted successors, one for each doubling
-SHORTEST = -20  # binary logarithm of the shortest gap with a group of its own
 
 
 def ranking_functions(node: Node) -> RankingFunctions:
@@ -473,7 +459,6 @@ def ranking_functions(node: Node) -> RankingFunctions:
         history=reach(node),
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
-        reads_gaps=reads_gaps(node),
         known_users=known_users(node),
         width=node["width"],
         q_weight=node["q_weight"],
@@ -500,11 +485,6 @@ def features_of(node: Node) -> int:
     return 0 if profile is None else profile.shape[0]
 
 
-def reads_gaps(node: Node) -> bool:
-    """Return whether the history encoder reads time gaps."""
-    return node["reader"].get("gaps") is not None
-
-
 def known_users(node: Node) -> int:
     """Return the number of users with a vector of their own."""
     users = node["reader"].get("users")
@@ -520,19 +500,6 @@ def age_groups(longest: int) -> np.ndarray[Any, Any]:
     """Return the group of each age 0 .. longest, in numbers of events; the last event has age 1."""
     ages = np.maximum(np.arange(longest + 1), 1)
     return np.minimum(np.floor(4 * np.log2(ages) + 1e-9), AGES - 1).astype(np.int32)
-
-
-def gap_groups(gaps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return the group of each time gap [...], in seconds or the log's own unit: 0 for NaN (unknown), 1 for no gap.
-
-    Groups are on a logarithmic scale, two for each doubling, so one scale serves every unit; each has an embedding, as
-    the intervals of Li, Wang and McAuley 2020 (TiSASRec, doi:10.1145/3336191.3371786).
-    """
-    gaps = np.asarray(gaps, np.float64)
-    there = gaps > 0
-    steps = np.floor(2.0 * np.log2(np.where(there, gaps, 1.0)))
-    groups = np.where(there, np.clip(steps + 2 - 2 * SHORTEST, 2, GAPS - 1), 1)
-    return np.where(np.isnan(gaps), 0, groups).astype(np.int8)
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -619,8 +586,6 @@ def states(xp: Any, node: Node, seen: HistoryArrays, loop: Loop = scan_steps) ->
     reader, real = node["reader"], events > 0
     vectors, _ = _items(xp, node["catalogue"], items)
     steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
-    if reads_gaps(node):
-        steps = steps + reader["gaps"][seen.gaps[:, -node["history"] :]]
     body = reader["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
     state = xp.where(real[:, -1:], state, reader["empty"])

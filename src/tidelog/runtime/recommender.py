@@ -9,7 +9,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -20,7 +19,7 @@ from tidelog._text import rows_table
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.runtime.artefact import Saved, notes_of
 from tidelog.runtime.networks import refuse_overflow
-from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, gap_groups, refuse_too_few
+from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few
 from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
 
 # Lists after the ranking: more diverse ones, and the item of the history that each recommendation depends on most.
@@ -83,8 +82,7 @@ def reasons(ranker: Ranker, known: IndexedHistories, items: NumpyArray) -> tuple
     """Return an item of each history, 0 for none, and how many times likelier it makes recommended items [B, K].
 
     Each item of the history is left out in turn, with all of its events: the reason is the one without which the
-    recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it. An event that stays
-    keeps its group of time gaps.
+    recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it.
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
     for i in range(len(items)):
@@ -97,10 +95,9 @@ def reasons(ranker: Ranker, known: IndexedHistories, items: NumpyArray) -> tuple
         for row, left_out in enumerate(latest, 1):
             others = seen.items[0] != left_out
             count = int(others.sum())
-            for to, values in zip(variants[:2] + variants[3:4], seen[:2] + seen[3:4], strict=True):
-                if to is not None:
-                    to[row] = 0
-                    to[row, len(others) - count :] = values[0][others]
+            for to, values in zip(variants[:2], seen[:2], strict=True):
+                to[row] = 0
+                to[row, len(others) - count :] = values[0][others]
         likelihood = ranker.log_likelihood(variants, np.repeat(items[i : i + 1], 1 + len(latest), axis=0))
         loss = likelihood[0] - likelihood[1:]  # [V - 1, K]
         largest = loss.argmax(axis=0)
@@ -127,7 +124,7 @@ ENTRY = 24  # bytes of an entry of the lists besides its id: two copies of its i
 class Histories:
     """What a ranking policy is asked: histories of users by item id, and what else is known of these users.
 
-    A policy refuses what it does not read; one with time gaps needs `times` and `now`.
+    A policy refuses what it does not read.
 
     Example:
         >>> from tidelog import Histories
@@ -144,8 +141,6 @@ class Histories:
     events: Any = None  # [B] lists with the kind of event of each item; None: the most frequent kind
     users: Any = None  # [B] mappings from columns of the user features to values; None: nothing is known
     user_ids: Any = None  # [B] ids; None, or an id that the log does not have, is an unknown user
-    times: Any = None  # [B] lists with the time of each item: numbers in the unit of the log, or dates
-    now: Any = None  # the time of the lists: one for all, or [B]
     unknown: Literal["error", "skip"] = "error"  # "skip" ignores unknown items and unknown words of users
 
     @classmethod
@@ -160,16 +155,13 @@ class IndexedHistories(NamedTuple):
     items: list[list[int]]
     events: list[list[int]]
     users: NumpyArray | None  # [B, F] features
-    gaps: list[list[int]] | None  # groups of the times after the events
     user_index: NumpyArray | None  # [B] places of the users
 
     def arrays(self, rows: slice, length: int) -> HistoryArrays:
         """Return the last `length` steps of some rows at most, left-padded with 0."""
-        items, events, gaps = (
-            None if part is None else _left_padded(part[rows], length) for part in (self.items, self.events, self.gaps)
-        )
+        items, events = (_left_padded(part[rows], length) for part in (self.items, self.events))
         users, index = (None if part is None else part[rows] for part in (self.users, self.user_index))
-        return HistoryArrays(items, events, users, gaps, index)
+        return HistoryArrays(items, events, users, index)
 
 
 class Recommendations(NamedTuple):
@@ -203,7 +195,6 @@ class PolicyRanker(Ranks, Protocol):
     items: int
     history: int
     features: int
-    reads_gaps: bool
     known_users: int
     repeat_share: float
 
@@ -333,59 +324,6 @@ class Recommender(Recommends):
         raise SpecError("this policy ranks items of a catalogue", fix="call policy.recommend(histories, k)")
 
 
-def history_gaps(known: list[list[bool]], times: Any, now: Any, clock: str) -> list[list[int]]:
-    """Return the groups of the times after the known events of each history: to its next one, or until now.
-
-    SpecError without times, and for times that are of another kind than the log's, not in order, or after now.
-    """
-    if times is None or now is None:
-        raise SpecError(
-            f"this policy reads time gaps, and {'times' if times is None else 'now'} is missing",
-            fix=f"pass times, one per item ({clock}, as in the log), and now, the time of the lists",
-        )
-    if not _is_list(times) or len(times) != len(known):
-        raise SpecError(f"times is not a list of {len(known)} lists", fix="pass one list of times per history")
-    ends = list(now) if _is_list(now) else [now] * len(known)
-    if len(ends) != len(known):
-        raise SpecError(
-            f"now has {len(ends)} times for {len(known)} histories", fix="pass one time, or one per history"
-        )
-    groups = []
-    for i, (mine, there) in enumerate(zip(times, known, strict=True)):
-        if not _is_list(mine) or len(mine) != len(there):
-            raise SpecError(f"times of history {i} are not {len(there)} times", fix="one time per item")
-        kept = [one for one, is_known in zip(mine, there, strict=True) if is_known]
-        moments = [_moment(one, clock, f"times of history {i}") for one in (*kept, ends[i])]
-        steps = np.diff(np.asarray(moments, np.dtype("datetime64[us]") if clock == "dates" else np.float64))
-        seconds = steps / np.timedelta64(1, "s") if clock == "dates" else steps
-        if (seconds < 0).any():
-            raise SpecError(
-                f"times of history {i} decrease, or are later than now", fix="the latest last, and now after all"
-            )
-        groups.append(gap_groups(seconds).tolist())
-    return groups
-
-
-def _moment(value: Any, clock: str, where: str) -> Any:
-    """Return a time as a number, or as a date in UTC; SpecError for another kind than the log's."""
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if clock == "numbers" and number and math.isfinite(value):
-        return float(value)
-    try:
-        if clock == "dates" and isinstance(value, str):
-            value = datetime.fromisoformat(value.strip())
-        if clock == "dates" and isinstance(value, datetime) and value.tzinfo is not None:
-            value = value.astimezone(UTC).replace(tzinfo=None)
-        if clock == "dates" and isinstance(value, date | np.datetime64):
-            moment = np.asarray(value, "datetime64[us]")[()]
-            if not np.isnat(moment):
-                return moment
-    except ValueError:
-        pass  # refused below, with the value
-    expected = "a date, as 2026-01-31T12:00:00" if clock == "dates" else "a finite number in the log's unit of time"
-    raise SpecError(f"{where} have {value!r:.80}", expected, "use the log's kind of time")
-
-
 def _is_list(value: Any) -> bool:
     several = isinstance(value, np.ndarray) and value.ndim > 0
     return several or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
@@ -446,7 +384,7 @@ class Vocabulary:
         ids[:] = spec.action.ids
         short = all(type(one) is int or len(str(one)) <= LONGEST for one in spec.action.ids)
         self.ids = np.asarray(spec.action.ids) if short else ids  # [N]
-        self.kinds, self.usual, self.times = kinds.events, kinds.usual, kinds.times
+        self.kinds, self.usual = kinds.events, kinds.usual
         self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
         who: Any = spec.observation.get("user")
@@ -460,11 +398,7 @@ class Vocabulary:
             raise SpecError(f"unknown = {asked.unknown!r}", "'error' or 'skip'", "use one of them")
         skip = asked.unknown == "skip"
         items, events = self._steps(asked.items, asked.events, skip)
-        gaps = places = who = None
-        if ranker.reads_gaps:
-            gaps = history_gaps([self.known(row) for row in asked.items], asked.times, asked.now, self.times)
-        elif asked.times is not None or asked.now is not None:
-            raise SpecError("this policy does not read times", fix="drop times and now, or train with time gaps")
+        places = who = None
         if ranker.known_users:
             places = self.user_places(asked.user_ids, len(items))
         elif asked.user_ids is not None:
@@ -475,7 +409,7 @@ class Vocabulary:
             if self.users is None or not ranker.features:
                 raise SpecError("this policy has no user features", fix="drop the users, or train with user features")
             who = self.users.read(asked.users, len(items), skip)
-        return IndexedHistories(items, events, who, gaps, places)
+        return IndexedHistories(items, events, who, places)
 
     def _steps(self, histories: Any, events: Any, skip: bool) -> tuple[list[list[int]], list[list[int]]]:
         """Return histories and their kinds of events as indices, each with its own length, without unknown items."""
@@ -519,10 +453,6 @@ class Vocabulary:
                 raise self._unknown(where, one)
             indices.append(place)
         return indices
-
-    def known(self, ids: Iterable[Any]) -> list[bool]:
-        """Return whether the log has each item."""
-        return [str(one) in self._place for one in ids]
 
     def user_places(self, ids: Any, rows: int) -> NumpyArray:
         """Return the places [B] int32 of users, 0 for None and for an id that the log does not have."""

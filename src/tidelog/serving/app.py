@@ -36,7 +36,7 @@ from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, NumpyPolicy
 from tidelog.runtime.ranking import stoppable
-from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender, Vocabulary
+from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector, lists_among
@@ -65,7 +65,6 @@ class RequestError(TidelogError):
 Number: TypeAlias = bool | float
 Word: TypeAlias = str | int | float | bool
 Id: TypeAlias = str | int
-Moment: TypeAlias = float | str  # in the log's unit, or a date
 Row = TypeVar("Row")  # the type of an observation
 Seed: TypeAlias = Annotated[int, Meta(ge=0, lt=2**32)]
 
@@ -98,7 +97,6 @@ class ListChoices(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     diversity: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     unknown: Literal["error", "skip"] = "error"
     because: bool = False  # whether the answer has reasons
-    now: Moment | None = None
 
 
 class OneHistory(ListChoices, kw_only=True):
@@ -107,14 +105,13 @@ class OneHistory(ListChoices, kw_only=True):
     history: list[Id]
     events: list[Id] | None = None
     user: dict[str, Any] | None = None
-    times: list[Moment] | None = None
     user_id: Id | None = None
 
     def asked(self) -> Histories:
         """Return the history as a batch of one."""
-        fields = (self.events, self.user, self.user_id, self.times)
-        events, users, user_ids, times = (None if value is None else [value] for value in fields)
-        return Histories([self.history], events, users, user_ids, times, self.now, self.unknown)
+        fields = (self.events, self.user, self.user_id)
+        events, users, user_ids = (None if value is None else [value] for value in fields)
+        return Histories([self.history], events, users, user_ids, self.unknown)
 
 
 class ManyHistories(ListChoices, kw_only=True):
@@ -123,12 +120,11 @@ class ManyHistories(ListChoices, kw_only=True):
     histories: list[list[Id]]
     events: list[list[Id]] | None = None
     users: list[dict[str, Any] | None] | None = None
-    times: list[list[Moment]] | None = None
     user_ids: list[Id | None] | None = None
 
     def asked(self) -> Histories:
         """Return the histories."""
-        return Histories(self.histories, self.events, self.users, self.user_ids, self.times, self.now, self.unknown)
+        return Histories(self.histories, self.events, self.users, self.user_ids, self.unknown)
 
 
 def fields_of(text: bytes, one: Any, many: Any, name: str, names: str) -> tuple[dict[str, Any], Any]:
@@ -462,15 +458,7 @@ def list_example(policy: Recommender) -> dict[str, Any]:
     """Return the body of a request for the list of a user who took two items of the log."""
     space = policy.spec.action
     items = list(space.ids[:2]) if isinstance(space, Catalogue) else []
-    body: dict[str, Any] = {"history": items, "k": max(1, min(5, policy.ranker().items - len(items)))}
-    if not policy.ranker().reads_gaps:
-        return body
-    dated = Vocabulary(policy.spec).times == "dates"
-    moments = [f"2026-01-0{1 + day}" if dated else day for day in range(len(items) + 1)]
-    return body | {"times": moments[:-1], "now": moments[-1]}
-
-
-# Words and fields of JSON.
+    return {"history": items, "k": max(1, min(5, policy.ranker().items - len(items)))}
 
 
 # The application.
