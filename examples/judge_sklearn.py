@@ -1,4 +1,4 @@
-"""A scikit-learn pipeline is judged as a policy.
+"""A scikit-learn pipeline is judged as a policy, and a second one models the logger.
 
     python examples/judge_sklearn.py [visits.csv columns.toml]
 
@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -24,5 +25,7 @@ columns = make_column_transformer((OneHotEncoder(), words), remainder=StandardSc
 policy = make_pipeline(columns, LogisticRegression(max_iter=1_000))
 policy.fit(train.features().filter(good), train.action[good])
 
-verdict = tl.judge(policy, held_out, sample=True, learnt_from="other data", ledger=False)
-print(verdict.advice, verdict.paragraph, sep="\n")
+logger = make_pipeline(StandardScaler(), RandomForestClassifier(min_samples_leaf=20))  # cloned and fitted in each fold
+for propensities in (None, logger):  # None: the recorded ones
+    verdict = tl.judge(policy, held_out, sample=True, propensities=propensities, learnt_from="other data", ledger=False)
+    print(verdict.advice, verdict.paragraph, sep="\n", end="\n\n")

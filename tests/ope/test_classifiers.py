@@ -1,4 +1,4 @@
-"""Propensities by boosted trees: better on tables of words, calibrated, chosen, refused."""
+"""Propensities by boosted trees and by other classifiers: better on tables of words, calibrated, chosen, refused."""
 
 from dataclasses import replace
 
@@ -12,12 +12,16 @@ from tidelog.ope.decide import violated_preconditions
 from tidelog.ope.evidence import episode_folds
 from tidelog.ope.judge import judge
 from tidelog.ope.ledger import Ledger
-from tidelog.ope.propensities import Fit, clone_by_trees, propensities_of
+from tidelog.ope.propensities import Fit, clone_by_classifier, propensities_of
 from tidelog.ope.text import quality
 from tidelog.types import MultiDiscrete
 
 sklearn = pytest.importorskip("sklearn")
-from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.base import BaseEstimator  # noqa: E402
+from sklearn.ensemble import RandomForestClassifier  # noqa: E402
+from sklearn.linear_model import LogisticRegression, RidgeClassifier  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 
 def shop(count=3_000, seed=0):
@@ -83,13 +87,24 @@ def test_an_episode_is_never_predicted_by_a_model_of_its_own_fold(log):
     assert found.loss < found.constant + 0.1  # calibrated on held-out episodes: not much worse than the shares
 
 
+PIPELINE = make_pipeline(StandardScaler(), LogisticRegression())
+
+
+@pytest.mark.parametrize("own", [LogisticRegression(max_iter=500), PIPELINE], ids=["plain", "pipeline"])
+def test_any_classifier_may_be_the_model(own, log):
+    found = propensities_of(log, episode_folds(log, 2, 0), own)
+    assert found.by == "classifier"
+    assert found.fit.loss < found.fit.constant - 0.2
+    assert not hasattr(own, "classes_")  # a copy was fitted
+
+
 def test_actions_of_other_folds_and_masks_have_their_place(log):
     learnt = np.flatnonzero(np.asarray(log.action) != 1)[:400]  # episodes without action 1
-    chances = clone_by_trees(log, learnt, 0).probabilities
+    chances = clone_by_classifier(log, learnt, 0, LogisticRegression()).probabilities
     assert (chances[:, 1] > 0).all()
     assert chances[:, 1].max() < 1e-3
     only = np.flatnonzero(np.asarray(log.action) == 2)[:50]
-    assert (clone_by_trees(log, only, 0).probabilities[:, 2] > 0.99).all()
+    assert (clone_by_classifier(log, only, 0).probabilities[:, 2] > 0.99).all()
     mask = np.ones((log.steps, 3), bool)
     mask[np.arange(log.steps), (np.asarray(log.action) + 1) % 3] = False
     seen = log.transitions.observation
@@ -97,7 +112,7 @@ def test_actions_of_other_folds_and_masks_have_their_place(log):
         observation=seen["number"], action=log.action, actions=3, reward=log.reward, episode=np.arange(log.steps),
         action_mask=mask,
     )  # fmt: skip
-    chances = clone_by_trees(masked, np.arange(500), 0).probabilities
+    chances = clone_by_classifier(masked, np.arange(500), 0).probabilities
     assert (chances[~mask] == 0).all()
     assert chances.sum(1) == pytest.approx(1.0)
 
@@ -135,8 +150,31 @@ def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
     assert "estimated by boosted trees that were trained to imitate the logger" in found.paragraph
     assert said in found.paragraph
     assert f"less than the {fit['constant']:.2f} of always stating the same shares" in found.paragraph
-    (look,) = Ledger.of(log, tmp_path / "looks.jsonl").looks
-    assert look.settings["propensities"] == "trees"
+    judge(Mostly(), log, propensities=LogisticRegression(), **options)
+    judge(Mostly(), log, propensities=LogisticRegression(), **options)
+    looks = [look.settings["propensities"] for look in Ledger.of(log, tmp_path / "looks.jsonl").looks]
+    assert looks[0] == "trees"
+    assert len(looks) == 2
+    assert looks[1].startswith("classifier ")
+
+
+def test_a_verdict_names_the_classifier_and_says_how_well_it_predicts(log):
+    options = {"limits": QUICK, "model": "none", "learnt_from": "other data", "ledger": False}
+    found = judge(Mostly(), log, propensities=PIPELINE, **options)
+    assert found.context["propensities_by"] == "classifier"
+    assert found.context["propensities_classifier"] == "Pipeline(StandardScaler, LogisticRegression)"
+    said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the logger"
+    assert said in found.paragraph
+    fit = found.context["propensities_fit"]
+    assert f"they miss the logged decisions by {fit['loss']:.2f} nats on average" in found.paragraph
+
+
+def test_a_step_without_a_seed_gets_that_of_the_fold(log):
+    forest = make_pipeline(StandardScaler(), RandomForestClassifier(5, max_depth=4))
+    one, two = (clone_by_classifier(log, np.arange(300), 7, forest).probabilities for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - clone_by_classifier(log, np.arange(300), 8, forest).probabilities).max() > 0
+    assert forest.get_params()["randomforestclassifier__random_state"] is None
 
 
 def test_weights_that_are_wrong_on_average_are_said_with_the_way_to_better_ones():
@@ -151,12 +189,41 @@ def test_weights_that_are_wrong_on_average_are_said_with_the_way_to_better_ones(
     assert "no less than the 1.00" in quality(Fit(1.2, 1.0, 1.0), "trees")
 
 
+class Broken(BaseEstimator):
+    """Returns what are no probabilities, or fails."""
+
+    def __init__(self, how="sums"):
+        self.how = how
+
+    def fit(self, numbers, action):
+        if self.how == "fails":
+            raise RuntimeError("no room")
+        self.classes_ = np.unique(action)
+        return self
+
+    def predict_proba(self, numbers):
+        return np.ones((len(numbers), len(self.classes_)))
+
+
+class Rigid:
+    """Cannot be copied."""
+
+    def fit(self, numbers, action):
+        return self
+
+    def predict_proba(self, numbers):
+        return np.ones((len(numbers), 1))
+
+
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [(LogisticRegression(), r"propensities = LogisticRegression: expected 'trees', or its numbers: .* fix: write them"),
-     ("tree", "expected None, 'logged', 'estimated', 'trees', 'best', a declaration such as 'shares', the path of")],
+    [(Broken(), "without probabilities of the actions: expected 3,000 rows over 3 classes, each with the sum 1"),
+     (Broken("fails"), "Broken failed with RuntimeError: no room"),
+     (Rigid(), "Rigid failed with TypeError: Cannot clone .*: expected a classifier with get_params, set_params, fit"),
+     (RidgeClassifier(), "RidgeClassifier has no predict_proba: expected a classifier with probabilities. fix: wrap"),
+     ("tree", "expected None, 'logged', 'estimated', 'trees', 'best', a declaration such as 'shares', a classifier")],
 )  # fmt: skip
-def test_other_sources_are_refused(source, expected, log):
+def test_classifiers_that_do_not_do_are_refused(source, expected, log):
     with pytest.raises(tl.ConfigError, match=expected):
         propensities_of(log, episode_folds(log, 2, 0), source)
 
@@ -189,7 +256,7 @@ def test_without_scikit_learn_the_line_that_installs_it_is_said(log, monkeypatch
 
 def test_episodes_of_one_cluster_leave_none_to_calibrate_on(log):
     one = replace(log, cluster=np.zeros(log.steps, int))
-    chances = clone_by_trees(one, np.arange(500), 0).probabilities
+    chances = clone_by_classifier(one, np.arange(500), 0).probabilities
     assert chances.sum(1) == pytest.approx(1.0)
-    several = clone_by_trees(log, np.arange(500), 0).probabilities
+    several = clone_by_classifier(log, np.arange(500), 0).probabilities
     assert chances.max(1).mean() > several.max(1).mean()  # neither the number of rounds nor the temperature is chosen

@@ -1,4 +1,4 @@
-"""Classifiers of scikit-learn are judged as they act: matched to the log by names, and within masks."""
+"""Estimators of scikit-learn are judged as they act: matched to the log by names, within masks and bounds."""
 
 import numpy as np
 import polars as pl
@@ -21,7 +21,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClas
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
-from sklearn.tree import DecisionTreeClassifier  # noqa: E402
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor  # noqa: E402
 
 OFFERS, KINDS = ("call", "letter", "nothing"), ("new", "old")
 
@@ -241,9 +241,7 @@ def test_columns_are_matched_by_name_and_else_by_number(halves):
         with pytest.raises(tl.SpecError, match=expected):
             tl.judge(model, held_out)
     unnamed = LogisticRegression().fit(np.zeros((3, 3)), [0, 1, 2])
-    with pytest.raises(
-        tl.SpecError, match=r"LogisticRegression.predict_proba failed with ValueError: could not convert .*"
-    ):
+    with pytest.raises(tl.SpecError, match=r"LogisticRegression.predict failed with ValueError: could not convert .*"):
         tl.judge(unnamed, held_out)
 
 
@@ -317,12 +315,12 @@ class Constant(BaseEstimator):
         return self
 
     def predict(self, features):
-        return np.full(len(features), self.classes_[0])
+        return np.full(len(features), 7 if self.returned == "other" else self.classes_[0])
 
     def predict_proba(self, features):
         if self.returned == "ones":
             return np.ones((len(features), 3))
-        return np.tile([0.2, 0.5, 0.3] if self.returned == "first" else [0.5, 0.5], (len(features), 1))
+        return np.tile([0.5, 0.5] if self.returned == "few" else [0.2, 0.5, 0.3], (len(features), 1))
 
 
 class Numbered(Constant):
@@ -334,20 +332,83 @@ class Numbered(Constant):
         return softmax(features, axis=1)
 
 
-def test_what_cannot_be_judged_is_refused(numbers):
-    seen, action = numbers.features().to_numpy(), numbers.action
-    doses = tl.Log.from_arrays(
-        observation=seen, action=seen[:, :1], reward=seen[:, 0], bounds=[[-9.0], [9.0]], terminated=True
+def test_a_predict_that_is_not_the_likeliest_class_is_followed_where_it_is_allowed(numbers, masked):
+    model = Constant().fit(None, numbers.action)
+    assert (target_of(EstimatorPolicy(model, numbers.spec), numbers).probabilities == [1, 0, 0]).all()
+    chosen, mask = (
+        target_of(EstimatorPolicy(model, masked.spec), masked).probabilities.argmax(1),
+        masked.transitions.mask,
     )
+    assert (chosen == np.where(mask[:, 0], 0, np.where(mask[:, 1], 1, 2))).all()
+
+
+@pytest.fixture(scope="module")
+def doses():
+    rng = np.random.default_rng(4)
+    seen = rng.uniform(-1, 1, (1_500, 2))
+    action = np.clip(rng.normal(0, 0.5, (1_500, 1)), -2, 2)
+    density = np.exp(-0.5 * (action[:, 0] / 0.5) ** 2) / (0.5 * np.sqrt(2 * np.pi))
+    reward = -((action[:, 0] - 0.5 * seen[:, 0]) ** 2)
+    return tl.Log.from_arrays(
+        observation=seen, action=action, reward=reward, bounds=[[-2.0], [2.0]], terminated=True, propensity=density
+    )
+
+
+@pytest.mark.full
+def test_a_regressor_is_a_deterministic_policy(doses):
+    seen, first = doses.features(), doses.features()["observation_0"].to_numpy()
+    tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(seen, np.where(first > 0.99, 3.0, 0.5 * first))
+    alone = tl.judge(tree, doses, limits=QUICK, ledger=False)
+    assert alone.decision == "unsupported"
+    said = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
+    assert said in alone.reasons
+    assert "bandwidth=0.2" in alone.paragraph
+    assert "sample=True" not in alone.paragraph
+    smooth = tl.judge(tree, doses, bandwidth=0.2, limits=QUICK, ledger=False)
+    assert smooth.decision == "better"
+    share = (np.asarray(tree.predict(seen)) > 2).mean()
+    assert 0 < share < 0.02
+    said = f"predicts actions outside the bounds of the log's actions in {share:.1%} of decisions"
+    assert said in smooth.paragraph
+    assert said in smooth.context["notes"][0]
+    chosen = target_of(EstimatorPolicy(tree, doses.spec), doses).actions[:, 0, 0]
+    assert chosen == pytest.approx(np.minimum(tree.predict(seen), 2.0))
+
+
+def test_actions_of_a_regressor_are_clipped_and_the_verdict_says_so(doses):
+    seen = doses.features()
+    far = LinearRegression().fit(seen, 4.0 * seen["observation_0"])
+    chosen = target_of(EstimatorPolicy(far, doses.spec), doses).actions
+    assert (chosen.min(), chosen.max()) == (-2.0, 2.0)
+    share = (np.abs(4.0 * np.asarray(seen["observation_0"])) > 2).mean()
+    said = f"LinearRegression predicts actions outside the bounds of the log's actions in {share:.1%} of decisions: it"
+    assert notes(far, doses)[0].startswith(said)
+    near = LinearRegression().fit(seen, seen["observation_0"])
+    assert notes(near, doses) == []
+    density = tl.estimate(near, doses, ["wis"], bandwidth=0.2, model="none").rows()
+    assert tl.estimate(near, doses, ["wis"], bandwidth=0.2, model="none", sample=True).rows() == density
+
+
+def test_what_cannot_be_judged_is_refused(numbers, doses):
+    seen, action = numbers.features().to_numpy(), numbers.action
+    two = tl.Log.from_arrays(
+        observation=np.zeros((40, 1)), action=np.ones((40, 2), int), reward=np.zeros(40), terminated=True
+    )
+    infinite = LinearRegression().fit(doses.features(), np.zeros(doses.steps))
+    infinite.intercept_ = np.inf
     for model, log, sample, expected in (
         (LogisticRegression(), numbers, False, "LogisticRegression is not fitted: expected a fitted classifier. fix"),
         (make_pipeline(StandardScaler(), RidgeClassifier()).fit(seen, action), numbers, True,
          r"Pipeline\(StandardScaler, RidgeClassifier\) has no predict_proba: .* fix: wrap it in sklearn.calibration"),
         (LinearRegression().fit(seen, action), numbers, False, "LinearRegression has no predict_proba: expected a cl"),
-        (LogisticRegression().fit(seen, action), doses, False, "chooses one of several actions; this log has Contin"),
-        (LogisticRegression, numbers, False, "expected a policy, found LogisticRegression. fix: pass .* classifier"),
-        (Constant().fit(seen, action), numbers, False,
-         "Constant.predict is not the likeliest class of predict_proba in 900 of 900 rows: expected one rule. fix: ju"),
+        (LogisticRegression().fit(seen, action), doses, False, "is a classifier, and this log has Continuous actions"),
+        (LogisticRegression().fit(seen, action), two, False, "supports one discrete action or continuous actions; th"),
+        (DecisionTreeRegressor(), doses, False, "DecisionTreeRegressor.predict failed with NotFittedError: .* fix: fi"),
+        (LinearRegression().fit(doses.features(), np.zeros((doses.steps, 2))), doses, False,
+         r"predict returned shape \(1500, 2\): expected finite numbers \[rows, actions\] = \(1500, 1\). fix: fi"),
+        (infinite, doses, False, r"predict returned shape \(1500,\): expected finite numbers"),
+        (LogisticRegression, numbers, False, "expected a policy, found LogisticRegression. fix: pass .* estimator"),
+        (Constant("other").fit(seen, action), numbers, False, "predict returned values that are not in its classes_."),
         (Constant("ones").fit(seen, action), numbers, True, "predict_proba returned no probabilities: expected n"),
         (Constant("few").fit(seen, action), numbers, True,
          r"returned shape \(900, 2\): expected numbers \[rows, classes\] = \(90"),

@@ -65,7 +65,7 @@ from tidelog.ope.intervals import (
 from tidelog.ope.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
 from tidelog.ope.policy_evidence import PolicyEvidence, row
-from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_trees
+from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_classifier
 from tidelog.ope.risk import ALPHA
 from tidelog.ope.verdict import Decision
 from tidelog.policies.policy import has_density
@@ -203,6 +203,8 @@ class JudgeQuestion:
         propensities, first = self.propensities, self.first_steps
         if self.declared is not None:
             propensities = f"declared {hashed(self.declared)[:32]}"
+        elif not isinstance(propensities, str) and is_by_classifier(propensities):
+            propensities = f"classifier {hashed(repr(propensities))[:32]}"
         elif isinstance(propensities, FilePropensities):
             estimated = "estimated " if propensities.estimated else ""
             propensities = f"{estimated}{hashed(propensities.values.tolist())[:32]}"
@@ -546,7 +548,7 @@ def violated_preconditions(
     if density and cut:  # neither advice is sufficient alone
         density.numbers["with_cut"], cut.numbers["density"] = True, density
     findings += [one for one in (density, cut) if one is not None]
-    estimated = is_by_trees(propensities) or (isinstance(propensities, str) and propensities == "estimated")
+    estimated = is_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
     recorded = log.propensity is not None and not estimated
     passed = propensities is not None and not isinstance(propensities, str) and not estimated
     repeated = atoms_of(log, declared=False) if recorded or passed else None

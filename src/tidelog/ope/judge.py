@@ -130,13 +130,14 @@ def judge(
     - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
       declared, else by its most likely actions; `policy.with_acting("sample")` declares it); a rule of
       `tl.simple_rules`; any object with `probabilities(observation, mask)` [B, A], judged by
-      these; or a fitted scikit-learn classifier, judged by its likeliest class or with `sample` by `predict_proba`. A
-      list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals, and
-      recommends a learnt policy instead of a simple rule where the log shows that it beats the rule.
+      these; or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. A list of
+      policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals, and recommends a
+      learnt policy instead of a simple rule where the log shows that it beats the rule.
     - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
       or the path of a table of them, by episode and step (docs/judging-appendix.md). A probability of every action, a
       mapping from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does.
-      "trees" (extra `trees`) estimates them by boosted trees, "best" by trees if these predict other episodes better.
+      "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
+      other episodes better.
     - `discount` (1.0) of the returns, `model` of action values ("auto": by the log; "tabular", "neural", "none").
     - `limits`: the support that a verdict needs (`Limits()`); `level` replaces its level of the intervals.
     - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
@@ -434,4 +435,5 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
     }
     entries |= {} if known.declared is None else {"declared": known.declared}
     entries |= {} if logger.balance is None else {"balance": logger.balance.to_json()}
-    return entries | ({} if known.fit is None else {"propensities_fit": known.fit._asdict()})
+    entries |= {} if known.fit is None else {"propensities_fit": known.fit._asdict()}
+    return entries | ({} if known.classifier is None else {"propensities_classifier": known.classifier})

@@ -20,12 +20,13 @@ from tidelog.runtime.policy import Leaves, replay, replay_actions, replay_log_pr
 from tidelog.runtime.rule import Rule
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
-# A scikit-learn classifier as a policy: pipelines, searches and libraries with the same interface too.
+# A scikit-learn classifier or regressor as a policy: pipelines, searches and libraries with the same interface too.
 #
-# It acts by the likeliest class of `predict_proba`, or is sampled from it. A forbidden action is never taken:
-# probabilities are those of the allowed actions over their sum.
+# It acts by `predict`, or a classifier is sampled from `predict_proba`; a regressor is clipped at the bounds of the
+# log's actions. A forbidden action is never taken: probabilities are those of the allowed actions over their sum, and
+# the likeliest of them takes its place.
 #
-# Letters: `B` rows, `C` classes, `A` number of actions.
+# Letters: `B` rows, `C` classes, `A` number of actions or action size.
 
 LeafArrays = Mapping[str, NDArray[Any]]
 Mask = NDArray[np.bool_] | None
@@ -47,7 +48,7 @@ def estimator_name(estimator: Any) -> str:
 
 
 class EstimatorPolicy:
-    """A fitted classifier with the interface of a tidelog policy; SpecError if it does not fit the log."""
+    """A fitted estimator with the interface of a tidelog policy; SpecError if it does not fit the log."""
 
     is_recurrent = False
     acting = None  # nobody declared it
@@ -55,22 +56,25 @@ class EstimatorPolicy:
     def __init__(self, estimator: Any, spec: Spec) -> None:
         self._estimator, self.spec, self.origin = estimator, spec, dict[str, Any]()
         self.kind = estimator_name(estimator)
-        if not isinstance(spec.action, Discrete):
+        classes, self.can_sample = getattr(estimator, "classes_", None), isinstance(spec.action, Discrete)
+        if isinstance(spec.action, MultiDiscrete):
             raise SpecError(
-                f"{self.kind}: an estimator chooses one of several actions; this log has {type(spec.action).__name__} "
-                "actions",
-                fix="judge a policy of tidelog, or record the actions as a few levels",
+                f"{self.kind}: an estimator supports one discrete action or continuous actions; this log has "
+                "MultiDiscrete actions",
+                fix="judge one choice at a time",
             )
-        if not callable(getattr(estimator, "predict_proba", None)):
+        if isinstance(spec.action, Continuous) and classes is not None:
+            raise SpecError(f"{self.kind} is a classifier, and this log has Continuous actions", "a regressor", FIT)
+        if self.can_sample and not callable(getattr(estimator, "predict_proba", None)):
             raise SpecError(
                 f"{self.kind} has no predict_proba",
                 "a classifier with probabilities",
                 "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that",
             )
-        classes = getattr(estimator, "classes_", None)
-        if classes is None:
+        if self.can_sample and classes is None:
             raise SpecError(f"{self.kind} is not fitted", "a fitted classifier", FIT)
-        self._classes = _action_of_classes(classes, spec.action, self.kind)
+        if isinstance(spec.action, Discrete):
+            self._classes = _action_of_classes(classes, spec.action, self.kind)
         known = feature_table(spec, {
             name: np.zeros((0, getattr(leaf, "size", None) or len(getattr(leaf, "sizes", (0,)))), np.int64)
             for name, leaf in spec.observation.items()
@@ -108,31 +112,54 @@ class EstimatorPolicy:
     def act(
         self, leaves: LeafArrays, seed: None = None, mask: Mask = None, memory: Any = None
     ) -> tuple[NDArray[Any], None]:
-        """The likeliest allowed actions [B], without propensities; SpecError if `predict` chooses by another rule."""
-        likeliest = self._chances(leaves).argmax(axis=1)
-        predicted = self._call("predict", leaves)
-        known = {label: int(code) for label, code in zip(self._estimator.classes_.tolist(), self._classes, strict=True)}
-        other = sum(known.get(one) != code for one, code in zip(predicted.tolist(), likeliest.tolist(), strict=True))
-        if other:
-            raise SpecError(
-                f"{self.kind}.predict is not the likeliest class of predict_proba in {other:,} of {len(likeliest):,} "
-                "rows",
-                "one rule",
-                "judge it with sample=True, or pass an object with probabilities(observation, mask)",
-            )
-        return likeliest if mask is None else np.asarray(self.probabilities(leaves, mask).argmax(axis=1)), None
+        """Predicted actions, codes [B] or numbers [B, A], without propensities."""
+        space, action = self.spec.action, self._predicted(leaves)
+        if isinstance(space, Continuous):
+            return np.clip(action, space.low, space.high).astype(np.float32), None
+        allowed = True if mask is None else mask[np.arange(len(action)), action]
+        if not np.all(allowed):
+            action = np.where(allowed, action, self.probabilities(leaves, mask).argmax(axis=1))
+        return action, None
+
+    def log_probability(self, leaves: LeafArrays, action: Any, mask: Mask = None, memory: Any = None) -> None:
+        """None: a regressor has no density."""
 
     def notes(self, leaves: LeafArrays, mask: Mask, sample: bool) -> list[str]:
         """How the judged policy differs from the estimator's own predictions at these decisions."""
+        space = self.spec.action
+        if isinstance(space, Continuous):
+            predicted = self._predicted(leaves)
+            beyond = ~np.isclose(predicted, np.clip(predicted, space.low, space.high), rtol=1e-6)
+            lost = float(beyond.any(axis=1).mean())
+            what = f"predicts actions outside the bounds of the log's actions in {lost:.1%} of decisions"
+            return (
+                [f"{self.kind} {what}: it is judged as a policy that clips its actions at these bounds"] if lost else []
+            )
         if mask is None:
             return []
-        chances = self._chances(leaves)
-        chances = chances if sample else np.eye(chances.shape[1])[chances.argmax(axis=1)]
+        chances = self._chances(leaves) if sample else np.eye(mask.shape[1])[self._predicted(leaves)]
         lost = float(np.where(mask, 0.0, chances).sum(axis=1).mean())
         what = f"gives {lost:.1%} of its probability to actions that are not allowed"
         if not sample:
             what = f"predicts an action that is not allowed in {lost:.1%} of decisions"
         return [f"{self.kind} {what}: it is judged as a policy that takes allowed actions alone"] if lost else []
+
+    def _predicted(self, leaves: LeafArrays) -> NDArray[Any]:
+        """Predictions: codes of actions [B], or numbers [B, A]; SpecError for others."""
+        answers, space, rows = self._call("predict", leaves), self.spec.action, len(next(iter(leaves.values())))
+        if isinstance(space, Continuous):
+            numbers = answers[:, None] if answers.ndim == 1 else answers
+            if numbers.shape != (rows, space.size) or numbers.dtype.kind not in "fiu" or not np.isfinite(numbers).all():
+                raise SpecError(
+                    f"{self.kind}.predict returned shape {answers.shape}",
+                    f"finite numbers [rows, actions] = {(rows, space.size)}",
+                    FIT,
+                )
+            return np.asarray(numbers, np.float64)
+        codes = dict(zip(self._estimator.classes_.tolist(), self._classes.tolist(), strict=True))
+        if answers.shape != (rows,) or not set(answers.tolist()) <= set(codes):
+            raise SpecError(f"{self.kind}.predict returned values that are not in its classes_", fix=FIT)
+        return np.array([codes[one] for one in answers.tolist()], np.int64)
 
     def _chances(self, leaves: LeafArrays) -> Floats:
         """Its probabilities [B, A], 0 for actions that are none of its classes; SpecError for others."""
@@ -222,7 +249,7 @@ def _listed(values: Sequence[Any]) -> str:
 # every logged action is 0: the log has no information about the policy. Atoms of the log have no density:
 # a sampled policy never takes them, and a deterministic one that takes exactly an atom gets no noise there.
 #
-# Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted classifier of
+# Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted estimator of
 # scikit-learn (`EstimatorPolicy`).
 #
 # Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or action size, `K` draws.
@@ -435,7 +462,7 @@ def as_policy(policy: Any, spec: Spec) -> Any:
             f"expected a policy, found {kind}",
             fix=(
                 "pass run.policy(), tl.load_policy(...), an object with probabilities(observation, mask), or "
-                "a fitted scikit-learn classifier"
+                "a fitted scikit-learn estimator"
             ),
         )
     return ExternalPolicy(policy, spec)

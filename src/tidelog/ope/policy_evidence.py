@@ -66,7 +66,7 @@ from tidelog.ope.propensities import (
     FilePropensities,
     Propensities,
     declared_propensities,
-    is_by_trees,
+    is_by_classifier,
     propensities_of,
     shrunk,
     with_file_read,
@@ -231,16 +231,16 @@ def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: 
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     if isinstance(source, FilePropensities) and source.estimated:  # their model may have read what ours would miss
         history, drift = (tuple(one for one in part if one.outcome != LOGGER) for part in (history, drift))
-    when, by_trees = relative_time(log), is_by_trees(source)
+    when, by_classifier = relative_time(log), is_by_classifier(source)
     changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
     asked = isinstance(source, str) and source == "estimated"
-    estimated = log.propensity is None if source is None else by_trees or asked
+    estimated = log.propensity is None if source is None else by_classifier or asked
     if when is not None and changed and estimated and isinstance(log.spec.action, Discrete | Continuous):
 
         def left(states: States) -> list[Dependence]:
             return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
 
-        table = None if by_trees else plan.states
+        table = None if by_classifier else plan.states
         shown, states = with_time(log, table, plan.folds, when, lambda one: not any(test.fails for test in left(one)))
         drift = (*(one for one in drift if one.outcome != LOGGER), *(() if states is None else left(states)))
         known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
@@ -379,7 +379,7 @@ def estimate(
     """Estimate a policy's value, one row per estimator with interval and support; `names` None: all that apply.
 
     `policy` is a tidelog policy, any object with `probabilities(observation, mask)`, or a fitted scikit-learn
-    classifier; `sample` None evaluates a policy in its declared way of acting, else by its most likely actions. Raises
+    estimator; `sample` None evaluates a policy in its declared way of acting, else by its most likely actions. Raises
     ConfigError for an unknown name, SpecError if policy and log do not fit or a named estimator cannot be computed on
     this log.
 

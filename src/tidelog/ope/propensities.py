@@ -9,7 +9,7 @@ Otherwise each fold of episodes gets a model of the logger, fitted on the other 
   `(1 - (1 - p)^(n + 1)) / p`, so weights use `(k + 1) / (n + 1)`. The probabilities of all actions, which sum to 1, are
   their shares in each state, shrunk towards their shares in the whole log by `m` pseudo-steps; `m` maximises the
   leave-one-out likelihood of the training steps;
-* if asked for, boosted trees, calibrated as networks are;
+* if asked for, boosted trees or another classifier, calibrated as networks are;
 * for continuous actions with atoms, the probability of each pattern of them, counted or by a network, and
   off the atoms its density by cloning those steps alone;
 * otherwise behaviour cloning, early-stopped on part of the training episodes and calibrated on that part by maximum
@@ -63,6 +63,7 @@ from tidelog.ope.evidence import (
     Target,
     atoms_of,
     fold_of_steps,
+    observed_numbers,
     out_of_fold,
     without,
 )
@@ -74,7 +75,7 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
 # Boosted trees often predict a table of words and numbers better than a network does: Friedman 2001, "Greedy Function
 # Approximation: A Gradient Boosting Machine". They are scikit-learn's `HistGradientBoostingClassifier`, with the number
-# of rounds that gives held-out actions the largest likelihood.
+# of rounds that gives held-out actions the largest likelihood. A classifier of the user is fitted in the same folds.
 #
 # Letters: `M` stored observations, `A` number of actions.
 
@@ -84,13 +85,15 @@ MOST_WORDS = 255  # of a column that trees split by its words; a larger vocabula
 SMALLEST = 1e-6  # of estimated probabilities
 
 
-def log_chances(log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) -> NDArray[np.float64]:
+def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) -> NDArray[np.float64]:
     """Logarithms [M, A] of the chances of actions at all stored observations, fitted on the steps of `learnt` episodes.
 
-    `held` are other episodes, for the number of rounds. Actions that are not learnt have the smallest chance.
+    By trees, or by a copy of a classifier. `held` are other episodes, for the number of rounds. Actions that are not
+    learnt have the smallest chance.
     """
-    parts, words, width = [], [], 0
-    for name, leaf in sorted(log.observation.items()):
+    own = not isinstance(source, str)
+    parts, words, width = [observed_numbers(log, learnt).astype(np.float64)] if own else [], [], 0
+    for name, leaf in () if own else sorted(log.observation.items()):
         kind = log.spec.observation[name]
         if isinstance(kind, Image):
             raise SpecError(
@@ -106,7 +109,9 @@ def log_chances(log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) ->
     position, action, episode = np.asarray(log.position), np.asarray(log.action), np.asarray(log.episode)
     rows = np.isin(episode, learnt)
     classes, chances = np.unique(action[rows]), np.ones((len(numbers), 1))
-    if len(classes) > 1:
+    if own and len(classes) > 1:
+        chances = _of_classifier(source, numbers[position[rows]], action[rows], numbers, seed)
+    elif len(classes) > 1:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         with one_thread("openmp"):  # folds run in threads; threads of theirs would wait for one another
@@ -125,6 +130,31 @@ def log_chances(log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) ->
     everything = np.full((len(numbers), log.spec.action.n), SMALLEST)  # type: ignore[union-attr]
     everything[:, classes] = np.maximum(chances, SMALLEST)
     return np.asarray(np.log(everything))
+
+
+def _of_classifier(source: Any, observed: Floats, action: NDArray[Any], numbers: Floats, seed: int) -> Floats:
+    """Probabilities [M, C] by a copy, with this seed wherever it has one; ConfigError if it fails or they are none."""
+    from sklearn.base import clone
+
+    name, classes = estimator_name(source), np.unique(action)
+    try:
+        model = clone(source)
+        seeds = {one: seed for one in model.get_params() if one.split("__")[-1] == "random_state"}  # of steps too
+        model.set_params(**seeds).fit(observed, action)
+        chances = np.asarray(model.predict_proba(numbers), np.float64)
+        same = np.array_equal(model.classes_, classes)
+    except Exception as error:  # of foreign code
+        raise ConfigError(
+            f"propensities: {name} failed with {type(error).__name__}: {error}",
+            "a classifier with get_params, set_params, fit, predict_proba and classes_, as scikit-learn's have",
+        ) from error
+    right = same and chances.shape == (len(numbers), len(classes)) and (chances >= 0).all()
+    if not (right and np.allclose(chances.sum(axis=1), 1.0)):
+        raise ConfigError(
+            f"propensities: {name}.predict_proba returned shape {chances.shape} without probabilities of the actions",
+            f"{len(numbers):,} rows over {len(classes)} classes, each with the sum 1",
+        )
+    return chances
 
 
 # Values of networks, shrunk towards their mean where this cannot bias the estimate.
@@ -385,7 +415,7 @@ def cut_evidence(evidence: Evidence, steps: int) -> Evidence:
     return replace(evidence, starts=np.append(0, np.cumsum(np.minimum(lengths, steps))), **parts)
 
 
-By = Literal["counts", "network", "trees", "file"]
+By = Literal["counts", "network", "trees", "classifier", "file"]
 _WORDS = ("logged", "estimated", TREES, BEST)
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
 CALIBRATED = 1.5  # largest mean weight of a uniform choice
@@ -486,6 +516,7 @@ class Propensities:
     clones: tuple[Clone, ...]
     by: By | None = None  # the kind of model that estimated `logged`
     fit: Fit | None = None  # how well it predicts discrete actions
+    classifier: str | None = None  # its name if it is a classifier of the user
     declared: str | None = None  # the declaration in words, if `logged` was declared
     shown: NDArray[np.bool_] | None = None  # [N, A]: known probabilities that are high enough to show an action
 
@@ -501,15 +532,15 @@ def propensities_of(
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
     `source`: None uses recorded, or declared, propensities if there are any; "logged" requires them, "estimated"
-    ignores them; "trees" estimates by them, and "best" by trees if they predict other episodes better than the default
-    model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
+    ignores them; "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better
+    than the default model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
     used unchanged.
     Raises ConfigError for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
         return source
-    if is_by_trees(source):
-        return _by_trees(log, folds, source, states, seed)
+    if is_by_classifier(source):
+        return _by_classifier(log, folds, source, states, seed)
     if log.declared is not None and (source is None or (isinstance(source, str) and source == "logged")):
         return declared_propensities(log, folds)
     of_file = source if isinstance(source, FilePropensities) else None
@@ -583,27 +614,33 @@ def _with_known(log: Log, found: Propensities) -> Propensities:
     return found if known is None else replace(found, all_actions=known, shown=_is_shown(known, space.n))
 
 
-def is_by_trees(source: Any) -> bool:
-    """Whether propensities are estimated by trees, also where they are recorded."""
-    return isinstance(source, str) and source in (TREES, BEST)
+def is_by_classifier(source: Any) -> bool:
+    """Whether propensities are estimated by trees or a classifier, also where they are recorded."""
+    if isinstance(source, str):
+        return source in (TREES, BEST)
+    return all(callable(getattr(source, name, None)) for name in ("fit", "predict_proba"))
 
 
-def _by_trees(log: Log, folds: Ordinals, source: str, states: States | None, seed: int) -> Propensities:
-    """Propensities of trees; with "best" those of the default model if these fit better."""
+def _by_classifier(log: Log, folds: Ordinals, source: Any, states: States | None, seed: int) -> Propensities:
+    """Propensities of trees or a classifier; with "best" those of the default model if these fit better."""
+    own = None if isinstance(source, str) else estimator_name(source)
+    shown = own or f"'{source}'"
     if importlib.util.find_spec("sklearn") is None:
-        raise ConfigError(f"propensities = '{source}' needs scikit-learn", fix=install("trees"))
+        raise ConfigError(f"propensities = {shown} needs scikit-learn", fix=install("trees"))
     if not isinstance(log.spec.action, Discrete):
         raise SpecError(
-            f"propensities = '{source}'",
+            f"propensities = {shown}",
             f"discrete actions, found {type(log.spec.action).__name__}",
             "use propensities='estimated'",
         )
-    with ThreadPoolExecutor(2) as pool:
-        clones = tuple(
-            pool.map(lambda fold: clone_by_trees(log, without(folds, fold), seed + fold), range(int(folds.max()) + 1))
-        )
-    found = _of_clones(log, folds, clones, None, "trees")
-    if source == TREES:
+
+    def one(fold: int) -> Clone:
+        return clone_by_classifier(log, without(folds, fold), seed + fold, source)
+
+    with ThreadPoolExecutor(1 if own else 2) as pool:
+        clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
+    found = replace(_of_clones(log, folds, clones, None, "classifier" if own else "trees"), classifier=own)
+    if own or source == TREES:
         return found
     other = propensities_of(log, folds, "estimated", states=states, seed=seed)
     return min((other, found), key=_misfit)
@@ -693,7 +730,7 @@ def _check_word(source: str | None) -> None:
     if source not in (None, *_WORDS):
         raise ConfigError(
             f"propensities = {source!r}",
-            f"None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', the "
+            f"None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', a classifier, the "
             f"path of a table, or one number per step; {nearest(source, (*_WORDS, 'shares'))}",
         )
 
@@ -706,9 +743,9 @@ def _recorded(log: Log, source: Any) -> Floats | None:
         propensities = None if source == "estimated" else log.propensity
     elif is_estimator(source):
         raise ConfigError(
-            f"propensities = {estimator_name(source)}",
-            "'trees', or its numbers: predict each decision by a copy that was fitted on other episodes",
-            "write them as the column 'estimated_propensity' of a table, and pass its path",
+            f"propensities: {estimator_name(source)} has no predict_proba",
+            "a classifier with probabilities",
+            "wrap it in sklearn.calibration.CalibratedClassifierCV, or use propensities='trees'",
         )
     else:
         propensities = np.asarray(source)
@@ -838,12 +875,12 @@ def _clone_with_atoms(log: Log, atoms: Atoms, learnt: Ordinals, seed: int) -> Cl
     return replace(density, logged=logged, atoms=atoms, pattern=choice)
 
 
-def clone_by_trees(log: Log, learnt: Ordinals, seed: int) -> Clone:
-    """Boosted trees on these episodes, calibrated on some of them."""
+def clone_by_classifier(log: Log, learnt: Ordinals, seed: int, source: Any = TREES) -> Clone:
+    """Boosted trees or another classifier on these episodes, calibrated on some of them."""
     mine, held = learnt, None
     if len(np.unique(log.clusters[learnt])) > 1:
         mine, held = log.split_ordinals(1.0 - CALIBRATION, seed, learnt)
-    logits = log_chances(log, mine, held, seed)
+    logits = log_chances(source, log, mine, held, seed)
     if log.action_mask is not None:
         logits = np.where(np.asarray(log.action_mask), logits, -np.inf)
     position, action = np.asarray(log.position), np.asarray(log.action)

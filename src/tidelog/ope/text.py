@@ -619,6 +619,7 @@ HOW = {
     "counts": "by counting the logger's actions at equal observations",
     "network": "by a network that was trained to imitate the logger",
     "trees": "by boosted trees that were trained to imitate the logger",
+    "classifier": "by a classifier, {name}, that was trained to imitate the logger",
     "file": "elsewhere",
 }
 
@@ -638,7 +639,8 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
         declared = logger.propensities.declared
         sentences.append(f"The probabilities of the recorded decisions were {declared}{test}.")
     elif logger is not None and logger.propensities.by is not None and verdict.decision != IF_RANDOMISED:
-        known, how = logger.propensities, HOW[logger.propensities.by]
+        known = logger.propensities
+        how = HOW[logger.propensities.by].format(name=known.classifier)
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
         sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, logger.propensities.by))}."]
     if verdict.context["overlap_unknown"]:
