@@ -4,7 +4,6 @@ import re
 import sys
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
@@ -38,7 +37,6 @@ from tidelog.plots import (
     svg,
 )
 from tidelog.policies.statistics import Interval, bootstrap_interval, mean
-from tidelog.report.verdict import _weights
 from tidelog.training.metrics import MOST_POINTS, over_seeds, thin
 
 __all__ = ["log", "origin", "saved"]
@@ -348,14 +346,6 @@ def test_shares_and_weights_are_drawn_in_proportion():
     axes = axes_of(binned("weights", weights, [(0.0, "1")], "weight"))
     assert heights(axes)[1].tolist() == [1, 4]
     assert [one.get_text() for one in axes.get_xticklabels()] == ["1"]
-
-
-def test_tiny_weights_are_named_by_their_power_of_ten():
-    """150 episodes with weights from 1e-60 to 10: no two places of the axis have one name, and none is 0."""
-    saved = SimpleNamespace(counts=np.ones(10), edges=np.linspace(-60.0, 1.0, 11), zeros=0)
-    names = re.findall(r">([\d.e-]+)</text>", _weights(saved))
-    assert {"1e-60", "1e-49", "1e-16", "1e-5"} <= set(names)
-    assert "0" not in names
 
 
 def test_a_picture_of_a_page_is_the_same_twice_whatever_the_settings_of_matplotlib_are():
