@@ -1,9 +1,10 @@
 """Worlds whose truth is known and in which a careless judge calls a policy better that is not, or worse that is not.
 
-Each world draws logs of `n` episodes with NumPy alone and says by how much the policy differs from the logger: a closed
-form, or a sum over everything that can happen. `WORLDS` is the registry; `cells` lists every world, variant and size.
-A variant either must not be judged wrongly, or cannot be judged rightly by anybody who has only the log. The verdict on
-such a log must say so in words: `words` names the regular expression in `WORDS` that its text must match.
+Each world draws logs of `n` episodes with NumPy alone and says by how much the policy differs from the behaviour
+policy: a closed form, or a sum over everything that can happen. `WORLDS` is the registry; `cells` lists every world,
+variant and size. A variant either must not be judged wrongly, or cannot be judged rightly by anybody who has only the
+log. The verdict on such a log must say so in words: `words` names the regular expression in `WORDS` that its text must
+match.
 
 Letters: `N` rows, `n` episodes, `T` steps, `C` contexts, `U` hidden causes, `A` actions.
 """
@@ -45,7 +46,8 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
 
 
 class Drawn(NamedTuple):
-    """One log, the policies that a user judges on it, their true difference from the logger, and how they are judged.
+    """One log, the policies that a user judges on it, their true difference from the behaviour policy, and how they are
+    judged.
 
     With several policies the user keeps the most favourable verdict; `truth` is then the same for all. They are judged
     one after another, or `together` in one call.
@@ -151,7 +153,7 @@ def normal(spread: float) -> Callable[[Generator, int], Floats]:
 class Bandit:
     """One decision an episode; contexts are observed and hidden causes are not. Causes and contexts are independent."""
 
-    logger: Floats  # [U, C, A]
+    behavior_policy: Floats  # [U, C, A]
     target: Floats  # [C, A]
     worth: Floats  # [U, C, A]: mean rewards
     noise: Callable[[Generator, int], Floats]
@@ -161,18 +163,18 @@ class Bandit:
     @property
     def odds(self) -> Floats:
         """[C]."""
-        size = self.logger.shape[1]
+        size = self.behavior_policy.shape[1]
         return np.full(size, 1.0 / size) if self.contexts is None else self.contexts
 
     @property
     def truth(self) -> float:
-        """The policy's mean reward minus the logger's."""
+        """The policy's mean reward minus the behaviour policy's."""
         seen = self.causes[:, None] * self.odds
-        return float((seen[..., None] * (self.target - self.logger) * self.worth).sum())
+        return float((seen[..., None] * (self.target - self.behavior_policy) * self.worth).sum())
 
     def rows(self, generator: Generator, n: int, policy: Floats | None = None) -> dict[str, NDArray[Any]]:
-        """Rows of the logger, or of a policy [U, C, A]."""
-        chances = self.logger if policy is None else policy
+        """Rows of the behaviour policy, or of a policy [U, C, A]."""
+        chances = self.behavior_policy if policy is None else policy
         cause = generator.choice(len(self.causes), n, p=self.causes)
         context = generator.choice(len(self.odds), n, p=self.odds)
         action = drawn(generator, chances[cause, context])
@@ -181,12 +183,12 @@ class Bandit:
         return {"cause": cause, "context": context, "action": action, "reward": reward, "propensity": propensity}
 
     def draw(self, generator: Generator, n: int, propensities: str = "recorded", **leaves: Any) -> Drawn:
-        """A log as its logger would keep it."""
+        """A log as its behaviour policy would keep it."""
         return self.drawn(self.rows(generator, n), propensities, **leaves)
 
     def drawn(self, rows: dict[str, NDArray[Any]], propensities: str = "recorded", **more: Any) -> Drawn:
         """These rows as a log."""
-        log = one_step(rows, self.logger.shape[-1], propensities, **more)
+        log = one_step(rows, self.behavior_policy.shape[-1], propensities, **more)
         return Drawn(log, (Table(self.target),), self.truth, asked(propensities))
 
 
@@ -231,15 +233,15 @@ def plain(gain: float, chance: float, spread: float = 1.0) -> Bandit:
 
 
 def quarter(frequent: bool = False, mirrored: bool = False, noise: float = 0.3, contexts: int = 4) -> Bandit:
-    """Better in all contexts but the last; there the policy takes what the logger never took there."""
-    logger, worth = np.zeros((1, contexts, 3)), np.zeros((1, contexts, 3))
-    logger[0, :, :2] = 0.5
+    """Better in all contexts but the last; there the policy takes what the behaviour policy never took there."""
+    behavior_policy, worth = np.zeros((1, contexts, 3)), np.zeros((1, contexts, 3))
+    behavior_policy[0, :, :2] = 0.5
     worth[0, :-1] = [1 / 3, 1.0, 2 / 3]
     if frequent:
-        logger[0, :-1] = 1 / 3
+        behavior_policy[0, :-1] = 1 / 3
     worth[0, -1, 2] = -20.0
     target = np.eye(3)[[1] * (contexts - 1) + [2]]
-    return Bandit(logger, target, -worth if mirrored else worth, normal(noise))
+    return Bandit(behavior_policy, target, -worth if mirrored else worth, normal(noise))
 
 
 def quarter_with_features(generator: Generator, n: int, propensities: str) -> Drawn:
@@ -248,11 +250,13 @@ def quarter_with_features(generator: Generator, n: int, propensities: str) -> Dr
 
 
 def partly_fixed() -> Bandit:
-    """In two contexts of four the logger always does the same; the policy leaves that in a fifth of these cases."""
-    logger, worth = np.zeros((1, 4, 2)), np.zeros((1, 4, 2))
-    logger[0, :2], logger[0, 2:] = 0.5, [1.0, 0.0]
+    """In two contexts of four the behaviour policy always does the same; the policy leaves that in a fifth of these
+    cases.
+    """
+    behavior_policy, worth = np.zeros((1, 4, 2)), np.zeros((1, 4, 2))
+    behavior_policy[0, :2], behavior_policy[0, 2:] = 0.5, [1.0, 0.0]
     worth[0, :2, 1], worth[0, 2:, 1] = 0.5, -5.0
-    return Bandit(logger, np.array([[0.1, 0.9], [0.1, 0.9], [0.8, 0.2], [0.8, 0.2]]), worth, normal(0.5))
+    return Bandit(behavior_policy, np.array([[0.1, 0.9], [0.1, 0.9], [0.8, 0.2], [0.8, 0.2]]), worth, normal(0.5))
 
 
 CAUSES = np.array([0.14, 0.38, 0.62, 0.86])  # how likely the second action is under each hidden cause
@@ -260,15 +264,15 @@ STRONG = np.array([0.02, 0.34, 0.66, 0.98])
 
 
 def confounded(effect: float, causes: Floats = CAUSES, chance: float = 0.8) -> Bandit:
-    """What the logger saw, and the log does not show, moves both its choice and the reward."""
-    logger = np.repeat(np.stack([1.0 - causes, causes], 1)[:, None], 3, axis=1)
+    """What the behaviour policy saw, and the log does not show, moves both its choice and the reward."""
+    behavior_policy = np.repeat(np.stack([1.0 - causes, causes], 1)[:, None], 3, axis=1)
     worth = np.zeros((4, 3, 2)) + 2.0 * np.arange(4.0)[:, None, None] / 3.0
     worth[..., 1] += effect
-    return Bandit(logger, np.tile([1.0 - chance, chance], (3, 1)), worth, normal(0.3), np.full(4, 0.25))
+    return Bandit(behavior_policy, np.tile([1.0 - chance, chance], (3, 1)), worth, normal(0.3), np.full(4, 0.25))
 
 
 def misrecorded(generator: Generator, n: int, how: str, effect: float) -> Drawn:
-    """A confounded logger whose recorded propensities are not what it acted by."""
+    """A confounded behaviour policy whose recorded propensities are not what it acted by."""
     bandit = confounded(effect)
     rows = bandit.rows(generator, n)
     second, chance = rows["action"] == 1, CAUSES[rows["cause"]]
@@ -278,7 +282,7 @@ def misrecorded(generator: Generator, n: int, how: str, effect: float) -> Drawn:
         recorded = 1.0 - rows["propensity"]
     elif how == "rounded":  # to whole tenths, none at 0
         recorded = np.clip(np.round(rows["propensity"], 1), 0.1, 1.0)
-    elif how == "tempered":  # a softmax of temperature 2 where the logger drew at 1
+    elif how == "tempered":  # a softmax of temperature 2 where the behaviour policy drew at 1
         flat = np.sqrt(np.stack([1.0 - chance, chance], 1))
         recorded = np.where(second, flat[:, 1], flat[:, 0]) / flat.sum(1)
     elif how == "averaged":  # over the hidden causes
@@ -344,10 +348,12 @@ def many_looks(generator: Generator, n: int, told: bool) -> Drawn:
     return found._replace(policies=policies, together=told)
 
 
-def drifting(generator: Generator, n: int, logger: bool, rewards: bool, propensities: str, timed: bool = True) -> Drawn:
-    """Over the log's time the logger's habits, rewards, or both rise; actions have no effect."""
+def drifting(
+    generator: Generator, n: int, behavior_policy: bool, rewards: bool, propensities: str, timed: bool = True
+) -> Drawn:
+    """Over the log's time the behaviour policy's habits, rewards, or both rise; actions have no effect."""
     time = np.arange(n) / n
-    second = 0.03 + 0.94 * time if logger else np.full(n, 0.5)
+    second = 0.03 + 0.94 * time if behavior_policy else np.full(n, 0.5)
     action = (generator.random(n) < second).astype(int)
     rows = {
         "context": generator.integers(0, 3, n), "action": action,
@@ -392,11 +398,11 @@ def heavy_arm_left(generator: Generator, n: int, sign: float, spread: float = 3.
 
 def ties(gain: float = 0.5) -> Bandit:
     """Weights 0, 1, 2 and 4, most of the largest alike: they are bounded, and no larger one can be missing."""
-    logger = np.array([[0.5, 0.5], [0.5, 0.5], [0.75, 0.25]])
+    behavior_policy = np.array([[0.5, 0.5], [0.5, 0.5], [0.75, 0.25]])
     target = np.array([[0.5, 0.5], [0.0, 1.0], [0.0, 1.0]])
     worth = np.zeros((1, 3, 2))
     worth[..., 1] = gain
-    return Bandit(logger[None], target, worth, normal(0.5), contexts=np.array([0.696, 0.016, 0.288]))
+    return Bandit(behavior_policy[None], target, worth, normal(0.5), contexts=np.array([0.696, 0.016, 0.288]))
 
 
 TIES = np.array([[522, 522], [12, 12], [324, 108]])  # rows by context and action: as many as are expected of 1,500
@@ -408,7 +414,7 @@ def tied(generator: Generator, n: int, gain: float = 0.5) -> Drawn:
     kinds = generator.permutation(np.repeat(np.arange(6), TIES.ravel() * (n // 1500)))
     context, action = kinds // 2, kinds % 2
     reward = bandit.worth[0, context, action] + bandit.noise(generator, len(kinds))
-    propensity = bandit.logger[0, context, action]
+    propensity = bandit.behavior_policy[0, context, action]
     return bandit.drawn({"context": context, "action": action, "reward": reward, "propensity": propensity})
 
 
@@ -557,11 +563,11 @@ def worth_of_spacing(steps: int, often: float) -> float:
     return often + (steps - 1) * often * (1.0 - 4.0 * often)
 
 
-BY_DAY, BY_NIGHT = 0.25, 0.05  # how often the logger sends
+BY_DAY, BY_NIGHT = 0.25, 0.05  # how often the behaviour policy sends
 
 
 def by_hour(generator: Generator, n: int, observed: bool, propensities: str, steps: int = 60) -> Drawn:
-    """A send earns 1 by day and costs 2 by night; the logger knows the hour, and sends mostly by day."""
+    """A send earns 1 by day and costs 2 by night; the behaviour policy knows the hour, and sends mostly by day."""
     night = np.tile(np.arange(steps) % 24 >= 12, (n, 1))
     chance = np.where(night, BY_NIGHT, BY_DAY)
     sent = generator.random((n, steps)) < chance
@@ -574,7 +580,7 @@ def by_hour(generator: Generator, n: int, observed: bool, propensities: str, ste
 
 
 def unsupported_step(generator: Generator, n: int, propensities: str, chance: float = 0.65) -> Drawn:
-    """Five steps; at the third, once in four times, the policy takes what the logger never took there."""
+    """Five steps; at the third, once in four times, the policy takes what the behaviour policy never took there."""
     context = generator.integers(0, 3, (n, 5))
     context[generator.random(n) < 0.25, 2] = 3
     action = generator.integers(0, 2, (n, 5))
@@ -639,11 +645,11 @@ def one_number(context: NDArray[Any], action: Floats, reward: Floats, density: F
     )  # fmt: skip
 
 
-RANGE, BEYOND = 0.3, 0.6  # where the logger acts, and where the loss begins
+RANGE, BEYOND = 0.3, 0.6  # where the behaviour policy acts, and where the loss begins
 
 
 def out_of_range(generator: Generator, n: int) -> Drawn:
-    """The logger acts within .3 of 0; in one context of four the policy acts around .9, where 20 is lost."""
+    """The behaviour policy acts within .3 of 0; in one context of four the policy acts around .9, where 20 is lost."""
     context, action = generator.integers(0, 4, n), generator.uniform(-RANGE, RANGE, n)
     reward = 2.0 * action * (context < 3) + 0.3 * generator.standard_normal(n)
     log = one_number(context, action, reward, np.full(n, 0.5 / RANGE))
@@ -658,7 +664,8 @@ STILL, MOVED = 0.5, (0.4, 0.2)  # how often nothing is changed, and mean and spr
 def no_change(generator: Generator, n: int, means: float, spread: float, kept: str) -> Drawn:
     """Half of the actions are exactly 0, which alone earns 1; a policy around any mean never takes exactly 0.
 
-    `kept` of the logger: "nothing", "recorded" (a probability at 0 and a density elsewhere), or these "declared".
+    `kept` of the behaviour policy: "nothing", "recorded" (a probability at 0 and a density elsewhere), or these
+    "declared".
     """
     still, context = generator.random(n) < STILL, generator.integers(0, 4, n)
     moved = MOVED[0] + MOVED[1] * generator.standard_normal(n)
@@ -671,7 +678,7 @@ def no_change(generator: Generator, n: int, means: float, spread: float, kept: s
     return Drawn(log, (gaussian_policy(log, np.full(4, means), spread),), -STILL, {"sample": True})
 
 
-LOGGED, JUDGED = (0.5, 0.4), (0.7, 0.2)  # mean and spread of the logger and of the policy
+LOGGED, JUDGED = (0.5, 0.4), (0.7, 0.2)  # mean and spread of the behaviour policy and of the policy
 
 
 def clipped(generator: Generator, n: int, at: str) -> Drawn:
@@ -766,13 +773,13 @@ WORLDS: dict[str, World] = {
         "The logger's habits and the rewards both rise over the log's time; actions have no effect.",
         (400, 1000, 3000),
         {
-            "both": Variant(partial(drifting, logger=True, rewards=True, propensities="estimated")),
+            "both": Variant(partial(drifting, behavior_policy=True, rewards=True, propensities="estimated")),
             "both, no time": Variant(
-                partial(drifting, logger=True, rewards=True, propensities="estimated", timed=False), "hidden"
+                partial(drifting, behavior_policy=True, rewards=True, propensities="estimated", timed=False), "hidden"
             ),
-            "logger only": Variant(partial(drifting, logger=True, rewards=False, propensities="estimated")),
-            "rewards only": Variant(partial(drifting, logger=False, rewards=True, propensities="estimated")),
-            "both, recorded": Variant(partial(drifting, logger=True, rewards=True, propensities="recorded")),
+            "logger only": Variant(partial(drifting, behavior_policy=True, rewards=False, propensities="estimated")),
+            "rewards only": Variant(partial(drifting, behavior_policy=False, rewards=True, propensities="estimated")),
+            "both, recorded": Variant(partial(drifting, behavior_policy=True, rewards=True, propensities="recorded")),
         },
     ),
     "rare harm": World(

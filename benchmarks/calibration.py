@@ -2,8 +2,8 @@
 
 Problems with exact values (the treatment problem, ICU-Sepsis) and two whose values are long rollouts (CartPole,
 Pendulum). For each log and each target policy one verdict, at the defaults. Counted are: how often the log was said not
-to support an answer; among the supported, how often the 95% interval on the difference from the logger covers the
-true difference; and how often *better* or *worse* was said although it is not so.
+to support an answer; among the supported, how often the 95% interval on the difference from the behaviour policy covers
+the true difference; and how often *better* or *worse* was said although it is not so.
 
 The default limits were chosen by `benchmarks/choose_limits.py` in the history, on logs of other seeds than those
 that are counted here.
@@ -37,7 +37,7 @@ SCRATCH = scratch("calibration")
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 KEYS = ("problem", "propensities", "episodes", "target")
 FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
-TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its logger: a share of half the range
+TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its behaviour policy: a share of half the range
 
 
 class Table:
@@ -55,15 +55,15 @@ class World(NamedTuple):
     """A problem, who makes its logs, and policies [S, A] to be judged."""
 
     problem: Any
-    logger: np.ndarray
+    behavior_policy: np.ndarray
     targets: dict[str, np.ndarray]
 
 
 @cache
 def gain(name: str, target: str) -> float:
-    """By how much a policy is better than the logger, exactly."""
+    """By how much a policy is better than the behaviour policy, exactly."""
     here = world(name)
-    return float(here.problem.value_of(here.targets[target]) - here.problem.value_of(here.logger))
+    return float(here.problem.value_of(here.targets[target]) - here.problem.value_of(here.behavior_policy))
 
 
 @cache
@@ -73,45 +73,45 @@ def world(name: str) -> World:
 
 
 def _treatment() -> World:
-    problem, logger = treatment(), clinician()
-    best, even = problem.optimal()[1], np.full(logger.shape, 1.0 / logger.shape[1])
-    habit = np.eye(logger.shape[1])[logger.argmax(1)]
+    problem, behavior_policy = treatment(), clinician()
+    best, even = problem.optimal()[1], np.full(behavior_policy.shape, 1.0 / behavior_policy.shape[1])
+    habit = np.eye(behavior_policy.shape[1])[behavior_policy.argmax(1)]
     targets = {
-        "the logger itself": logger,
+        "the logger itself": behavior_policy,
         "its commonest choice": habit,
-        "a fifth optimal": 0.8 * logger + 0.2 * best,
-        "half optimal": 0.5 * logger + 0.5 * best,
+        "a fifth optimal": 0.8 * behavior_policy + 0.2 * best,
+        "half optimal": 0.5 * behavior_policy + 0.5 * best,
         "optimal": best,
-        "what IQL learnt from another log": _learnt(problem, logger),
-        "a fifth even chances": 0.8 * logger + 0.2 * even,
+        "what IQL learnt from another log": _learnt(problem, behavior_policy),
+        "a fifth even chances": 0.8 * behavior_policy + 0.2 * even,
         "even chances": even,
     }
-    return World(problem, logger, targets)
+    return World(problem, behavior_policy, targets)
 
 
-def _learnt(problem, logger: np.ndarray) -> np.ndarray:
+def _learnt(problem, behavior_policy: np.ndarray) -> np.ndarray:
     """The greedy policy of IQL as the demo trains it, [S, A], from a log that is not judged."""
     environment = TabularEnvironment(problem, 500)
     find = state_finder(problem)
-    played = play(environment, drawn_from(logger, find), 2_500, LEARNT_SEED)
+    played = play(environment, drawn_from(behavior_policy, find), 2_500, LEARNT_SEED)
     algorithm = tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8, reward_scaling="none")
     policy = tl.fit(algorithm, log_of(environment.spec, played), 4_000, progress=False).policy()
     return np.eye(problem.actions)[policy.act(problem.observations())[0]]
 
 
 def _icu() -> World:
-    problem, logger = icu_sepsis()
-    logger = np.where(problem.final[:, None], 1.0 / problem.actions, logger)
-    even = np.full(logger.shape, 1.0 / logger.shape[1])
-    within = problem.optimal(allowed=logger >= 0.3 * logger.max(1, keepdims=True))[1]
+    problem, behavior_policy = icu_sepsis()
+    behavior_policy = np.where(problem.final[:, None], 1.0 / problem.actions, behavior_policy)
+    even = np.full(behavior_policy.shape, 1.0 / behavior_policy.shape[1])
+    within = problem.optimal(allowed=behavior_policy >= 0.3 * behavior_policy.max(1, keepdims=True))[1]
     targets = {
-        "the logger itself": logger,
-        "a fifth of the best within its support": 0.8 * logger + 0.2 * within,
+        "the logger itself": behavior_policy,
+        "a fifth of the best within its support": 0.8 * behavior_policy + 0.2 * within,
         "the best within its support": within,
-        "a tenth even chances": 0.9 * logger + 0.1 * even,
+        "a tenth even chances": 0.9 * behavior_policy + 0.1 * even,
         "nine tenths optimal": 0.9 * problem.optimal()[1] + 0.1 * even,
     }
-    return World(problem, logger, targets)
+    return World(problem, behavior_policy, targets)
 
 
 @cache
@@ -132,10 +132,10 @@ def _bytes(observation: dict) -> list[bytes]:
 
 
 def made_log(name: str, episodes: int, seed: int) -> tl.Log:
-    """Episodes of the logger, with its propensities."""
+    """Episodes of the behaviour policy, with its propensities."""
     here = world(name)
     environment = TabularEnvironment(here.problem, 500)
-    return log_of(environment.spec, play(environment, drawn_from(here.logger, lookup(name)), episodes, seed))
+    return log_of(environment.spec, play(environment, drawn_from(here.behavior_policy, lookup(name)), episodes, seed))
 
 
 def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
@@ -231,12 +231,12 @@ def _drawing(chances: Callable[[dict], np.ndarray]):
 
 def pendulum(episodes: int, seed: int) -> list[dict]:
     """Verdicts on what BC and IQL learnt from a Pendulum log of their own, sampled, from another log."""
-    logger_value, policies = _pendulum_policies()
+    behavior_value, policies = _pendulum_policies()
     log = _pendulum_log(episodes, seed)
     about = {"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed}
     found = evidence({label: policy for label, (policy, _) in policies.items()}, log, seed)
     return [
-        {**about, "target": label, **row(found_of, policies[label][1] - logger_value)}
+        {**about, "target": label, **row(found_of, policies[label][1] - behavior_value)}
         for label, found_of in found.items()
     ]
 
@@ -259,8 +259,8 @@ def _pendulum_policies() -> tuple[float, dict]:
     for label, algorithm in {"bc": tl.BC(), "iql": tl.IQL.preset("locomotion")}.items():
         policy = tl.fit(algorithm, log, 3_000, progress=False).policy()
         found[label] = policy, float(tl.rollout(policy, "Pendulum-v1", 1_000, seed=5, sample=True, num_envs=50).mean())
-    logger = play(make("Pendulum-v1", 50), _swinging, 1_000, 5, keep=False)
-    return float(logger.returns.mean()), found
+    behavior_policy = play(make("Pendulum-v1", 50), _swinging, 1_000, 5, keep=False)
+    return float(behavior_policy.returns.mean()), found
 
 
 # The whole study.

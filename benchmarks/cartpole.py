@@ -40,7 +40,7 @@ def mixed_log(seed: int, episodes: int = EPISODES) -> tl.Log:
 
 
 def study() -> dict:
-    """Train both on each log and keep mean returns, their differences and the logger's."""
+    """Train both on each log and keep mean returns, their differences and the behaviour policy's."""
     found = {"discrete_bcq": [], "bc": [], "logger": []}
     for seed in range(SEEDS):
         log = mixed_log(20 + seed)

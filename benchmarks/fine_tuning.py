@@ -27,14 +27,14 @@ def tuned(seed: int) -> tuple[float, float, list[tuple[int, float]]]:
 
 def study() -> dict:
     """Every seed's curve, and at each report the difference from the seed's own offline policy."""
-    logger, offline, curves = zip(*(tuned(seed) for seed in range(SEEDS)), strict=True)
+    behavior_policy, offline, curves = zip(*(tuned(seed) for seed in range(SEEDS)), strict=True)
     gained = np.asarray([[worth - start for _, worth in curve] for start, curve in zip(offline, curves, strict=True)])
     content = {
         "env": ENVIRONMENT,
         "episodes": EPISODES,
         "offline_updates": OFFLINE,
         "decisions": [at for at, _ in curves[0]],
-        "logger": logger,
+        "logger": behavior_policy,
         "offline": offline,
         "curves": curves,
         "gained": gained[:, -1].tolist(),

@@ -86,17 +86,17 @@ class Problem(NamedTuple):
 
 def treated(target: str, seed: int) -> Drawn:
     """A log of the treatment problem, whose episodes differ in length, and one of its policies; values are exact."""
-    problem, logger = treatment(), clinician()
-    best, even = problem.optimal()[1], np.full(logger.shape, 1.0 / logger.shape[1])
+    problem, behavior_policy = treatment(), clinician()
+    best, even = problem.optimal()[1], np.full(behavior_policy.shape, 1.0 / behavior_policy.shape[1])
     chances = {
-        "the logger itself": logger,
-        "a fifth optimal": 0.8 * logger + 0.2 * best,
-        "a fifth even chances": 0.8 * logger + 0.2 * even,
+        "the logger itself": behavior_policy,
+        "a fifth optimal": 0.8 * behavior_policy + 0.2 * best,
+        "a fifth even chances": 0.8 * behavior_policy + 0.2 * even,
         "even chances": even,
     }[target]
     find, environment = calibration.state_finder(problem), TabularEnvironment(problem, 500)
-    log = log_of(environment.spec, play(environment, calibration.drawn_from(logger, find), TREATMENT, seed))
-    truth = float(problem.value_of(chances) - problem.value_of(logger))
+    log = log_of(environment.spec, play(environment, calibration.drawn_from(behavior_policy, find), TREATMENT, seed))
+    truth = float(problem.value_of(chances) - problem.value_of(behavior_policy))
     return Drawn(log, (calibration.Table(chances, find),), truth, {})
 
 

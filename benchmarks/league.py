@@ -7,10 +7,10 @@ own probabilities (one mean per action as baseline). Generated problems, the cli
 
 The reference of a split is the best of the best single action, the rule of two questions, Open Bandit Pipeline's
 learners and EconML's doubly robust policy tree by their cross-fitted values on the same 70%, none held out. Where the
-logger is no single chance for each action (clinic, ICU-Sepsis) only tidelog's rules are asked. *Keep what you have* has
-a difference of 0 from the logger. `power` is the number of splits in which a two-sample test of the best single action
-on the judged episodes rejects at the judge's level, divided among its candidates; `of these` is the number of them in
-which something is *better*.
+behaviour policy is no single chance for each action (clinic, ICU-Sepsis) only tidelog's rules are asked. *Keep what you
+have* has a difference of 0 from the behaviour policy. `power` is the number of splits in which a two-sample test of the
+best single action on the judged episodes rejects at the judge's level, divided among its candidates; `of these` is the
+number of them in which something is *better*.
 
 `python -m benchmarks league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]`: 10 seconds a split, 25 with the
 peers; a stopped run goes on. FOLDER holds the environments, made here by pip. A learner that is not asked keeps its
@@ -62,9 +62,9 @@ class Split(NamedTuple):
     """A log to learn from, and how policies are valued on what it does not hold."""
 
     log: tl.Log
-    value: Any  # of a policy with `probabilities`, or of probabilities [M, A]: its gain over the logger
+    value: Any  # of a policy with `probabilities`, or of probabilities [M, A]: its gain over the behaviour policy
     test: tl.Log | None  # M decisions; None: values come from the problem
-    chances: np.ndarray | None  # [A] of the logger; None: they depend on the state
+    chances: np.ndarray | None  # [A] of the behaviour policy; None: they depend on the state
 
 
 def sources() -> dict[str, Any]:
@@ -77,7 +77,7 @@ def sources() -> dict[str, Any]:
 
 
 def by_own_chances(log: tl.Log, test: tl.Log, chances: np.ndarray) -> Any:
-    """The gain of a policy over the logger on the decisions of a test log, by the chances [A] of its actions."""
+    """The gain of a policy over the behaviour policy on the decisions of a test log, by the chances [A] of its actions."""
     action, reward = np.asarray(log.action), np.asarray(log.reward, float)
     means = np.array([reward[action == one].mean() if (action == one).any() else reward.mean() for one in
                       range(len(chances))])  # fmt: skip
@@ -124,7 +124,7 @@ def _column(values: pl.Series) -> np.ndarray:
 
 
 def open_bandit(seed: int, campaign: str) -> Split:
-    """Impressions of the random logger (Saito et al. 2021): the item, and a click or none."""
+    """Impressions of the random behaviour policy (Saito et al. 2021): the item, and a click or none."""
     file = SHARED / f"data/obd_small/random/{campaign}/{campaign}.csv.gz"
     rows = pl.read_csv(file, infer_schema_length=None)
     observation = {name: _column(rows[name].cast(pl.String)) for name in
@@ -195,9 +195,9 @@ def _dose(generator: np.random.Generator, count: int) -> tuple[dict[str, np.ndar
 
 def clinic(seed: int) -> Split:
     """The built-in treatment problem, 3,000 patients of its clinician."""
-    problem, logger = treatment(), clinician()
-    environment, act = TabularEnvironment(problem, 1_000), drawn_from(logger, state_finder(problem))
-    return _exact(problem, logger, log_of(environment.spec, play(environment, act, 3_000, 200 + seed)))
+    problem, behavior_policy = treatment(), clinician()
+    environment, act = TabularEnvironment(problem, 1_000), drawn_from(behavior_policy, state_finder(problem))
+    return _exact(problem, behavior_policy, log_of(environment.spec, play(environment, act, 3_000, 200 + seed)))
 
 
 def sepsis(seed: int) -> Split:
@@ -206,8 +206,8 @@ def sepsis(seed: int) -> Split:
     return _exact(problem, expert, expert_log(problem, expert, 5_000, 100 + seed))
 
 
-def _exact(problem: Any, logger: np.ndarray, log: tl.Log) -> Split:
-    states, before = problem.observations(), problem.value_of(logger)
+def _exact(problem: Any, behavior_policy: np.ndarray, log: tl.Log) -> Split:
+    states, before = problem.observations(), problem.value_of(behavior_policy)
     return Split(log, lambda policy: problem.value_of(policy.probabilities(states)) - before, None, None)
 
 

@@ -1,13 +1,13 @@
 """How often the best of thirty policies is called better on logs of noise, one by one and at once.
 
 Policies that were drawn at random are judged on logs whose rewards depend on nothing, so that none is better than the
-logger. Four rules: every policy by itself at 95% (what `tl.judge` did before looks were counted); in turn with the
-error divided by the number of looks so far, which is not what `tl.judge` does and shows why; in turn as the ledger has
-it; and at once. After the table of all at once, one more policy is made from its results: the mixture in the direction
-of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not what
-`tl.judge` does either. The best of the table judged again is the same look, so it needs no rule. Counted are logs in
-which some policy was called better, and decisions of each kind.
-`python -m benchmarks looks [--logs 200]`; with `--check`, some logs are compared with `tl.judge` and a ledger.
+behaviour policy. Four rules: every policy by itself at 95% (what `tl.judge` did before looks were counted); in turn
+with the error divided by the number of looks so far, which is not what `tl.judge` does and shows why; in turn as the
+ledger has it; and at once. After the table of all at once, one more policy is made from its results: the mixture in the
+direction of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not
+what `tl.judge` does either. The best of the table judged again is the same look, so it needs no rule. Counted are logs
+in which some policy was called better, and decisions of each kind. `python -m benchmarks looks [--logs 200]`; with
+`--check`, some logs are compared with `tl.judge` and a ledger.
 """
 
 from dataclasses import replace

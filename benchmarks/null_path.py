@@ -1,10 +1,10 @@
 """The default path on logs in which no action matters: how often its verdict recommends something, wrongly.
 
 Eight kinds of logs in turn (`KINDS`), in which the reward depends on what was observed and never on an action: every
-policy earns what the logger earned. Each goes through `tidelog train iql` as the command does it: settings that follow
-the log, training, the choice among ways of acting and simple rules, the verdict on all of them at once. Promised: at
-most the 97.5% binomial bound of logs in which anything is *better*, for a probability of 2.5%. *Better if randomised*
-is counted apart.
+policy earns what the behaviour policy earned. Each goes through `tidelog train iql` as the command does it: settings
+that follow the log, training, the choice among ways of acting and simple rules, the verdict on all of them at once.
+Promised: at most the 97.5% binomial bound of logs in which anything is *better*, for a probability of 2.5%. *Better if
+randomised* is counted apart.
 
 `python -m benchmarks null_path [--logs 400] [--workers 2]`: some 5 seconds a log on one core; a stopped run goes on.
 """

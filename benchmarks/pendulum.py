@@ -50,7 +50,7 @@ def mixed_log(seed: int, episodes: int = EPISODES) -> tl.Log:
 
 
 def study() -> dict:
-    """Train both on each log and keep mean returns, their differences and the logger's."""
+    """Train both on each log and keep mean returns, their differences and the behaviour policy's."""
     found = {"iql": [], "bc": [], "logger": []}
     for seed in range(SEEDS):
         log = mixed_log(seed)

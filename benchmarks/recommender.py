@@ -1,10 +1,10 @@
 """Recommenders on three real logs and on a user whose optimum is known.
 
 `entree`: the next event of sessions that begin after a cut, accepted restaurants among them. `online_retail`: each
-customer's first basket after a cut, customers without a purchase before it left out. `open_bandit`: the next click in
-a sample with few. All always beside popularity, last-item Markov, item-kNN and the supervised encoder alone, on the
-same split in one table. `satiation`: clicks a visit in the built-in simulator, beside the logger, its imitation, and
-the best policies that dynamic programming finds.
+customer's first basket after a cut, customers without a purchase before it left out. `open_bandit`: the next click in a
+sample with few. All always beside popularity, last-item Markov, item-kNN and the supervised encoder alone, on the same
+split in one table. `satiation`: clicks a visit in the built-in simulator, beside the behaviour policy, its imitation,
+and the best policies that dynamic programming finds.
 
 What is learnt stands in `LEARNT`: functions from interactions, a study and a seed to rankers by name. Add a line to put
 another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from
@@ -272,7 +272,9 @@ def satiation_study(name: str, found: list[dict[str, float]]) -> dict[str, Any]:
 
 
 def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict[str, list[float]]:
-    """BCQ minus what else was learnt from the same log, minus the logger, and over the best within its support."""
+    """BCQ minus what else was learnt from the same log, minus the behaviour policy, and over the best within its
+    support.
+    """
     bcq = np.asarray(found[BCQ])
     minus = {f"minus {name}": bcq - np.asarray(each) for name, each in found.items() if name != BCQ}
     best = exact[f"best within support {SETTINGS['satiation']['threshold']:g}"]

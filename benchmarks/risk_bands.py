@@ -1,10 +1,10 @@
 """How often the bands of `tidelog.ope.risk` hold, on logs whose distributions of returns are known exactly.
 
 For each problem and number of episodes many logs are drawn. A log counts as covered where the whole band of the policy
-(of the logger, of their difference) contains the truth at every return, between the logged ones too. CVaR, quantiles
-and the probability of a bad outcome are compared with the truth of returns cut at the lowest and highest logged one,
-which is what their intervals are about; "cvar uncut" compares with the truth without that cut. "all" is everything at
-once, for which the level is 95%. Shares have 95% Wilson intervals.
+(of the behaviour policy, of their difference) contains the truth at every return, between the logged ones too. CVaR,
+quantiles and the probability of a bad outcome are compared with the truth of returns cut at the lowest and highest
+logged one, which is what their intervals are about; "cvar uncut" compares with the truth without that cut. "all" is
+everything at once, for which the level is 95%. Shares have 95% Wilson intervals.
 
 Seeds: log `s` of the i-th problem is drawn from `[1000 i + s, episodes]`. `benchmarks risk_bands [--logs 300]`.
 """
@@ -32,10 +32,12 @@ Curve = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Steps, chances of the first of two actions under logger and target, and what an episode with k of them earns."""
+    """Steps, chances of the first of two actions under behaviour policy and target, and what an episode with k of them
+    earns.
+    """
 
     steps: int
-    logger: float
+    behavior_policy: float
     target: float
     draw: Callable[[np.random.Generator, np.ndarray], np.ndarray]  # k [E] -> returns [E]
     curve: Callable[[int, np.ndarray], np.ndarray]  # k, x -> P(return <= x | k)
@@ -109,7 +111,7 @@ PROBLEMS = {
 
 def log_of(problem: Problem, episodes: int, generator: np.random.Generator) -> tuple[Evidence, np.ndarray | None]:
     """A log of that many episodes, the whole return on the last step, and its clusters."""
-    action = generator.random((episodes, problem.steps)) < problem.logger
+    action = generator.random((episodes, problem.steps)) < problem.behavior_policy
     earned = problem.draw(generator, action.sum(1))
     clusters = None
     if problem.cluster > 1:
@@ -119,7 +121,7 @@ def log_of(problem: Problem, episodes: int, generator: np.random.Generator) -> t
     reward[:, -1] = earned
     chance = lambda p: np.where(action, p, 1 - p).ravel()  # noqa: E731
     starts = np.arange(episodes + 1) * problem.steps
-    return Evidence(starts, reward.ravel(), chance(problem.target), chance(problem.logger)), clusters
+    return Evidence(starts, reward.ravel(), chance(problem.target), chance(problem.behavior_policy)), clusters
 
 
 def cut(curve: Curve, low: float, high: float, points: int = 5_001) -> tuple[np.ndarray, np.ndarray]:
@@ -132,8 +134,10 @@ def cut(curve: Curve, low: float, high: float, points: int = 5_001) -> tuple[np.
 
 @cache
 def uncut(problem: Problem) -> list[float]:
-    """CVaR of target and logger, tails included."""
-    return [cvar(*cut(problem.truth(chance), -200.0, 60.0, 500_001)) for chance in (problem.target, problem.logger)]
+    """CVaR of target and behaviour policy, tails included."""
+    return [
+        cvar(*cut(problem.truth(chance), -200.0, 60.0, 500_001)) for chance in (problem.target, problem.behavior_policy)
+    ]
 
 
 def cvar(grid: np.ndarray, values: np.ndarray) -> float:
@@ -144,7 +148,7 @@ def cvar(grid: np.ndarray, values: np.ndarray) -> float:
 
 def whole_band(problem: Problem, sample: Sample, found: Any) -> dict[str, bool]:
     """Whether each band contains the truth at every return."""
-    truths = [problem.truth(problem.target), problem.truth(problem.logger)]
+    truths = [problem.truth(problem.target), problem.truth(problem.behavior_policy)]
     tiny = 1e-9 * max(1.0, np.abs(sample.values).max())
     here = [np.concatenate([[0.0], truth(sample.values)]) for truth in truths]
     before = [np.concatenate([truth(sample.values - tiny), [1.0]]) for truth in truths]
@@ -169,14 +173,14 @@ def one(problem: Problem, episodes: int, seed: int) -> dict[str, Any]:
     found = bands_of(sample, ALPHA, sure)
     risk = summary(sample, found, ALPHA, problem.bad, sure.level)
     covered = whole_band(problem, sample, found)
-    truths = [problem.truth(problem.target), problem.truth(problem.logger)]
+    truths = [problem.truth(problem.target), problem.truth(problem.behavior_policy)]
     grids = [cut(truth, risk.lowest, risk.highest) for truth in truths]
     step = float(grids[0][0][1] - grids[0][0][0])
     known = [cvar(*grid) for grid in grids]
-    covered["cvar"] = inside(risk.cvar.policy, known[0], step) and inside(risk.cvar.logger, known[1], step)
+    covered["cvar"] = inside(risk.cvar.policy, known[0], step) and inside(risk.cvar.behavior_policy, known[1], step)
     covered["cvar difference"] = inside(risk.cvar.difference, known[0] - known[1], 2 * step)
     far = uncut(problem)
-    covered["cvar uncut"] = inside(risk.cvar.policy, far[0], step) and inside(risk.cvar.logger, far[1], step)
+    covered["cvar uncut"] = inside(risk.cvar.policy, far[0], step) and inside(risk.cvar.behavior_policy, far[1], step)
     covered["quantiles"] = all(_quantiles(risk, grids, step))
     bad = [float(truth(np.array([problem.bad]))[0]) for truth in truths]
     values = (*bad, bad[0] - bad[1])

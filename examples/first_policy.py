@@ -14,4 +14,4 @@ run = tl.fit(tl.IQL(temperature=1.5, discount=1.0, hidden=(64, 64)), train, step
 policy = run.policy()
 agreement = (policy(held_out.transitions.observation).codes == held_out.action).mean()
 print(f"{len(train.episodes)} episodes learnt from, {len(held_out.episodes)} held out")
-print(f"on held-out decisions the policy does what the logger did in {agreement:.0%} of cases")
+print(f"on held-out decisions the policy does what the behaviour policy did in {agreement:.0%} of cases")

@@ -1,4 +1,4 @@
-"""A scikit-learn pipeline is judged as a policy, and a second one models the logger.
+"""A scikit-learn pipeline is judged as a policy, and a second one models the behaviour policy.
 
     python examples/judge_sklearn.py [visits.csv columns.toml]
 
@@ -25,7 +25,9 @@ columns = make_column_transformer((OneHotEncoder(), words), remainder=StandardSc
 policy = make_pipeline(columns, LogisticRegression(max_iter=1_000))
 policy.fit(train.features().filter(good), train.action[good])
 
-logger = make_pipeline(StandardScaler(), RandomForestClassifier(min_samples_leaf=20))  # cloned and fitted in each fold
-for propensities in (None, logger):  # None: the recorded ones
+behavior_policy = make_pipeline(
+    StandardScaler(), RandomForestClassifier(min_samples_leaf=20)
+)  # cloned and fitted in each fold
+for propensities in (None, behavior_policy):  # None: the recorded ones
     verdict = tl.judge(policy, held_out, sample=True, propensities=propensities, learnt_from="other data", ledger=False)
     print(verdict.advice, verdict.paragraph, sep="\n", end="\n\n")

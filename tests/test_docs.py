@@ -222,7 +222,7 @@ def test_ray_tune_trains_a_population_in_rounds_that_name_where_they_started(tmp
 
 @pytest.mark.full
 def test_a_policy_of_another_make_is_judged() -> None:
-    logs = [str(shared(f"data/obd_small/{logger}/men/men.csv.gz")) for logger in ("random", "bts")]
+    logs = [str(shared(f"data/obd_small/{behavior_policy}/men/men.csv.gz")) for behavior_policy in ("random", "bts")]
     command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_open_bandit.py"), *logs]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

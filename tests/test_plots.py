@@ -113,11 +113,11 @@ def test_a_verdict_shows_its_intervals_its_decision_and_its_unit(tmp_path):
         line = named(axes, f"{row.name} (decides)" if row.name == "wdr" else row.name)
         assert list(line.get_xdata()) == [row.low, row.high]
         assert line.get_color() == LIGHT["c0" if row.name == "wdr" else "log"]
-    assert list(named(axes, "logger, as recorded").get_xdata()) == [0.57, 0.67]
-    assert any(list(one.get_xdata()) == [0.62, 0.62] for one in axes.lines), "the line of the logger"
+    assert list(named(axes, "behaviour policy, as recorded").get_xdata()) == [0.57, 0.67]
+    assert any(list(one.get_xdata()) == [0.62, 0.62] for one in axes.lines), "the line of the behaviour policy"
     words = [one.get_text() for one in axes.texts]
     assert words[:2] == ["wdr (decides)", "0.7 (0.65 to 0.75)"]
-    assert words[-2:] == ["logger, as recorded", "0.62 (0.57 to 0.67)"]
+    assert words[-2:] == ["behaviour policy, as recorded", "0.62 (0.57 to 0.67)"]
     assert sum("(decides)" in word for word in words) == 1
     drawn_file(figure, tmp_path / "verdict.png")
 
@@ -138,11 +138,11 @@ def test_guesses_of_an_unsupported_policy_are_called_so(tmp_path):
     drawn_file(figure, tmp_path / "wild.png")
 
 
-def test_a_verdict_without_estimates_shows_the_logger_alone(tmp_path):
-    for logger in (Interval(0.62, 0.57, 0.67), Interval(np.nan, np.nan, np.nan)):
-        figure = verdict("unsupported", estimates=Estimates([]), logger=logger).plot()
+def test_a_verdict_without_estimates_shows_the_behavior_alone(tmp_path):
+    for behavior_policy in (Interval(0.62, 0.57, 0.67), Interval(np.nan, np.nan, np.nan)):
+        figure = verdict("unsupported", estimates=Estimates([]), behavior_policy=behavior_policy).plot()
         assert figure.axes[0].get_xlabel() == "mean return per episode"
-        assert figure.axes[0].texts[0].get_text() == "logger, as recorded"
+        assert figure.axes[0].texts[0].get_text() == "behaviour policy, as recorded"
         drawn_file(figure, tmp_path / "alone.png")
 
 

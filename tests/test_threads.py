@@ -26,7 +26,7 @@ def numbers(episodes, seed):
 
 
 def networks(episodes):
-    """A log, and two policies near its logger that learnt from another log."""
+    """A log, and two policies near its behaviour policy that learnt from another log."""
     run = tl.fit(tl.BC(hidden=(8,)), numbers(100, 1), 5, 2, progress=False)
     return numbers(episodes, 0), [run.policy(member=0), run.policy(member=1)]
 

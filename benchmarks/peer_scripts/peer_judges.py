@@ -4,7 +4,7 @@ Reads each log FOLDER/*.npz and appends a line of JSON to OUT. Imports nothing o
 own documentation shows it; what that is stands in each function. A log of `N` rows, `C` contexts and `A` actions holds
 `context` [N, C] one-hot, `action` [N], `reward` [N], `target` [N, A] the policy's probabilities, `episode` [N], `step`
 [N], and `propensity` [N] where it was recorded. *Better* is said where the 95% interval of the policy's value lies
-above the logger's mean, *worse* where it lies below.
+above the behaviour policy's mean, *worse* where it lies below.
 """
 
 import importlib.metadata
@@ -100,8 +100,9 @@ def scope_rl(log):
     """Self-normalised per-decision importance sampling, bootstrap of 1,000.
 
     Its doubly robust estimators need a critic of d3rlpy for each log and policy, which is left out. All its episodes
-    are equally long: shorter ones are filled up with steps of reward 0 that policy and logger take alike. By default it
-    drops the reward of the very step that ends an episode; here it keeps it, or one-step logs would be worth 0.
+    are equally long: shorter ones are filled up with steps of reward 0 that policy and behaviour policy take alike. By
+    default it drops the reward of the very step that ends an episode; here it keeps it, or one-step logs would be worth
+    0.
     """
     from scope_rl.ope import OffPolicyEvaluation
     from scope_rl.ope.discrete import SelfNormalizedPDIS

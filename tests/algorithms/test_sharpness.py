@@ -19,7 +19,7 @@ ACTIONS = 3
 
 @cache
 def bandit(kind: str, rows: int = 3_000, seed: int = 0) -> tuple[tl.Log, np.ndarray]:
-    """A log of single decisions that a logger chose uniformly, and the mean reward of each action [N, A]."""
+    """A log of single decisions that a behaviour policy chose uniformly, and the mean reward of each action [N, A]."""
     rng = np.random.default_rng(seed)
     seen = rng.standard_normal((rows, 4)).astype(np.float32)
     slopes = {"noise": 0.0, "strong": 1.0}[kind]
@@ -50,20 +50,20 @@ def trained(log: tl.Log, cls: type = tl.IQL) -> tuple[settings.Suggestion, tl.Ru
     return found, tl.fit(found.algorithm, log, found.steps, held_out=0.2, progress=False)
 
 
-def far(policy: tl.Policy, log: tl.Log, logger: float) -> float:
-    """The mean total variation distance from a uniform logger."""
-    return float(0.5 * np.abs(policy.probabilities(log.transitions.observation) - logger).sum(axis=1).mean())
+def far(policy: tl.Policy, log: tl.Log, behavior_policy: float) -> float:
+    """The mean total variation distance from a uniform behaviour policy."""
+    return float(0.5 * np.abs(policy.probabilities(log.transitions.observation) - behavior_policy).sum(axis=1).mean())
 
 
-def test_noise_leaves_the_policy_close_to_the_logger(capsys):
+def test_noise_leaves_the_policy_close_to_the_behavior(capsys):
     log, _ = bandit("noise")
     found = tl.suggest(tl.IQL, log, held_out=0.2)
     assert found.algorithm.temperature == sharpness.TEMPERATURES[0]
-    assert "no gain over the logger is shown" in found.settings["temperature"].reason
+    assert "no gain over the behaviour policy is shown" in found.settings["temperature"].reason
     run = tl.fit(found.algorithm, log, found.steps, held_out=0.2, progress=None)
     assert far(run.policy(), log, 1 / ACTIONS) < 0.15
     said = capsys.readouterr().err
-    assert "note: this policy is close to the logger" in said
+    assert "note: this policy is close to the behaviour policy" in said
     assert run.metrics[-1]["effective_share"] > 0.9
 
 
@@ -71,18 +71,18 @@ def test_a_strong_effect_makes_a_sharp_policy(capsys):
     log, mean = bandit("strong")
     found, run = trained(log)
     assert found.algorithm.temperature >= 3.0
-    assert "gains most over the logger" in found.settings["temperature"].reason
+    assert "gains most over the behaviour policy" in found.settings["temperature"].reason
     policy = run.policy().probabilities(log.transitions.observation)
     gained = ((policy * mean).sum(1) - mean.mean(1)).mean()
     assert gained > 0.75 * (mean.max(1) - mean.mean(1)).mean()  # sampled
-    assert "close to the logger" not in capsys.readouterr().err
+    assert "close to the behaviour policy" not in capsys.readouterr().err
 
 
 def test_sequences_are_as_sharp_as_their_episodes_speak_for():
     log = walk()
     found, run = trained(log)
     reason = found.settings["temperature"].reason
-    assert "gains most over the logger" in reason
+    assert "gains most over the behaviour policy" in reason
     shown = np.asarray([[0.0], [1.0]], np.float32)
     right = np.diag(run.policy().probabilities({"observation": shown}))
     assert right.min() > 0.55  # towards the right side in both
@@ -109,7 +109,7 @@ def test_continuous_actions_have_a_population_where_propensities_are_recorded():
     log = tl.Log.from_arrays(**arrays, propensity=np.full(rows, 0.5))
     found = tl.suggest(tl.IQL, log, held_out=0.2)
     assert found.algorithm.temperature in sharpness.TRAINED_TEMPERATURES
-    assert "gains most over the logger" in found.settings["temperature"].reason
+    assert "gains most over the behaviour policy" in found.settings["temperature"].reason
     unknown = tl.suggest(tl.IQL, tl.Log.from_arrays(**arrays), held_out=0.2)
     assert unknown.algorithm.temperature == 3.0
     assert "actions are continuous, and no propensities are recorded" in unknown.settings["temperature"].reason
@@ -169,7 +169,7 @@ def test_the_best_lower_limit_wins_where_enough_episodes_speak_for_it():
     assert best_rung([few], 1_000, 1_000) is None
     lost = weak._replace(gain=0.01)
     assert best_rung([lost, wide], 1_000, 1_000) is lost
-    assert "close to the logger" in lost.reason(5.0)
+    assert "close to the behaviour policy" in lost.reason(5.0)
     assert "+4.5 an episode, standard error 1" in good.reason(5.0)
 
 

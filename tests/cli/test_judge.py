@@ -146,7 +146,7 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
         "member-0-sampled-1.json",
         "member-1-sampled-1.json",
     }
-    assert "2 policies judged at once: differences from the logger" in done.said
+    assert "2 policies judged at once: differences from the behaviour policy" in done.said
     assert done.out.count("95% interval") == 1, "one table, and the details on request"
     whole = json.loads((tmp_path / "all.json").read_text())
     one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
@@ -381,8 +381,8 @@ def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
     said = " ".join(done.said.split())
     details = tidelog("judge", run, "--sample", "--details", "--data", run.parent / "named", *QUICK).said
     assert "guesses outside the log in EUR: do not use them" in details or "estimates in EUR; wdr decides" in details
-    assert "differences from the logger in EUR" in said
-    assert " EUR (" in details.partition("the logger's own mean: ")[2]
+    assert "differences from the behaviour policy in EUR" in said
+    assert " EUR (" in details.partition("the behaviour policy's own mean: ")[2]
     assert json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())["reward_unit"] == "EUR"
 
 

@@ -720,7 +720,7 @@ def test_a_column_with_few_or_many_levels_is_not_named(levels: int) -> None:
 
 
 def test_what_decides_the_action_that_decides_the_reward_is_not_named() -> None:
-    """The logger treats the old, and the treatment works always: age tells the treatment, not the reward."""
+    """The behaviour policy treats the old, and the treatment works always: age tells the treatment, not the reward."""
     rng = np.random.default_rng(0)
     age = rng.integers(20, 80, 1_000)
     treated = age > 50

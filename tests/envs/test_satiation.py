@@ -49,12 +49,12 @@ def test_its_values_are_those_that_its_page_states(optimum):
 
 
 def test_the_best_within_the_support_lies_between_imitation_and_the_optimum(optimum):
-    problem, logger = satiation(), logging_policy()
-    values = [problem.optimal(allowed=support(logger, threshold))[0] for threshold in (0.3, 0.2)]
+    problem, behavior_policy = satiation(), logging_policy()
+    values = [problem.optimal(allowed=support(behavior_policy, threshold))[0] for threshold in (0.3, 0.2)]
     assert values == pytest.approx([7.36, 9.64], abs=5e-3)
-    assert exact_value(logger.argmax(1)) < values[0] < values[1] < optimum[0]
-    assert (support(logger, 1.0).sum(1)[:216] == 1).all()
-    assert support(logger, 0.0).all()
+    assert exact_value(behavior_policy.argmax(1)) < values[0] < values[1] < optimum[0]
+    assert (support(behavior_policy, 1.0).sum(1)[:216] == 1).all()
+    assert support(behavior_policy, 0.0).all()
 
 
 def test_what_a_user_feels_follows_from_the_history():

@@ -39,10 +39,10 @@ def test_a_policy_is_rated_by_its_labels_in_any_order():
 
 
 def test_its_values_are_those_that_its_page_states():
-    problem, logger = treatment(), clinician()
+    problem, behavior_policy = treatment(), clinician()
     best, policy = problem.optimal()
-    assert exact_value(logger) == pytest.approx(0.625, abs=5e-4)
-    assert exact_value(logger.argmax(1)) == pytest.approx(0.683, abs=5e-4)
+    assert exact_value(behavior_policy) == pytest.approx(0.625, abs=5e-4)
+    assert exact_value(behavior_policy.argmax(1)) == pytest.approx(0.683, abs=5e-4)
     assert exact_value(deterministic(2)) == pytest.approx(0.697, abs=5e-4)
     assert exact_value(np.full((362, 6), 1 / 6)) == pytest.approx(0.487, abs=5e-4)
     assert best == pytest.approx(0.792, abs=5e-4)
@@ -50,15 +50,15 @@ def test_its_values_are_those_that_its_page_states():
 
 
 def test_the_clinician_supports_every_action():
-    logger = clinician()
-    np.testing.assert_allclose(logger.sum(1), 1.0)
-    assert logger.min() == pytest.approx(0.02)
+    behavior_policy = clinician()
+    np.testing.assert_allclose(behavior_policy.sum(1), 1.0)
+    assert behavior_policy.min() == pytest.approx(0.02)
     # Severity 1, no strain, no toxicity: a low dose by protocol, everything by the second habit.
-    np.testing.assert_allclose(logger[0], [0.02, 0.52, 0.02, 0.02, 0.02, 0.40])
+    np.testing.assert_allclose(behavior_policy[0], [0.02, 0.52, 0.02, 0.02, 0.02, 0.40])
 
 
 def test_play_agrees_with_the_exact_value_and_always_terminates():
-    problem, logger = treatment(), clinician()
+    problem, behavior_policy = treatment(), clinician()
     seen = problem.observations()
     where = {
         (*numeric, code): state
@@ -71,12 +71,12 @@ def test_play_agrees_with_the_exact_value_and_always_terminates():
         leaves = observed.observation
         rows = zip(map(tuple, leaves["numeric"].tolist()), leaves["categorical"].tolist(), strict=True)
         state = np.array([where[(*numeric, code)] for numeric, (code,) in rows])
-        action = (generator.random((len(state), 1)) > logger[state].cumsum(1)).sum(1)
-        return action, logger[state, action]
+        action = (generator.random((len(state), 1)) > behavior_policy[state].cumsum(1)).sum(1)
+        return action, behavior_policy[state, action]
 
     played = play(make("treatment", 1000), act, episodes=10_000, seed=3)
     # 4.1 standard errors: right play fails for 3 in 100,000 seeds
-    assert played.returns.mean() == pytest.approx(exact_value(logger), abs=4 * 0.5 / 100)
+    assert played.returns.mean() == pytest.approx(exact_value(behavior_policy), abs=4 * 0.5 / 100)
     assert set(played.returns.tolist()) == {0.0, 1.0}
     assert played.lengths.max() == 5
     assert not played.truncated.any()

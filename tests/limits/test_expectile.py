@@ -66,7 +66,7 @@ def test_values_of_a_chain(expectile):
     close(state.value.values, chain_values(expectile), rtol=1e-3)
 
 
-def test_one_half_values_the_logger_and_near_one_the_best():
+def test_one_half_values_the_behavior_and_near_one_the_best():
     uniform = np.full((4, 2), 0.5)
     close(chain_values(0.5), chain(3).state_values(uniform, 0.9)[:3], rtol=1e-6)
     best = chain(3).state_values(chain(3).optimal(0.9)[1], 0.9)[:3]
@@ -75,10 +75,10 @@ def test_one_half_values_the_logger_and_near_one_the_best():
     close(state.value.values, best, rtol=0.02)
 
 
-def test_the_policy_is_the_loggers_tilted_by_temperature_times_q():
+def test_the_policy_is_the_behaviors_tilted_by_temperature_times_q():
     h = dataclasses.replace(TABULAR, expectile=0.9, discount=0.9, temperature=2.0)
     value = chain_values(0.9)
     left, right = 0.9 * value[[0, 0, 1]], np.array([0.9 * value[1], 0.9 * value[2], 1.0])
-    odds = np.exp(2.0 * (right - left))  # the logger moved left as often as right
+    odds = np.exp(2.0 * (right - left))  # the behaviour policy moved left as often as right
     chances = np.asarray(jax.jit(jax.nn.softmax)(solved(h, every_move(3)).actor.logits))
     close(chances[:, 1], odds / (1 + odds), rtol=1e-3)

@@ -9,7 +9,7 @@ from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import treatment
 from tidelog.ope.decide import NOTHING_KNOWN, Assessment, Limits, decide
 from tidelog.ope.evidence import Evidence
-from tidelog.ope.policy_evidence import LoggerModel, PolicyEvidence
+from tidelog.ope.policy_evidence import BehaviorModel, PolicyEvidence
 from tidelog.ope.propensities import Propensities
 from tidelog.ope.text import words
 
@@ -63,11 +63,11 @@ def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
 
 
 def assessed(evidence, limits=QUICK, reuse=NOTHING_KNOWN, cloning=None, **more):
-    """This evidence before the decision; tests of the logger in `more` are those of its model."""
+    """This evidence before the decision; tests of the behaviour policy in `more` are those of its model."""
     about = {"history": (), "drift": ()} | {name: more.pop(name) for name in ("history", "drift") if name in more}
     known = Propensities(evidence.behaviour, evidence.behaviour_all, evidence.estimated, ())
     folds = np.zeros(evidence.episodes, np.int64)
-    gathered = PolicyEvidence(evidence, cloning, LoggerModel(known, **about), folds, "none")
+    gathered = PolicyEvidence(evidence, cloning, BehaviorModel(known, **about), folds, "none")
     return Assessment(limits, reuse=reuse, policy_evidence=gathered, **more)
 
 

@@ -40,7 +40,9 @@ def random_policies(count, seed=0, concentration=2.0):
 
 
 def differences(count, policies, seed=0, effect=0.0):
-    """Self-normalised differences from the logger on one log of noise, each policy worth `effect` more than it."""
+    """Self-normalised differences from the behaviour policy on one log of noise, each policy worth `effect` more than
+    it.
+    """
     generator = np.random.default_rng(seed)
     reward, action = generator.standard_normal(count), generator.integers(0, ACTIONS, count)
     found = []

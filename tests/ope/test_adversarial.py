@@ -33,7 +33,7 @@ def apart(one, other):
 @pytest.mark.parametrize("name", BANDITS)
 def test_truth_is_what_the_policy_earns_when_it_acts(name):
     bandit = BANDITS[name]
-    acted = np.broadcast_to(bandit.target, bandit.logger.shape)
+    acted = np.broadcast_to(bandit.target, bandit.behavior_policy.shape)
     ours = bandit.rows(np.random.default_rng(1), ROWS, acted)["reward"]
     theirs = bandit.rows(np.random.default_rng(2), ROWS)["reward"]
     found, error = apart(ours, theirs)
@@ -69,10 +69,12 @@ def sending(often, pays):
         ("ten steps", lambda t, count: np.where(count < 2, 1.0, -3.0), 0.25, 0.15, 10),
     ],
 )
-def test_truth_of_histories(variant, pays, policy, logger, steps):
+def test_truth_of_histories(variant, pays, policy, behavior_policy, steps):
     size = WORLDS["history"].variants[variant].sizes or WORLDS["history"].sizes
     truth = Cell("history", variant, size[0]).draw(0).truth
-    found, error = apart(played(sending(policy, pays), steps=steps), played(sending(logger, pays), steps=steps, seed=1))
+    found, error = apart(
+        played(sending(policy, pays), steps=steps), played(sending(behavior_policy, pays), steps=steps, seed=1)
+    )
     assert found == pytest.approx(truth, abs=4 * error)
 
 

@@ -26,7 +26,7 @@ def test_only_unrecorded_probabilities_are_asked_for(recorded):
     log = treated(chances, 300, **({} if recorded else {"propensity": None}))
     found = judge(Told(best_treatments()), log, model="tabular", limits=QUICK, ledger=False)
     assert found.decision == "unsupported"
-    assert "let the logger vary its decisions more" in found.paragraph
+    assert "let the behaviour policy vary its decisions more" in found.paragraph
     assert (ASKED in found.paragraph) is not recorded
 
 
@@ -75,12 +75,12 @@ def test_what_was_learnt_from_is_refused_before_anything_is_fitted():
     [
         (tl.IQL(temperature=3.0), "lower temperature, now 3 (--temperature 1)"),
         (tl.DiscreteBCQ(threshold=0.3), "raise threshold, now 0.3 (--threshold 0.53)"),
-        (tl.IQL(temperature=0.0), "stays closer to the logger's decisions"),
-        (tl.BC(), "stays closer to the logger's decisions"),
-        (None, "stays closer to the logger's decisions"),
+        (tl.IQL(temperature=0.0), "stays closer to the behaviour policy's decisions"),
+        (tl.BC(), "stays closer to the behaviour policy's decisions"),
+        (None, "stays closer to the behaviour policy's decisions"),
     ],
 )
-def test_the_policys_own_algorithm_says_how_to_stay_closer_to_the_logger(algorithm, advice):
+def test_the_policys_own_algorithm_says_how_to_stay_closer_to_the_behavior(algorithm, advice):
     assert advice in closer_advice(SimpleNamespace(algorithm=algorithm))
 
 
@@ -98,10 +98,10 @@ def test_the_verdict_on_a_policy_names_its_own_setting():
     assert "raise threshold, now 0.1" in advised(bandit(chance=0.5))
 
 
-def test_what_even_a_copy_of_the_logger_fails_is_not_answered_by_a_closer_policy():
+def test_what_even_a_copy_of_the_behavior_fails_is_not_answered_by_a_closer_policy():
     advice = advised(bandit(chance=0.6))
     assert "raise threshold" not in advice
-    assert "Judge on more episodes, of one logger" in advice
+    assert "Judge on more episodes, of one behaviour policy" in advice
 
 
 def test_actions_outside_the_log_are_not_answered_by_a_check_of_the_propensities():
@@ -113,7 +113,7 @@ def test_actions_outside_the_log_are_not_answered_by_a_check_of_the_propensities
     )  # fmt: skip
     (finding,) = (one for one in said(outcome(left)) if one.rule == "mean_weight")
     assert "30.0% of the policy's actions are hardly in the log" in finding.sentence
-    assert finding.advice == "judge a policy that stays closer to the logger's decisions"
+    assert finding.advice == "judge a policy that stays closer to the behaviour policy's decisions"
 
 
 def test_rare_rewards_are_named_only_where_rewards_are_rare():
@@ -122,7 +122,7 @@ def test_rare_rewards_are_named_only_where_rewards_are_rare():
     rare, common = ("; ".join(words(one, few).advice) for one in made)
     assert "rare rewards" in rare
     assert "rare rewards" not in common
-    assert "closer to the logger" in common
+    assert "closer to the behaviour policy" in common
     assert few.rare_rewards
     assert not assessed(clicked(np.arange(0, 600, 3))).rare_rewards
 

@@ -78,7 +78,7 @@ def test_patterns_say_in_which_dimensions_an_action_lies_on_which_atom():
     assert atoms.text == "one of 2 values (0, 0.5)"
 
 
-def test_a_logger_with_atoms_has_a_probability_there_and_a_density_elsewhere():
+def test_a_behavior_with_atoms_has_a_probability_there_and_a_density_elsewhere():
     context, still, action = actions()
     log = log_of(context, action)
     known = propensities_of(log, episode_folds(log, 2, 0))

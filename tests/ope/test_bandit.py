@@ -41,7 +41,7 @@ def test_by_hand():
     assert dr_optimistic_shrinkage(evidence, 4.0).contributions == pytest.approx([1.4, 2.0, 1.6, 1.0])
 
 
-def test_the_loggers_own_policy_is_worth_the_mean_reward():
+def test_the_behaviors_own_policy_is_worth_the_mean_reward():
     evidence = bandit()
     same = replace(evidence, target=evidence.behaviour)
     for estimator in (ips, snips, clipped_ips):
@@ -88,17 +88,17 @@ def test_a_constant_reward_moves_self_normalised_estimates_by_itself():
 @pytest.mark.parametrize("estimator", [ips, sequential_dr])
 def test_right_on_average_over_everything_that_can_happen(estimator):
     # two contexts, equally likely, three actions; the mean over logged actions in proportion is the exact value
-    target, logger = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]]), np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    target, behavior_policy = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]]), np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
     reward, model = np.array([[1.0, 2, 4], [0, -1, 5]]), np.array([[3.0, -1, 2], [1, 1, 1]])
     evidence = evidence_of(
         [1] * 6,
         reward=reward.ravel(),
         target=target.ravel(),
-        behaviour=logger.ravel(),
+        behaviour=behavior_policy.ravel(),
         model=model.ravel(),
         model_target=np.repeat((target * model).sum(1), 3),
     )
-    found = (logger / 2).ravel() @ estimator(evidence).contributions
+    found = (behavior_policy / 2).ravel() @ estimator(evidence).contributions
     assert found == pytest.approx((target * reward).sum() / 2, abs=1e-12)
 
 

@@ -25,7 +25,7 @@ from sklearn.preprocessing import StandardScaler  # noqa: E402
 
 
 def shop(count=3_000, seed=0):
-    """A table of words and numbers, and a logger with sharp rules: each row's true chances [N, 3]."""
+    """A table of words and numbers, and a behaviour policy with sharp rules: each row's true chances [N, 3]."""
     rng = np.random.default_rng(seed)
     words, age = rng.integers(0, 12, (count, 2)), rng.uniform(20, 80, count)
     favourite = np.where((words[:, 0] % 3 == 0) & (age > 50), 0, np.where(words[:, 1] % 2 == 0, 1, 2))
@@ -147,7 +147,7 @@ def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
     assert found.context["propensities_by"] == "trees"
     fit = found.context["propensities_fit"]
     said = f"they miss the logged decisions by {fit['loss']:.2f} nats on average"
-    assert "estimated by boosted trees that were trained to imitate the logger" in found.paragraph
+    assert "estimated by boosted trees that were trained to imitate the behaviour policy" in found.paragraph
     assert said in found.paragraph
     assert f"less than the {fit['constant']:.2f} of always stating the same shares" in found.paragraph
     judge(Mostly(), log, propensities=LogisticRegression(), **options)
@@ -163,7 +163,7 @@ def test_a_verdict_names_the_classifier_and_says_how_well_it_predicts(log):
     found = judge(Mostly(), log, propensities=PIPELINE, **options)
     assert found.context["propensities_by"] == "classifier"
     assert found.context["propensities_classifier"] == "Pipeline(StandardScaler, LogisticRegression)"
-    said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the logger"
+    said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the behaviour policy"
     assert said in found.paragraph
     fit = found.context["propensities_fit"]
     assert f"they miss the logged decisions by {fit['loss']:.2f} nats on average" in found.paragraph

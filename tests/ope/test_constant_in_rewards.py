@@ -54,7 +54,7 @@ def test_the_verdict_is_that_without_it(constant, steps, chances):
     notes = [{one.name: one.note for one in judged.estimates if one.name in unmoved} for judged in (plain, moved)]
     assert notes[0] == notes[1]
     np.testing.assert_allclose(
-        moved.logger.estimate - steps * constant, plain.logger.estimate, atol=1e-6 * abs(constant)
+        moved.behavior_policy.estimate - steps * constant, plain.behavior_policy.estimate, atol=1e-6 * abs(constant)
     )
 
 

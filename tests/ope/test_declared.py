@@ -9,7 +9,7 @@ import tidelog as tl
 from tidelog.data.log import declare
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence import episode_folds
-from tidelog.ope.policy_evidence import choose_model, logger_model
+from tidelog.ope.policy_evidence import behavior_model, choose_model
 from tidelog.ope.propensities import declared_propensities
 
 QUICK: dict[str, Any] = {
@@ -101,8 +101,8 @@ def test_a_log_without_propensities_that_observations_predict_is_no_randomised_o
     log = trial(often=1.0 / (1.0 + np.exp(-2.0 * seen[:, 0])), observation=seen)
     assert tl.judge(SECOND, log, **QUICK).decision in ("no difference shown", "unsupported")
     plan = choose_model(log, None, None, 0)
-    assert logger_model(log, plan, None, 0).shares is None
-    assert logger_model(trial(), plan, None, 0).shares is not None
+    assert behavior_model(log, plan, None, 0).shares is None
+    assert behavior_model(trial(), plan, None, 0).shares is not None
 
 
 def test_a_hidden_cause_is_better_only_if_randomised_and_never_better() -> None:

@@ -172,8 +172,8 @@ class Shares:
         return self.shares[observation["categorical"][:, self.column]]
 
 
-def clicks(logger, campaign):
-    path = shared(f"data/obd_small/{logger}/{campaign}/{campaign}.csv.gz")
+def clicks(behavior_policy, campaign):
+    path = shared(f"data/obd_small/{behavior_policy}/{campaign}/{campaign}.csv.gz")
     return read_log(path, EXAMPLES / f"open_bandit_{campaign}.toml")
 
 

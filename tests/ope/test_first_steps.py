@@ -73,7 +73,7 @@ def test_the_interval_holds_the_exact_value_of_these_steps(steps, model, patient
     truth = problem.value_of(policy) - problem.value_of(chances)
     found = judge(Told(policy), log, model=model, limits=QUICK, ledger=False, first_steps=steps)
     rewards = np.asarray(log.reward)[first(log, steps)].sum() / 1_500
-    assert found.logger.estimate == pytest.approx(rewards)
+    assert found.behavior_policy.estimate == pytest.approx(rewards)
     assert found.difference.low < truth < found.difference.high
     assert found.decision in ("better", "no difference shown")
     assert f"over its {'first decision' if steps == 1 else f'first {steps} decisions'}" in found.estimand
@@ -109,7 +109,7 @@ def test_a_debt_that_comes_later_is_said_wherever_the_verdict_is():
     later = "600 later decisions (50.0% of all) and what follows from them are in no number"
     assert f"the first decision of 600 recorded episodes. {later}" in found.paragraph
     assert later in found.reasons[1]
-    assert "more in the first decision of an episode than the logger did" in found.paragraph
+    assert "more in the first decision of an episode than the behaviour policy did" in found.paragraph
     (why,) = found.blocks_gate
     assert why == "only the first decision of an episode was judged; what follows may be worse"
     line = verdict_line(found.summary)
@@ -185,7 +185,7 @@ def test_wrong_propensities_are_not_hidden_by_a_shorter_question():
     )  # fmt: skip
     found = judge(Even(), log, limits=QUICK, model="tabular", ledger=False)
     assert found.decision == "unsupported"
-    assert "the logger's probabilities are wrong" in found.paragraph
+    assert "the behaviour policy's probabilities are wrong" in found.paragraph
     assert "first_steps" not in found.paragraph
 
 

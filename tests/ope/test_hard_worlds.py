@@ -79,7 +79,7 @@ def test_a_policy_of_unknown_origin_says_so_and_does_not_pass_the_gate():
 
 
 @pytest.mark.full
-def test_a_logger_who_changes_with_the_rewards_is_modelled_in_time_or_refused():
+def test_a_behavior_who_changes_with_the_rewards_is_modelled_in_time_or_refused():
     said = decisions("drift", "both", 1000)
     assert "better" not in said  # 0 of 200 other logs
 
@@ -88,7 +88,7 @@ def test_rare_harm_is_said():
     for verdict in verdicts("rare harm", "recorded", 300, seeds=4):
         if verdict.decision == "better":
             assert "rare harm" in verdict.paragraph
-            assert np.isfinite(verdict.logger.estimate)
+            assert np.isfinite(verdict.behavior_policy.estimate)
 
 
 @pytest.mark.parametrize(("variant", "said"), [("better", "rare harm"), ("worse", "rare gain")])
@@ -135,7 +135,7 @@ def test_leaving_a_heavy_tailed_arm_decides_nothing(variant, wrong):
 
 @pytest.mark.sample("estimated")
 @pytest.mark.parametrize("variant", ["estimated", "recorded", "declared"])
-def test_values_that_a_logger_repeats_have_a_probability(variant):
+def test_values_that_a_behavior_repeats_have_a_probability(variant):
     """One density for all was better in 9 of 10 logs, by +.4 where the truth is -.5."""
     (verdict,) = verdicts("no change", variant, 300, seeds=1)
     assert verdict.decision == "unsupported"

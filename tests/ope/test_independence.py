@@ -15,9 +15,9 @@ from tidelog.data.log import number_observations
 from tidelog.envs.treatment import clinician
 from tidelog.ope import assumptions
 from tidelog.ope.assumptions import (
+    BEHAVIOR,
     ENDS,
     LEVEL,
-    LOGGER,
     NEXT,
     REWARDS,
     Dependence,
@@ -46,11 +46,11 @@ def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):
     )  # fmt: skip
 
 
-def drifting(rows=1500, seed=0, logger=0.0, reward=0.0):
+def drifting(rows=1500, seed=0, behavior_policy=0.0, reward=0.0):
     generator = np.random.default_rng(seed)
     when = np.sort(generator.random(rows))
     context = generator.integers(0, 3, rows)
-    chance = 0.5 + logger * (when - 0.5)
+    chance = 0.5 + behavior_policy * (when - 0.5)
     action = (generator.random(rows) < chance).astype(int)
     return Log.from_arrays(
         observation=context, action=action, actions=2, time=when,
@@ -95,7 +95,7 @@ def test_what_rounding_leaves_of_a_clock_is_no_effect(seed):
     assert not asked(treated(clinician(), 600, seed=seed), history_dependence)[NEXT].fails
 
 
-@pytest.mark.parametrize(("episodes", "seed", "outcome"), [(600, 4, ENDS), (600, 35, ENDS), (2500, 3, LOGGER)])
+@pytest.mark.parametrize(("episodes", "seed", "outcome"), [(600, 4, ENDS), (600, 35, ENDS), (2500, 3, BEHAVIOR)])
 def test_two_rare_things_that_met_in_no_row_are_not_related(episodes, seed, outcome):
     """Rows where both would have happened are missing by chance: the products that are there spread too little."""
     # 0 of 250 other logs of 600 fail, at a level of 0.0025
@@ -106,9 +106,9 @@ def test_two_rare_things_that_met_in_no_row_are_not_related(episodes, seed, outc
 def test_functions_stand_in_for_a_table():
     log = sends()
     found = {one.outcome: one for one in history_dependence(log, episode_folds(log, 2, 0), None)}
-    # 0 of 40 other seeds fail; at a level of 0.0025 the logger alone must for 1 in 400
+    # 0 of 40 other seeds fail; at a level of 0.0025 the behaviour policy alone must for 1 in 400
     assert found[REWARDS].fails
-    assert not found[LOGGER].fails
+    assert not found[BEHAVIOR].fails
 
 
 def numbered_states(seed, episodes=300, steps=12, size=60):
@@ -129,7 +129,7 @@ def numbered_states(seed, episodes=300, steps=12, size=60):
 
 
 def test_many_labels_are_told_apart():
-    """A projection of 60 labels mixes states, so that past actions would predict the logger's."""
+    """A projection of 60 labels mixes states, so that past actions would predict the behaviour policy's."""
     log = numbered_states(seed=6)
     found = history_dependence(log, episode_folds(log, 2, 0), None)
     assert len(found) == 3
@@ -152,21 +152,21 @@ def test_a_cause_in_the_observation_has_the_name_of_its_column():
     assert found[REWARDS].cause == "'lab' of the decision before"
 
 
-def test_drift_of_logger_and_rewards():
-    moved, still = asked(drifting(logger=0.8, reward=2.0), time_dependence), asked(drifting(), time_dependence)
-    assert moved[LOGGER].fails  # 0 of 138 other seeds fail, and the next
+def test_drift_of_behavior_and_rewards():
+    moved, still = asked(drifting(behavior_policy=0.8, reward=2.0), time_dependence), asked(drifting(), time_dependence)
+    assert moved[BEHAVIOR].fails  # 0 of 138 other seeds fail, and the next
     assert moved[REWARDS].fails
     # at a level of 0.0025 each: a right test fails for 1 in 200 seeds
-    assert not still[LOGGER].fails
+    assert not still[BEHAVIOR].fails
     assert not still[REWARDS].fails
 
 
-def test_a_table_in_time_follows_the_logger():
-    log = drifting(logger=0.8)
+def test_a_table_in_time_follows_the_behavior():
+    log = drifting(behavior_policy=0.8)
     folds, when = episode_folds(log, 5, 0), relative_time(log)
 
     def suffices(states):
-        return not {one.outcome: one for one in time_dependence(log, folds, states)}[LOGGER].fails
+        return not {one.outcome: one for one in time_dependence(log, folds, states)}[BEHAVIOR].fails
 
     _, states = with_time(log, number_observations(log), folds, when, suffices)
     assert states.size > number_observations(log).size
@@ -192,8 +192,8 @@ def test_no_time_and_no_history_no_question():
     [
         ("history", False, 2, "markov"),  # visits decide
         ("history", False, 50, None),  # products decide: no state is needed
-        ("logger", True, 50, "logger_history"),
-        ("logger", False, 50, None),
+        ("behavior_policy", True, 50, "behavior_history"),
+        ("behavior_policy", False, 50, None),
         ("drift", True, 50, "drift"),
         ("drift", False, 50, None),
     ],
@@ -201,17 +201,17 @@ def test_no_time_and_no_history_no_question():
 def test_what_fails_refuses_what_rests_on_it(where, estimated, horizon, rule):
     from tests.ope.cases import QUICK
 
-    one = Dependence(REWARDS if where == "history" else LOGGER, "the last action 1", 1e-6, 0.1, 0.3, fails=True)
+    one = Dependence(REWARDS if where == "history" else BEHAVIOR, "the last action 1", 1e-6, 0.1, 0.3, fails=True)
     told = {"drift": [one]} if where == "drift" else {"history": [one]}
     found = outcome(chain(2.0, estimated=estimated), replace(QUICK, horizon=horizon), **told)
-    assert (rule in rules(found)) if rule else not {"markov", "logger_history", "drift"} & set(rules(found))
+    assert (rule in rules(found)) if rule else not {"markov", "behavior_history", "drift"} & set(rules(found))
     if rule:
         assert "the last action 1 still predicts" in said(found)[-1].sentence or len(found.findings) > 1
 
 
 def test_failing_sorts_by_strength_and_keeps_to_the_question():
     weak, strong = (Dependence(REWARDS, name, 1e-6, share, 0.1, fails=True) for name, share in (("a", 0.1), ("b", 0.2)))
-    other = Dependence(LOGGER, "c", 1e-6, 0.9, 0.1, fails=True)
+    other = Dependence(BEHAVIOR, "c", 1e-6, 0.9, 0.1, fails=True)
     assert failing([weak, strong, other], (REWARDS,)) == [strong, weak]
 
 

@@ -106,7 +106,7 @@ def test_replicates_come_from_the_seed_alone():
 
 
 def test_joint_replicates_of_a_difference():
-    # the policy is the logger: the difference is 0 on every replicate, not two noises
+    # the policy is the behaviour policy: the difference is 0 on every replicate, not two noises
     evidence = random_log([2] * 30)
     same = random_log([2] * 30, target=evidence.behaviour)
     assert abs(replicates(wis(same).minus(logged_return(same)), Confidence())).max() < 1e-12

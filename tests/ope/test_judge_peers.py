@@ -36,7 +36,7 @@ def test_every_problem_has_a_name_that_can_be_a_files_and_a_truth():
     assert treated("a fifth optimal", 0).truth == pytest.approx(0.0362, abs=1e-4)
 
 
-def test_an_interval_decides_against_the_loggers_mean():
+def test_an_interval_decides_against_the_behaviors_mean():
     assert peer_judges.by_interval(1.1, 1.3, 1.0)["decision"] == "better"
     assert peer_judges.by_interval(0.1, 0.3, 1.0)["decision"] == "worse"
     assert peer_judges.by_interval(0.9, 1.3, 1.0)["decision"] == "no difference shown"

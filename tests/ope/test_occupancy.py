@@ -46,14 +46,14 @@ def test_flows_through_exact_counts_are_exact(discount):
 @pytest.mark.parametrize("discount", [0.8, 1.0])
 @pytest.mark.sample("1.0")
 def test_played_ratios_are_near_the_exact_ones(discount):
-    """The target's visits to pairs, discounted, over the logger's, which are not."""
+    """The target's visits to pairs, discounted, over the behaviour policy's, which are not."""
     problem = random_problem(states=5, actions=2)
-    logger, policy = random_policy(problem, 3), random_policy(problem, 4)
-    log = played(problem, logger, 32_000)
+    behavior_policy, policy = random_policy(problem, 3), random_policy(problem, 4)
+    log = played(problem, behavior_policy, 32_000)
     target = target_of(policy_of(problem, policy), log, sample=True)
     folds, propensity = episode_folds(log, 2, 0), np.asarray(log.propensity)
     found = tabular_ratios(log, number_observations(log), folds, [target] * 2, propensity, discount)
-    pairs = ((policy, discount), (logger, 1.0))
+    pairs = ((policy, discount), (behavior_policy, 1.0))
     visits = [exact_visits(problem, p, g, 3_000).sum(0)[:, None] * p for p, g in pairs]
     with np.errstate(invalid="ignore"):
         exact = (visits[0] / visits[1])[log.observation["observation"][log.position, 0], log.action]
@@ -71,13 +71,13 @@ def test_cutting_a_share_of_episodes_is_discounting_by_it():
 
 def test_time_limits_make_ratios_go_by_time():
     problem = random_problem(states=5, actions=2, horizon=3)
-    logger, policy = random_policy(problem, 3), random_policy(problem, 4)
-    log = played(problem, logger, 20_000)
+    behavior_policy, policy = random_policy(problem, 3), random_policy(problem, 4)
+    log = played(problem, behavior_policy, 20_000)
     target = target_of(policy_of(problem, policy), log, sample=True)
     found = tabular_ratios(
         log, number_observations(log), episode_folds(log, 2, 0), [target] * 2, np.asarray(log.propensity)
     )
-    visits = [exact_visits(problem, p, 1.0, 3)[:, :, None] * p for p in (policy, logger)]
+    visits = [exact_visits(problem, p, 1.0, 3)[:, :, None] * p for p in (policy, behavior_policy)]
     with np.errstate(invalid="ignore"):
         exact = (visits[0] / visits[1])[log.step, log.observation["observation"][log.position, 0], log.action]
     assert found == pytest.approx(exact, rel=0.15)  # 0 of 60 other logs fail
@@ -88,12 +88,12 @@ def test_one_feature_a_state_is_the_table():
     log = played(problem, random_policy(problem, 3), 300)
     states, policy = number_observations(log), random_policy(problem, 4)
     target, model = target_of(policy_of(problem, policy), log, sample=True), count_model(log, states)
-    logger = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1)
+    behavior_policy = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1)
     here, indicators = states.stored[log.position], np.eye(states.size)
-    step = target.logged / logger[here, log.action]
+    step = target.logged / behavior_policy[here, log.action]
     alpha = solved_weights(log, lambda stored: indicators[states.stored[stored]], step, np.arange(300), ridge=0.0)
     start = np.bincount(here[log.starts[:-1]], minlength=states.size) / 300
-    table = [flow(model, p, start, 1.0, 10) for p in (by_state(target, states, log.position), logger)]
+    table = [flow(model, p, start, 1.0, 10) for p in (by_state(target, states, log.position), behavior_policy)]
     assert (1.0 + alpha)[here] == pytest.approx((table[0] / np.maximum(table[1], 1e-12))[here], rel=1e-6)
 
 

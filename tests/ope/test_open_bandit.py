@@ -1,4 +1,6 @@
-"""The small sample of the Open Bandit data: 10,000 rows a logger and campaign (Saito et al. 2021, arXiv:2008.07146)."""
+"""The small sample of the Open Bandit data: 10,000 rows a behaviour policy and campaign (Saito et al. 2021,
+arXiv:2008.07146).
+"""
 
 import json
 
@@ -13,8 +15,8 @@ from tidelog.ope.estimators import episode_weights, ips, snips, support_of
 ITEMS = {"men": 34, "women": 46}
 
 
-def read(logger, campaign):
-    path = shared(f"data/obd_small/{logger}/{campaign}/{campaign}.csv.gz")
+def read(behavior_policy, campaign):
+    path = shared(f"data/obd_small/{behavior_policy}/{campaign}/{campaign}.csv.gz")
     return pl.read_csv(path, columns=["item_id", "position", "click", "propensity_score"])
 
 
@@ -23,7 +25,7 @@ def oracle():
 
 
 def uniform_to_bts(campaign):
-    """The uniform log; the target shows each item as often as the other logger did in the same position."""
+    """The uniform log; the target shows each item as often as the other behaviour policy did in the same position."""
     uniform, bts = read("random", campaign), read("bts", campaign)
     shares = np.zeros((4, ITEMS[campaign]))
     np.add.at(shares, (bts["position"].to_numpy(), bts["item_id"].to_numpy()), 1.0)
@@ -66,5 +68,5 @@ def test_uniform_choice_says_enough_about_thompson_sampling():
 
 def test_clicks_of_each_log():
     for name, clicks in oracle()["clicks_of_10000"].items():
-        logger, campaign = name.split("_")
-        assert read(logger, campaign)["click"].sum() == clicks, name
+        behavior_policy, campaign = name.split("_")
+        assert read(behavior_policy, campaign)["click"].sum() == clicks, name

@@ -91,17 +91,22 @@ def test_better_falls_with_its_bound_and_says_so():
 
 
 def test_the_limit_on_what_is_not_shown():
-    missing = np.arange(600) % 5 == 0  # the logger's own actions are shown, the other one is not in a fifth of the rows
+    missing = (
+        np.arange(600) % 5 == 0
+    )  # the behaviour policy's own actions are shown, the other one is not in a fifth of the rows
     action = np.where(missing, 0, np.arange(600) % 2)
     shown = np.stack([np.ones(600, bool), ~missing], axis=1)
     evidence = bandit(5.0, chance=0.9, action=action, supported=shown)
     assert excess_unshown(evidence) == pytest.approx(0.18)
     assert "unshown_share" in rules(outcome(evidence))
     rare = shown.copy()
-    rare[1:61:5] = False  # of 12 rows no action is shown: the logger's own neither
+    rare[1:61:5] = False  # of 12 rows no action is shown: the behaviour policy's own neither
     mixed = bandit(5.0, chance=0.9, action=action, supported=rare)
     (told,) = [one.sentence for one in said(outcome(mixed)) if one.rule == "unshown_share"]
-    assert f"does not show {unshown_share(mixed):.1%} of the policy's decisions, and 2.0% of the logger's own" in told
+    assert (
+        f"does not show {unshown_share(mixed):.1%} of the policy's decisions, and 2.0% of the behaviour policy's own"
+        in told
+    )
     assert "unshown_share" not in rules(outcome(evidence, replace(QUICK, unshown_share=0.21)))
 
 

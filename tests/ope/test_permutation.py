@@ -174,7 +174,7 @@ def test_nothing_is_said_of_two_episodes_or_of_too_many_steps(monkeypatch):
 
 
 def clicked(seed, rows=1000, rate=0.02, actions=20, steps=1):
-    """Clicks that depend on nothing, in episodes of so many steps, and a target unlike its uniform logger."""
+    """Clicks that depend on nothing, in episodes of so many steps, and a target unlike its uniform behaviour policy."""
     generator = np.random.default_rng([seed, 7])
     chances = np.exp(generator.standard_normal((rows, actions)))
     target = (chances / chances.sum(1, keepdims=True))[:, 0]
@@ -197,15 +197,15 @@ def test_a_difference_that_chance_makes_often_is_not_shown(logs, monkeypatch):
     assert found.estimate < 0 < found.high == pytest.approx(found.estimate + above)
     assert found.low <= found.estimate - below
     policy = case.evidence
-    copy_of_the_logger = replace(policy, target=policy.behaviour, occupancy=np.ones(len(policy.reward)))
-    gain = assessed(policy, cloning=copy_of_the_logger)
+    copy_of_the_behavior = replace(policy, target=policy.behaviour, occupancy=np.ones(len(policy.reward)))
+    gain = assessed(policy, cloning=copy_of_the_behavior)
     other = gain.from_cloning  # by other random pairings
     assert other.high - other.estimate == pytest.approx(found.high - found.estimate, rel=0.15)
     monkeypatch.setattr(intervals, "SKEWED", np.inf)
     found = case.difference_by(case.deciding)
-    gain = assessed(policy, cloning=copy_of_the_logger)
+    gain = assessed(policy, cloning=copy_of_the_behavior)
     assert gain.from_cloning == pytest.approx(found)
-    mirrored = assessed(copy_of_the_logger, cloning=policy).from_cloning
+    mirrored = assessed(copy_of_the_behavior, cloning=policy).from_cloning
     assert mirrored.low == pytest.approx(-found.high)
 
 

@@ -183,8 +183,8 @@ def test_the_factor_mends_the_spread():
 
 
 @pytest.mark.full
-def test_continuous_propensities_are_near_those_of_the_logger():
-    """The logger: normal around half way back, spread 0.3; actions far within the bounds."""
+def test_continuous_propensities_are_near_those_of_the_behavior():
+    """The behaviour policy: normal around half way back, spread 0.3; actions far within the bounds."""
     env, rng = PointMass(50), np.random.default_rng(0)
 
     def act(seen, _):

@@ -6,8 +6,8 @@ import pytest
 
 import tidelog as tl
 from tests.ope.cases import QUICK, Told, best_treatments, mostly, treated
-from tidelog.ope.assumptions import LOGGER, REWARDS
-from tidelog.ope.policy_evidence import choose_model, logger_model
+from tidelog.ope.assumptions import BEHAVIOR, REWARDS
+from tidelog.ope.policy_evidence import behavior_model, choose_model
 from tidelog.ope.propensities import FilePropensities, read_propensities
 
 
@@ -136,13 +136,13 @@ def test_estimated_ones_of_a_file_are_trusted_less_and_said_to_be_estimated(log,
     assert numbers.difference == recorded.difference
 
 
-def test_tests_of_the_logger_are_about_our_own_models_alone(log):
+def test_tests_of_the_behavior_are_about_our_own_models_alone(log):
     plan = choose_model(log, "tabular", None, 0)
     read = FilePropensities(np.asarray(log.propensity, np.float64), True, "p.csv")
     ours, theirs = (
-        {one.outcome for one in logger_model(log, plan, source, 0).history} for source in ("estimated", read)
+        {one.outcome for one in behavior_model(log, plan, source, 0).history} for source in ("estimated", read)
     )
-    assert ours - theirs == {LOGGER}
+    assert ours - theirs == {BEHAVIOR}
     assert REWARDS in theirs
 
 

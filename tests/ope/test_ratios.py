@@ -52,11 +52,11 @@ def test_leaving_an_episode_out_moves_a_long_logs_estimate_as_its_contribution_s
 
 def test_a_difference_is_again_ratios_on_the_same_episodes():
     evidence = random_log(LENGTHS)
-    policy, logger = wis(evidence), logged_return(evidence)
-    difference = policy.minus(logger)
-    assert difference.estimate == pytest.approx(policy.estimate - logger.estimate, abs=1e-12)
-    assert difference.contributions == pytest.approx(policy.contributions - logger.contributions, abs=1e-12)
-    assert difference.plus(logger).estimate == pytest.approx(policy.estimate, abs=1e-12)
+    policy, behavior_policy = wis(evidence), logged_return(evidence)
+    difference = policy.minus(behavior_policy)
+    assert difference.estimate == pytest.approx(policy.estimate - behavior_policy.estimate, abs=1e-12)
+    assert difference.contributions == pytest.approx(policy.contributions - behavior_policy.contributions, abs=1e-12)
+    assert difference.plus(behavior_policy).estimate == pytest.approx(policy.estimate, abs=1e-12)
     with pytest.raises(SpecError, match="found 40 and 39 episodes: expected estimates on the same episodes"):
         policy.minus(means(np.zeros(39)))
 

@@ -16,15 +16,15 @@ from tidelog.policies.statistics import Interval
 QUICK = Confidence(replicates=500)
 
 
-def one_step(episodes=1000, seed=0, target=0.8, logger=0.5):
+def one_step(episodes=1000, seed=0, target=0.8, behavior_policy=0.5):
     """Two actions; the first one earns 0.4 more and has twice the noise."""
     generator = np.random.default_rng(seed)
-    first = generator.random(episodes) < logger
+    first = generator.random(episodes) < behavior_policy
     return evidence_of(
         [1] * episodes,
         reward=np.where(first, 0.4, 0.0) + np.where(first, 2.0, 1.0) * generator.standard_normal(episodes),
         target=np.where(first, target, 1 - target),
-        behaviour=np.where(first, logger, 1 - logger),
+        behaviour=np.where(first, behavior_policy, 1 - behavior_policy),
     )
 
 
@@ -40,14 +40,14 @@ def test_estimates_by_hand():
     risk = risk_of(by_hand(), alpha=0.3, bad_outcome=0.0, confidence=QUICK)
     assert risk.points.tolist() == [-4.0, 0.0, 1.0, 2.0]
     assert risk.policy.estimate == pytest.approx([0.1, 0.7, 0.9, 1.0])
-    assert risk.logger.estimate == pytest.approx([0.2, 0.6, 0.8, 1.0])
+    assert risk.behavior_policy.estimate == pytest.approx([0.2, 0.6, 0.8, 1.0])
     assert risk.difference.estimate == pytest.approx([-0.1, 0.1, 0.1, 0.0])
-    # the worst 0.3: 0.1 at -4 and 0.2 at 0; of the logger 0.2 at -4 and 0.1 at 0
+    # the worst 0.3: 0.1 at -4 and 0.2 at 0; of the behaviour policy 0.2 at -4 and 0.1 at 0
     assert risk.cvar.policy.estimate == pytest.approx(-4 * 0.1 / 0.3)
-    assert risk.cvar.logger.estimate == pytest.approx(-4 * 0.2 / 0.3)
+    assert risk.cvar.behavior_policy.estimate == pytest.approx(-4 * 0.2 / 0.3)
     assert risk.cvar.difference.estimate == pytest.approx(4 * 0.1 / 0.3)
     assert [c.policy.estimate for c in risk.quantiles] == [-4.0, 0.0, 0.0, 1.0, 2.0]  # 5, 25, 50, 75, 95%
-    assert [c.logger.estimate for c in risk.quantiles] == [-4.0, 0.0, 0.0, 1.0, 2.0]
+    assert [c.behavior_policy.estimate for c in risk.quantiles] == [-4.0, 0.0, 0.0, 1.0, 2.0]
     assert risk.probability.policy.estimate == pytest.approx(0.7)
     assert risk.probability.difference.estimate == pytest.approx(0.1)
     assert (risk.lowest, risk.highest, risk.episodes) == (-4.0, 2.0, 5)
@@ -62,7 +62,7 @@ def test_returns_are_whole_and_discounted():
 def test_everything_follows_from_bands_that_rise():
     for seed in range(5):
         risk = risk_of(one_step(400, seed), bad_outcome=-1.5, confidence=QUICK)
-        for band in (risk.policy, risk.logger):
+        for band in (risk.policy, risk.behavior_policy):
             for part in band:
                 assert (np.diff(part) >= 0).all()
                 assert part.min() >= 0
@@ -77,13 +77,13 @@ def test_everything_follows_from_bands_that_rise():
         assert risk.probability.policy.high >= risk.policy.high[place] - 1e-12
 
 
-def test_the_loggers_own_policy_differs_nowhere():
+def test_the_behaviors_own_policy_differs_nowhere():
     same = one_step(500, target=0.5)
     risk = risk_of(same, bad_outcome=-1.0, confidence=QUICK)
     assert not np.any(risk.difference)
     for one in (risk.cvar, risk.probability, *risk.quantiles):
         assert one.difference == (0.0, 0.0, 0.0)
-        assert one.policy == pytest.approx(one.logger)
+        assert one.policy == pytest.approx(one.behavior_policy)
     assert "are the same as the logger's" in " ".join(risk.sentences)
 
 

@@ -21,7 +21,7 @@ from tidelog.ope.estimators import (
 LENGTHS = [2, 1, 3, 1, 2, 3, 2, 1]
 
 
-def against_logger(evidence):
+def against_behavior(evidence):
     return weighted_dr(evidence).minus(logged_return(evidence))
 
 
@@ -44,7 +44,7 @@ def test_a_factor_multiplies_every_weight_of_its_episode():
     assert evidence.target[0] != with_weight_factors(evidence, 2 * factors).target[0]  # the given one is unchanged
 
 
-@pytest.mark.parametrize("estimator", [wis, sequential_dr, weighted_per_decision_is, weighted_dr, against_logger])
+@pytest.mark.parametrize("estimator", [wis, sequential_dr, weighted_per_decision_is, weighted_dr, against_behavior])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 4))])
 def test_no_choice_of_factors_is_worse(estimator, seed):
     evidence = random_log(LENGTHS, seed, discount=0.9)
@@ -71,13 +71,13 @@ def test_worst_of_bandits_is_between_the_bounds_of_brute_force():
 
 def test_odds_of_1_change_nothing_and_more_odds_are_worse():
     evidence = random_log([2] * 50)
-    assert worst_factors(evidence, against_logger, 1.0) == pytest.approx(np.ones(50))
+    assert worst_factors(evidence, against_behavior, 1.0) == pytest.approx(np.ones(50))
     found = [
-        against_logger(with_weight_factors(evidence, worst_factors(evidence, against_logger, odds))).estimate
+        against_behavior(with_weight_factors(evidence, worst_factors(evidence, against_behavior, odds))).estimate
         for odds in (1.0, 1.5, 3.0)
     ]
     assert found[0] > found[1] > found[2]
-    assert found[0] == pytest.approx(against_logger(evidence).estimate)
+    assert found[0] == pytest.approx(against_behavior(evidence).estimate)
 
 
 def test_a_policy_without_weight_stays_nan():

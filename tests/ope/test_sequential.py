@@ -86,7 +86,7 @@ def test_weighted_doubly_robust_by_hand():
     assert abs(right - forgetting_the_ended) > 0.3
 
 
-def test_the_loggers_own_policy_is_worth_what_it_earned():
+def test_the_behaviors_own_policy_is_worth_what_it_earned():
     evidence = random_log(LENGTHS, discount=0.9)
     same = replace(evidence, target=evidence.behaviour)
     mean = logged_return(evidence).estimate
@@ -139,7 +139,7 @@ def test_a_constant_reward_moves_weighted_estimates_by_itself_and_plain_ones_oth
 
 # Two states, two actions, at most three decisions; state 1 ends the episode after action 1.
 POLICY = np.array([[0.75, 0.25], [0.5, 0.5]])
-LOGGER = np.array([[0.5, 0.5], [0.25, 0.75]])
+BEHAVIOR = np.array([[0.5, 0.5], [0.25, 0.75]])
 NEXT = np.array([[[0.75, 0.25], [0.25, 0.75]], [[0.5, 0.5], [0.0, 1.0]]])  # [state, action, next state]
 REWARD = np.array([[1.0, -2.0], [0.5, 3.0]])
 GAMMA, HORIZON = 0.9, 3
@@ -155,7 +155,7 @@ def exact_value():
 
 
 def every_episode():
-    """All episodes that can be, and how likely the logger makes each."""
+    """All episodes that can be, and how likely the behaviour policy makes each."""
     found, chances = [], []
     for states, actions in product(product((0, 1), repeat=HORIZON), product((0, 1), repeat=HORIZON)):
         ends = [t for t in range(HORIZON) if (states[t], actions[t]) == (1, 1)]
@@ -163,7 +163,7 @@ def every_episode():
         episode = tuple(zip(states[:length], actions[:length], strict=True))
         if episode in found:
             continue
-        chance = 0.5 * np.prod([LOGGER[pair] for pair in episode])
+        chance = 0.5 * np.prod([BEHAVIOR[pair] for pair in episode])
         chance *= np.prod([NEXT[(*episode[t], episode[t + 1][0])] for t in range(length - 1)])
         found.append(episode)
         chances.append(chance)
@@ -179,7 +179,7 @@ def enumerated():
         [len(episode) for episode in episodes],
         reward=REWARD[state, action],
         target=POLICY[state, action],
-        behaviour=LOGGER[state, action],
+        behaviour=BEHAVIOR[state, action],
         model=model[time, state, action],
         model_target=(POLICY[state] * model[time, state]).sum(1),
         discount=GAMMA,

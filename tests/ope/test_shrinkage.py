@@ -39,7 +39,7 @@ def test_noise_is_shrunk_to_importance_sampling_and_the_direct_method_is_left():
     assert precision(found) > 100 * precision(noisy)
 
 
-def test_right_values_are_kept_for_a_policy_far_from_the_logger():
+def test_right_values_are_kept_for_a_policy_far_from_the_behavior():
     evidence = bandit(2_000)
     far = replace(evidence, target=np.where(evidence.target > 0.5, 0.95, 0.01))
     right = replace(far, reward=evidence.model + 0.1 * (evidence.reward - 1.0))

@@ -31,7 +31,7 @@ def test_measures_by_hand():
     assert support.pareto_k == np.inf  # three weights have no tail to fit
 
 
-def test_the_loggers_own_policy_is_wholly_supported():
+def test_the_behaviors_own_policy_is_wholly_supported():
     evidence = random_log([3, 1, 2] * 20)
     support = support_of(replace(evidence, target=evidence.behaviour))
     assert support.effective_sample_size == pytest.approx(60)
@@ -91,14 +91,16 @@ def test_short_tails():
     # an exponential's is 0; a right index fails for 5 in a million seeds
     assert abs(pareto_k(generator.exponential(size=500_000))) < 0.1
     assert pareto_k(np.ones(1000)) == 0.0
-    assert pareto_k(np.repeat([0.0, 2.5], [700, 300])) == 0.0  # a deterministic policy met by a uniform logger
+    assert (
+        pareto_k(np.repeat([0.0, 2.5], [700, 300])) == 0.0
+    )  # a deterministic policy met by a uniform behaviour policy
     assert pareto_k(np.repeat([0.0, 2.5], [995, 5])) == 0.0
     assert pareto_k(np.repeat([1.0, 1.5, 1.6], [998, 1, 1])) < 0.0  # ties belong to the tail
     assert pareto_k(np.ones(24)) == 0.0
     assert pareto_k(np.ones(10)) == np.inf  # a fifth of ten are too few
 
 
-def test_actions_that_the_logger_nearly_never_took():
+def test_actions_that_the_behavior_nearly_never_took():
     # four actions: rare is below 0.1 / 4 = 0.025. Step 0: actions 2 and 3; step 1: none
     target_all = np.array([[0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 0.0, 1.0]])
     behaviour_all = np.array([[0.5, 0.47, 0.02, 0.01], [0.25, 0.25, 0.25, 0.25]])

@@ -167,8 +167,8 @@ def test_logged_icu_stays_give_nearly_the_exact_value():
 
 def test_a_time_limit_in_the_log_is_a_time_limit_in_the_values():
     problem = random_problem(horizon=3)
-    logger, policy = random_policy(problem, 3), random_policy(problem, 4)
-    log = played(problem, logger, 30_000)
+    behavior_policy, policy = random_policy(problem, 3), random_policy(problem, 4)
+    log = played(problem, behavior_policy, 30_000)
     assert log.truncated.any()
     # 4.5 deviations of 40 other logs: 3 in a million fail
     assert start_value(log, policy_of(problem, policy), sample=True) == pytest.approx(

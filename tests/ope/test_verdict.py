@@ -49,11 +49,11 @@ def test_the_sign_of_the_truth_decides(gain, decision, evidence):
     gained = gain * (0.8 - 0.5) if evidence is bandit else 3 * gain * (0.6 - 0.5)
     assert found.difference.low < gained < found.difference.high
     own = logged_return(evidence(gain)).estimate
-    assert found.logger.estimate == pytest.approx(own)
+    assert found.behavior_policy.estimate == pytest.approx(own)
 
 
 def test_the_difference_is_bootstrapped_jointly():
-    """What the policy shares with the logger cancels: the interval is narrower than either mean's."""
+    """What the policy shares with the behaviour policy cancels: the interval is narrower than either mean's."""
     found = outcome(bandit(0.5, chance=0.55))
     wide = found.estimates["wdr"]
     assert found.difference.high - found.difference.low < 0.6 * (wide.high - wide.low)  # 0 of 37 other seeds fail
@@ -81,7 +81,7 @@ def test_wrong_propensities_show_in_the_mean_weight():
     assert outcome(wrong, dataclasses.replace(QUICK, mean_weight_errors=50.0)).decision == "better"
 
 
-def test_actions_that_the_logger_hardly_took_are_unsupported():
+def test_actions_that_the_behavior_hardly_took_are_unsupported():
     rare = np.tile([0.96, 0.04], (600, 1))
     found = outcome(bandit(behaviour_all=rare))
     assert rules(found) == ["unsupported_mass"]
@@ -317,17 +317,17 @@ def test_only_few_episodes_dominate(weights, sentence):
     assert not any("product" in one for one in found), "they are not longer than the others"
 
 
-def test_a_copy_of_the_logger_is_not_said_to_beat_a_copy(steady):
+def test_a_copy_of_the_behavior_is_not_said_to_beat_a_copy(steady):
     log = Log.from_arrays(**steady)
     run = finish(begin(bc(hidden=(8,)), log, held_out=0.0))
     policy = run.policy()
     policy.origin.pop("learnt_from")  # the verdict's sentences matter here, not what the policy has seen
     found = judge(policy, log, sample=True, limits=QUICK)
     assert found.difference_from_bc is not None
-    assert "a copy of the logger (behaviour cloning) would earn" not in found.paragraph
+    assert "a copy of the behaviour policy (behaviour cloning) would earn" not in found.paragraph
     other = judge(Copies(0.75), log, limits=QUICK)
     assert other.difference_from_bc is not None
-    assert "a copy of the logger" not in other.paragraph  # the reference may fit worse than a copy does
+    assert "a copy of the behaviour policy" not in other.paragraph  # the reference may fit worse than a copy does
 
 
 def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():
@@ -337,8 +337,8 @@ def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():
     rated = {"model": plain.model + more, "model_target": plain.model_target + more}
     evidence = episodes(2.0, reward=plain.reward + 5.0, occupancy=0.9 * plain.occupancy, model_all=None, **rated)
     found = outcome(evidence, dataclasses.replace(QUICK, mean_weight_errors=1e6))
-    assert found.estimates["mwl"].high < found.logger.low
-    assert found.estimates["drl"].low > found.logger.high
+    assert found.estimates["mwl"].high < found.behavior_policy.low
+    assert found.estimates["drl"].low > found.behavior_policy.high
     assert (found.decision, found.findings) == ("better", [])
 
 
@@ -356,7 +356,7 @@ def test_estimated_propensities_may_be_off_by_what_the_odds_allow():
 def test_a_model_alone_never_yields_better():
     high = {"model": np.full(600, 5.0), "model_target": np.full(600, 5.0)}
     found = outcome(bandit(0.0, **high))
-    assert found.estimates["dm"].low > found.logger.high
+    assert found.estimates["dm"].low > found.behavior_policy.high
     assert found.decision == "no difference shown"
 
 
@@ -504,7 +504,7 @@ def test_what_the_clinician_hardly_does_is_unsupported():
     assert found.decision == "unsupported"  # 0 of 21 other seeds fail, here and below
     assert len(found.reasons) >= 2
     assert "Any number for it would be a guess" in found.paragraph
-    assert "let the logger vary its decisions more" in found.paragraph
+    assert "let the behaviour policy vary its decisions more" in found.paragraph
 
 
 def test_a_verdict_is_a_json_file(better, varied):
@@ -524,7 +524,7 @@ def test_a_verdict_is_a_json_file(better, varied):
 
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 3))])
-def test_doing_what_the_logger_did_is_no_difference(steps, seed):
+def test_doing_what_the_behavior_did_is_no_difference(steps, seed):
     """A rule made the log; the same rule as a policy differs by what rounding leaves, and by nothing else."""
     generator = np.random.default_rng(seed)
     seen = generator.integers(0, 3, 600).astype(float)
@@ -541,7 +541,7 @@ def test_doing_what_the_logger_did_is_no_difference(steps, seed):
     for propensities in (None, "estimated"):
         found = judge(Rule(), log, propensities=propensities, seed=seed, limits=QUICK)
         assert (found.decision, tuple(found.difference)) == ("no difference shown", (0.0, 0.0, 0.0))
-        assert "the policy does what the logger did" in found.paragraph
+        assert "the policy does what the behaviour policy did" in found.paragraph
         assert json.dumps(found.to_json())
 
 
@@ -630,7 +630,7 @@ def test_a_constant_on_every_reward_changes_no_verdict(share, decision, steady):
     assert {one.decision for one in found} == {decision}
     for one in found[1:]:
         assert one.difference == pytest.approx(found[0].difference, abs=0.01)
-    plain = [one.estimates["is"].estimate - one.logger.estimate for one in found]
+    plain = [one.estimates["is"].estimate - one.behavior_policy.estimate for one in found]
     # 1 of 21 other seeds fails (0.75)
     assert share == 0.51 or plain[1] != pytest.approx(plain[0], abs=0.02), "plain importance sampling fails this"
 
@@ -662,7 +662,7 @@ def test_too_few_episodes_are_no_basis(count, said, varied):
     assert found.decision == "unsupported"
     assert said in found.reasons[0]
     assert len(found.estimates) == 0
-    assert found.logger.estimate == pytest.approx(varied.statistics().returns["mean"], abs=1)
+    assert found.behavior_policy.estimate == pytest.approx(varied.statistics().returns["mean"], abs=1)
     json.dumps(found.to_json(), allow_nan=False)
 
 
@@ -701,7 +701,7 @@ def test_a_blurred_policy_says_what_the_blur_costs(gaussian, monkeypatch):
     assert "which changes its value by" in found.paragraph
 
 
-def test_a_logger_who_never_varies_leaves_no_propensities(gaussian):
+def test_a_behavior_who_never_varies_leaves_no_propensities(gaussian):
     log = continuous(action=np.zeros((40, 1)), reward=np.arange(40.0))
     found = judge(gaussian, log, sample=True, limits=QUICK)
     assert found.decision == "unsupported"
@@ -787,7 +787,7 @@ def test_better_on_average_and_worse_in_the_tail():
     assert found.decision == "better"  # 1 of 9 other seeds fails: 'unsupported'; 0 of 8 below
     assert "better on average, but its bad episodes are worse: its worst 10% of episodes earn" in found.paragraph
     assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
-    assert found.risk.probability.logger.low < 0.5 * 0.2 < found.risk.probability.logger.high
+    assert found.risk.probability.behavior_policy.low < 0.5 * 0.2 < found.risk.probability.behavior_policy.high
     assert found.risk_reason is None
     content = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert content["risk"]["alpha"] == 0.1
@@ -828,7 +828,7 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
     assert "about 1,500 EUR more per episode than" in text._outcome(large, [])[0]
     assert "between +200 and +2,800 EUR" in text._outcome(large, [])[0]
     assert f"about {named.difference.estimate:.3g} EUR more per episode" in named.paragraph
-    assert f"the logger's mean is {named.logger.estimate:.3g} EUR)" in named.paragraph
+    assert f"the behaviour policy's mean is {named.behavior_policy.estimate:.3g} EUR)" in named.paragraph
     assert f"earns {named.risk.cvar.policy.estimate:.3g} EUR (" in named.risk.sentences[0]
     told = [" ".join((one.paragraph, *one.reasons, *one.risk.sentences)) for one in judged]
     assert told[1].replace(" EUR", "") == told[0]
@@ -839,7 +839,7 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
         assert again.risk.sentences == one.risk.sentences
     assert "reward_unit" not in (tmp_path / "plain.json").read_text()
     table = repr(Verdicts(("a",), (named,), 0.95))
-    assert "differences from the logger in EUR, 95% simultaneous" in table
+    assert "differences from the behaviour policy in EUR, 95% simultaneous" in table
 
 
 @pytest.mark.full

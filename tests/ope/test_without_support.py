@@ -23,7 +23,7 @@ class Fixed:
 
 
 def habits(episodes=300, steps=2):
-    """A log whose logger nearly always takes the first of three actions."""
+    """A log whose behaviour policy nearly always takes the first of three actions."""
     generator, rows = np.random.default_rng(0), episodes * steps
     action = generator.choice(3, rows, p=[1 - 2 * RARE, RARE, RARE])
     return tl.Log.from_arrays(
@@ -52,7 +52,7 @@ def test_without_support_no_network_is_fitted(monkeypatch):
     assert verdict.decision == "unsupported"
     assert "the weights alone show that the log cannot judge it" in verdict.paragraph
     assert "model='none'" not in verdict.paragraph
-    assert verdict.next_step.startswith("Next: judge a policy that stays closer to the logger's decisions")
+    assert verdict.next_step.startswith("Next: judge a policy that stays closer to the behaviour policy's decisions")
     with pytest.raises(Fitted):
         judged(Fixed(1 - 2 * RARE, RARE, RARE), habits())
 
@@ -80,7 +80,7 @@ def test_a_policy_after_one_without_support_has_its_clone():
 
 
 def weighed(target):
-    """Evidence of 400 episodes of as many steps as `target` has, whose logger is even between two actions."""
+    """Evidence of 400 episodes of as many steps as `target` has, whose behaviour policy is even between two actions."""
     steps, episodes = len(target), 400
     return Evidence(
         np.arange(0, episodes * steps + 1, steps), np.ones(episodes * steps),

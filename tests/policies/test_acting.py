@@ -198,7 +198,7 @@ def test_one_line_says_the_verdict():
     line = verdict_line(read_verdict(VERDICT))
     assert line == (
         "Use it: it is better than the logged decisions if it samples its actions. Verdict of 2026-11-23: "
-        "BETTER, +0.1 against the logger (+0.05 to +0.15, 95%) on 400 episodes, "
+        "BETTER, +0.1 against the behaviour policy (+0.05 to +0.15, 95%) on 400 episodes, "
         "for a policy that samples its actions"
     )
     assert verdict_line(None).startswith("no verdict")

@@ -34,7 +34,7 @@ def verdict(decision="better", before=0, **changes):
         "estimand": "mean return up to the recorded end",
         "deciding": "wdr",
         "difference": Interval(middle, middle - half, middle + half),
-        "logger": Interval(0.62, 0.57, 0.67),
+        "behavior_policy": Interval(0.62, 0.57, 0.67),
         "difference_from_bc": Interval(middle / 2, middle / 2 - half, middle / 2 + half),
         "estimates": Estimates([estimate("wdr"), estimate("fqe"), estimate("wis", note="a note")]),
         "support": SUPPORT,

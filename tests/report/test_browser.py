@@ -70,9 +70,9 @@ REASONS = (
     "do not affect one another, and no episodes are missing or cut off because of their outcome",
 )
 TOLD = (
-    "The policy was compared with the logger on 200 recorded episodes (1,000 decisions). The policy would earn about "
-    "0.0812 recoveries more per episode than the logger did. Every check agrees with this. Next: try it on a small "
-    "share of new cases alongside the current practice, and record the results."
+    "The policy was compared with the behaviour policy on 200 recorded episodes (1,000 decisions). The policy would "
+    "earn about 0.0812 recoveries more per episode than the behaviour policy did. Every check agrees with this. Next: "
+    "try it on a small share of new cases alongside the current practice, and record the results."
 )
 
 

@@ -49,11 +49,11 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
     _, page, said = page_of([runs / "bc"], runs / "report.html")
     in_order(said, verdict(decision).advice, "Judged on",
              f"A paragraph about {decision}.", f"the first reason for {decision}", "the second reason",
-             "policy minus logger", "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses",
+             "policy minus behaviour policy", "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses",
              "hyper-parameters", "Versions and")  # fmt: skip
     given = verdict(decision).difference
-    assert f"policy minus logger {with_ends(given)}" in said
-    short = f"{three_digits(given.estimate, sign=True)} per episode compared with the logger (95% interval: "
+    assert f"policy minus behaviour policy {with_ends(given)}" in said
+    short = f"{three_digits(given.estimate, sign=True)} per episode compared with the behaviour policy (95% interval: "
     assert (short in said) == (decision != "unsupported")
     assert "This was the first look at these held-out episodes" in said
     assert ("Do not use these numbers" in said) == (decision == "unsupported")
@@ -68,7 +68,7 @@ def test_the_page_names_the_unit_the_date_and_the_file_of_the_judged_episodes(ru
     put(runs / "bc", "now", verdict("better", reward_unit="EUR", context={**context, "log": log}))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
     in_order(said, "+0.08 EUR (+0.03 to +0.13) per episode", "difference from the logged decisions in EUR",
-             "seed 3, sampled: +0.08 EUR per episode compared with the logger (95% interval: +0.03 to "
+             "seed 3, sampled: +0.08 EUR per episode compared with the behaviour policy (95% interval: +0.03 to "
              "+0.13). Judged on 2026-01-05 on 200 episodes of visits.csv.", "difference in mean return per episode in "
              "EUR", "mean return per episode in EUR", "mean return in EUR")  # fmt: skip
     put(runs / "bc", "now", verdict("better", context=context))
@@ -98,7 +98,7 @@ def test_what_the_verdict_rests_on_is_folded_and_the_deciding_estimator_has_its_
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in deciding.split("</tr>")[1:] if "<tr" in row]
     assert rows[0] == ["policy, by weighted doubly robust (wdr)", "0.7 (0.65 to 0.75)",
                        "+0.08 (+0.03 to +0.13), 95% interval", "91.2 of 200"]  # fmt: skip
-    assert rows[1][:3] == ["logger, as recorded", "0.62 (0.57 to 0.67)", "0"]
+    assert rows[1][:3] == ["behaviour policy, as recorded", "0.62 (0.57 to 0.67)", "0"]
     (wide,) = re.findall(r"<details><summary>All 3 estimators with their support, [^<]*</summary>(.*?)</details>", text)
     assert "a note" in wide
 
@@ -134,7 +134,10 @@ def test_every_picture_names_its_axes_and_marks_logarithmic_ones(runs):
 
 def test_no_number_has_more_digits_than_can_be_read(runs):
     """Counts, settings, versions and fingerprints are exact; estimates have three digits."""
-    noisy = {"difference": Interval(0.0812345678, 0.0312345678, 0.131234567), "logger": Interval(1 / 3, 1 / 7, 2 / 3)}
+    noisy = {
+        "difference": Interval(0.0812345678, 0.0312345678, 0.131234567),
+        "behavior_policy": Interval(1 / 3, 1 / 7, 2 / 3),
+    }
     rows = [estimate(name, 0.7123456789, 0.0512345678) for name in ("wdr", "fqe")]
     put(runs / "bc", "now", verdict("better", estimates=Estimates(rows), **noisy))
     played(runs / "bc", "treatment", [[0.123456789, 1.0, 1 / 3], [1.0, 2 / 3, 1.0]])
@@ -156,7 +159,7 @@ def test_the_file_of_a_part_of_a_log_is_named_with_the_part(runs):
         assert source(known, short=True) == f"a.csv and 1 more{words}"
 
 
-def test_worst_episodes_stand_beside_the_loggers(runs):
+def test_worst_episodes_stand_beside_the_behaviors(runs):
     steps = np.random.default_rng(0).normal(0.0, 1.0, 200)
     chance = np.where(steps > 0, 0.7, 0.3)
     log = evidence_of([1] * 200, reward=steps, target=chance, behaviour=np.full(200, 0.5))
@@ -170,7 +173,7 @@ def test_worst_episodes_stand_beside_the_loggers(runs):
     picture = text[text.index("Distribution of returns") :]
     band = '<use[^>]* fill="var\\(--{}\\)" fill-opacity="0.2"'
     assert re.search(band.format("c0"), picture).start() < re.search(band.format("c1"), picture).start()
-    assert "logger (dashed)" in said
+    assert "behaviour policy (dashed)" in said
     put(runs / "bc", "now", verdict("unsupported", risk_reason="the log does not support it"))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "No distribution of returns: the log does not support it." in said
@@ -401,7 +404,7 @@ def test_hyper_parameters_that_are_not_the_default_stand_out(runs):
     assert "0.0003 (changed)" in table
 
 
-def test_returns_stand_beside_the_loggers(runs, log):
+def test_returns_stand_beside_the_behaviors(runs, log):
     played(runs / "bc", "treatment", [[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     played(runs / "iql", "treatment", [[0.0, 0.0], [1.0, 0.0]])
     played(runs / "iql", "other", [[2.0, 2.0], [1.0, 0.5]], how="sampled")
@@ -410,7 +413,7 @@ def test_returns_stand_beside_the_loggers(runs, log):
     rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row) for row in table.split("</tr>") if row]
     mean = np.add.reduceat(log.reward, log.starts[:-1]).mean()
     assert [row[:3] for row in rows] == [
-        ["logger", "30", three_digits(mean)], ["bc (2 seeds)", "6", "0.833"],
+        ["behavior_policy", "30", three_digits(mean)], ["bc (2 seeds)", "6", "0.833"],
         ["iql [temperature 1] (1 seed)", "2", "0"], ["iql [temperature 3] (1 seed)", "2", "0.5"]]  # fmt: skip
     assert rows[1][3] == "0.667 to 1"
     assert "other, sampled" in said
@@ -475,7 +478,7 @@ def test_a_log_that_changed_since_is_not_taken_for_the_runs(runs, log, tmp_path)
 def test_numbers_that_are_none_are_said_in_words(runs):
     lost = Interval(float("nan"), float("nan"), float("nan"))
     rows = Estimates([estimate("wdr", float("nan")), estimate("huge", 1e9, 1e9)])
-    empty = {"difference": lost, "logger": lost, "difference_from_bc": None}
+    empty = {"difference": lost, "behavior_policy": lost, "difference_from_bc": None}
     put(runs / "bc", "now", verdict("unsupported", estimates=rows, **empty))
     lines = (runs / "bc" / "metrics.jsonl").read_text().replace('"imitation_loss": ', '"imitation_loss": NaN, "x": ')
     (runs / "bc" / "metrics.jsonl").write_text(lines)

@@ -27,7 +27,7 @@ SUMMARY = {
 @pytest.fixture
 def verdict():
     """What a tracker reads of a verdict."""
-    return SimpleNamespace(summary=dict(SUMMARY), paragraph="The policy is better than the logger.")
+    return SimpleNamespace(summary=dict(SUMMARY), paragraph="The policy is better than the behaviour policy.")
 
 
 @pytest.fixture(scope="session")

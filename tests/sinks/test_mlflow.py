@@ -89,7 +89,7 @@ def test_a_verdict_is_tags_and_the_page_an_artefact(uri, origin, tmp_path, verdi
         "verdict.best.low": "0.125",
         "verdict.best.level": "0.95",
         "verdict.best.episodes": "40",
-        "verdict.best.paragraph": "The policy is better than the logger.",
+        "verdict.best.paragraph": "The policy is better than the behaviour policy.",
     }
     assert found.info.status == "FINISHED"
     assert "report.html" in artefacts(uri, found)

@@ -84,7 +84,7 @@ def test_a_verdict_and_the_report_page_are_shown(sink, word, origin, tmp_path, v
     assert found.metrics == close_to(expected(run.metrics))
     assert "verdict" in found.verdict
     assert "best" in found.verdict
-    for text in ("better", "0.25", "0.125", "The policy is better than the logger."):
+    for text in ("better", "0.25", "0.125", "The policy is better than the behaviour policy."):
         assert text in found.verdict
     assert "null" not in found.verdict
     assert "<p>a page</p>" in found.page

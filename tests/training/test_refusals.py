@@ -81,7 +81,8 @@ REFUSED = {
     "one action": (
         LogError,
         one_action,
-        "every action of this log is 'wait', so a policy that is learnt from it cannot differ from the logger",
+        "every action of this log is 'wait', so a policy that is learnt from it cannot differ from the behaviour "
+        "policy",
     ),
     "one amount": (LogError, no_amount, "every action of this log is [0.5 1. ], so a policy"),
     "an environment without a name": (

@@ -16,7 +16,8 @@ defaults.
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
   undiscounted returns.
 * In an environment: the preset that an algorithm names for its observations and actions (`preset_for`).
-* Temperature and support threshold of discrete actions: the rung of a ladder from the logger's clone to the greedy
+* Temperature and support threshold of discrete actions: the rung of a ladder from the behaviour policy's clone to the
+  greedy
   policy that earns most on training episodes which its critic never saw, with its error in mind (`sharpness.py`).
 """
 

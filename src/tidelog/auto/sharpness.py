@@ -1,7 +1,7 @@
 """How sharp a policy is: chosen by what it would earn on training episodes that its critic and its clone never saw.
 
-A ladder leads from the clone of the logger to the greedy policy. For discrete actions no rung is trained: critic and
-clone are fitted on one half of the training episodes, and on the other half the policy of temperature `t` is
+A ladder leads from the clone of the behaviour policy to the greedy policy. For discrete actions no rung is trained:
+critic and clone are fitted on one half of the training episodes, and on the other half the policy of temperature `t` is
 `clone(a | s) min(exp(t (Q(s, a) - V(s))), cap)`, normalised: what advantage-weighted imitation tends to. For a support
 threshold it is the action of the largest Q among those that the clone supports. Each rung's value is estimated doubly
 robustly (`sequential.weighted_dr`) with recorded propensities, or with those of the clone. For continuous actions with
@@ -182,8 +182,8 @@ class Rung(NamedTuple):
         gain = f"{self.gain * unit:+.2g} an episode, standard error {self.error * unit:.1g}"
         where = "on training episodes that the critic did not learn from"
         if self.lowest > 0.0:
-            return f"gains most over the logger ({gain}) {where}"
-        return f"the mildest, because no gain over the logger is shown {where}: its policy is close to the logger"
+            return f"gains most over the behaviour policy ({gain}) {where}"
+        return f"the mildest, because no gain over the behaviour policy is shown {where}: its policy is close to the behaviour policy"
 
 
 def rungs(fitted: CrossFit, settings: Sequence[float], policy: Callable[[float], Floats]) -> list[Rung]:

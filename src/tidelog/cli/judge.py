@@ -547,7 +547,7 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         share = row["effective_sample_size"] / row["episodes"]
         rows.append([row["name"], number, ends, f"{share:.1%}" if share == share else "unknown", row["decision"]])
     unit = in_unit(verdicts[0].reward_unit, "in ")
-    title = f"{len(rows):,} policies judged at once: differences from the logger{unit}"
+    title = f"{len(rows):,} policies judged at once: differences from the behaviour policy{unit}"
     head = ["policy", "difference", f"{percent(verdicts.level)} interval", "effective share", "verdict"]
     table(title, head, rows)
     for name, verdict in verdicts.items():
@@ -604,7 +604,7 @@ def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: f
             else f"estimates{unit}; {verdict.deciding} decides"
         )
         table(title, head, verdict.estimates.rows())
-    print_line(f"the logger's own mean: {with_ends(verdict.logger, verdict.reward_unit)}")
+    print_line(f"the behaviour policy's own mean: {with_ends(verdict.behavior_policy, verdict.reward_unit)}")
     for sentence in verdict.risk.sentences if verdict.risk else ():
         print_line(f"- {sentence}")
     if verdict.risk is None and not guess:

@@ -192,7 +192,7 @@ EQUAL = 1e-4  # difference of recorded probabilities that counts as rounding
 def known_probabilities(
     action: NDArray[Any], recorded: NDArray[Any], actions: int, words: Sequence[NDArray[Any]] = ()
 ) -> NDArray[np.float64] | None:
-    """[N, A]: the logger's probabilities of all actions, None if the recorded ones [N] do not determine them.
+    """[N, A]: the behaviour policy's probabilities of all actions, None if the recorded ones [N] do not determine them.
 
     `words` are columns [N] of codes. In each group of rows, every logged action must have one probability, and these
     must sum to 1: an action that is not in the group then has the probability 0.
@@ -274,19 +274,17 @@ class Columns:
     rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
     its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
     or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
-    for several choices at once).
-    `propensity`: the column with the probability of the logged action; or, for an experiment without one, a
-    declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}), "shares" (each action's own
-    share), or {"shares_by": ["village"]} (its share among rows with the same village).
-    `cluster`: groups of dependent episodes (of one person, store or day).
-    `bounds`: `(low, high)`, numbers or one per dimension. `atoms`: values of continuous actions that the logger took
-    with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
-    `terminations="ignore"`: the task has a fixed length, and terminated rows count as truncated. `extra`: further
-    columns of the log. `vocabularies`: column -> its labels, in the order of their codes, for observations and
-    actions. `missing`: the rule for empty cells of observations, "error" or "mean+flag", or column -> one of these.
-    `other`: labels of observations in fewer rows than this become one label, "other", which also stands for labels
-    that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit of
-    rewards, such as "EUR", which verdicts and reports show.
+    for several choices at once). `propensity`: the column with the probability of the logged action; or, for an
+    experiment without one, a declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}),
+    "shares" (each action's own share), or {"shares_by": ["village"]} (its share among rows with the same village).
+    `cluster`: groups of dependent episodes (of one person, store or day). `bounds`: `(low, high)`, numbers or one per
+    dimension. `atoms`: values of continuous actions that the behaviour policy took with a probability of their own,
+    such as [0.0] for "no change"; a recorded propensity is a probability there. `terminations="ignore"`: the task has a
+    fixed length, and terminated rows count as truncated. `extra`: further columns of the log. `vocabularies`: column ->
+    its labels, in the order of their codes, for observations and actions. `missing`: the rule for empty cells of
+    observations, "error" or "mean+flag", or column -> one of these. `other`: labels of observations in fewer rows than
+    this become one label, "other", which also stands for labels that the log does not have; a number for all columns of
+    words, or column -> number. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text

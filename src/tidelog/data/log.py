@@ -100,13 +100,12 @@ class Log(LogColumns):
         `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
         every row of an episode. `propensity` is `[N]`, or declared: a probability of every action, a mapping from each
         action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`. `atoms`: values of
-        continuous actions that the logger took with a probability of their own; a recorded propensity is that there.
-        `followed` [N] bool: rows with a known `next_observation`; None: all rows. `actions` counts discrete actions,
-        `bounds` are (low, high) of continuous ones. `reward_unit`: the unit of rewards, such as "EUR", which verdicts
-        and reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
+        continuous actions that the behaviour policy took with a probability of their own; a recorded propensity is that
+        there. `followed` [N] bool: rows with a known `next_observation`; None: all rows. `actions` counts discrete
+        actions, `bounds` are (low, high) of continuous ones. `reward_unit`: the unit of rewards, such as "EUR", which
+        verdicts and reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
         `terminations="ignore"`, `sizes`, the numbers of codes of leaves of the observation, and `extra`, further
-        columns by name. ConfigError names the nearest known name of a
-        misspelt one.
+        columns by name. ConfigError names the nearest known name of a misspelt one.
         """
         return cls.from_raw(from_arrays(**arrays))
 

@@ -27,12 +27,13 @@ from tidelog.ope.evidence import Evidence, Floats, Ordinals, clusters_of, ends_b
 from tidelog.ope.risk import RULE_OF_THREE
 from tidelog.types import Codes, Continuous, Discrete, Vector
 
-# Independence in a log: tests of the Markov state and of a constant logger, and detection of dependent episodes.
+# Independence in a log: tests of the Markov state and of a constant behaviour policy, and detection of dependent
+# episodes.
 #
 # Each test is one of conditional independence: given the observation (and the action), does anything else predict the
-# outcome? Outcomes are rewards, terminations and next observations given observation and action, and the logger's
-# actions given the observation. The candidates are the history of the episode (counts of past actions, past rewards,
-# the last step, the step number) or the calendar time of the row.
+# outcome? Outcomes are rewards, terminations and next observations given observation and action, and the behaviour
+# policy's actions given the observation. The candidates are the history of the episode (counts of past actions, past
+# rewards, the last step, the step number) or the calendar time of the row.
 #
 # Method: the generalised covariance measure (Shah & Peters 2020, "The hardness of conditional independence testing and
 # the generalised covariance measure", arXiv:1804.07203). Models of other folds regress outcome and candidate on the
@@ -58,7 +59,7 @@ EXACT = 1e-10  # share of the variance up to which a residual counts as rounding
 ROUNDING = 1e-6  # share of a column's largest value up to which variation counts as rounding (32-bit observations)
 CELL = 10  # smallest number of rows of other folds for a cell's mean; errors of smaller cells correlate many units
 FEWEST_UNITS, MOST_UNITS = 20, 2_000
-REWARDS, ENDS, NEXT, LOGGER = "rewards", "terminations", "next observations", "the logger's actions"
+REWARDS, ENDS, NEXT, BEHAVIOR = "rewards", "terminations", "next observations", "the behaviour policy's actions"
 ENOUGH = 30  # smallest number of clusters; resampling this many costs little if episodes are independent
 SIGNIFICANT = 0.01
 COPIES = "duplicated rows"  # check name of the readers' warning
@@ -93,7 +94,8 @@ class Dependence(NamedTuple):
 def history_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
     """Test whether the history of an episode predicts later outcomes; empty for one-step episodes.
 
-    One result for each of rewards, terminations, next observations and the logger's actions that is not constant.
+    One result for each of rewards, terminations, next observations and the behaviour policy's actions that is not
+    constant.
     """
     if int(np.diff(log.starts).max()) < 2:
         return []
@@ -103,7 +105,7 @@ def history_dependence(log: Log, folds: Ordinals, states: States | None, *, seed
 
 
 def time_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
-    """Test whether calendar time predicts rewards or the logger's actions; empty without a time column."""
+    """Test whether calendar time predicts rewards or the behaviour policy's actions; empty without a time column."""
     when = relative_time(log)
     if when is None:
         return []
@@ -111,7 +113,7 @@ def time_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: i
     basis = time_basis(when[rows])
     names = ["the time of the row"] * basis.shape[1]
     results = _tests(log, folds, states, rows, NamedColumns(names, basis), seed, skip_first=False)
-    return [one for one in results if one.outcome in (REWARDS, LOGGER)]
+    return [one for one in results if one.outcome in (REWARDS, BEHAVIOR)]
 
 
 def relative_time(log: Log) -> Floats | None:
@@ -292,7 +294,7 @@ def _outcomes(
     outcomes += [] if ends_by_clock(log) else [(ENDS, ended, done, always)]
     going = (after != position) & ~np.asarray(log.terminated)[rows]
     outcomes.append((NEXT, _unit_scale(columns[after] - columns[position]), done, going))
-    return [*outcomes, (LOGGER, _actions(log, rows).values, seen, always)]
+    return [*outcomes, (BEHAVIOR, _actions(log, rows).values, seen, always)]
 
 
 def _centred_rewards(log: Log) -> Floats:
@@ -447,8 +449,8 @@ def with_detected_clusters(log: Log) -> ClusteredLog:
 
     Exact copies that the readers warned about form one cluster each. Otherwise a column that looks like a person, a
     session, a store or a day is the cluster if it has enough values. A column with fewer values is only reported: so
-    few units show little, and if the logger samples each action independently, rewards that vary with the day are
-    harmless.
+    few units show little, and if the behaviour policy samples each action independently, rewards that vary with the day
+    are harmless.
     """
     if log.cluster is not None:
         return ClusteredLog(log)
@@ -498,16 +500,17 @@ def _copies(log: Log) -> NDArray[np.int64]:
 
 # What the log does not show about a policy: bounds of its value, and actions more frequent than in any episode.
 #
-# An action that the logger never takes does not appear in importance weights: self-normalised estimates give its share
-# to the logged actions. Its value is not identified, only bounded (Manski 1990, "Nonparametric bounds on treatment
-# effects"). Here each such action earns, from then on, the worst return to go of any logged episode at that step or
-# later; other actions have the model's value. Sequential doubly robust estimation with these values,
+# An action that the behaviour policy never takes does not appear in importance weights: self-normalised estimates give
+# its share to the logged actions. Its value is not identified, only bounded (Manski 1990, "Nonparametric bounds on
+# treatment effects"). Here each such action earns, from then on, the worst return to go of any logged episode at that
+# step or later; other actions have the model's value. Sequential doubly robust estimation with these values,
 #
 #     sum_t discount^t (rho_t (r_t - Q_t) + rho_t-1 V_t),
 #
-# corrects Q for every action that the logger takes, for any Q, and leaves it unchanged for all others. Its mean is
-# therefore the bound. An action counts as shown only if other folds hold it often enough: treating a shown action as
-# unshown costs precision but not validity. Weights are not normalised: 1 minus their mean is the missing part.
+# corrects Q for every action that the behaviour policy takes, for any Q, and leaves it unchanged for all others. Its
+# mean is therefore the bound. An action counts as shown only if other folds hold it often enough: treating a shown
+# action as unshown costs precision but not validity. Weights are not normalised: 1 minus their mean is the missing
+# part.
 #
 # Occupancy ratios need an observation that is a Markov state. A test on the log can find only effects of histories in
 # the log: if every logged episode sends nine times, nothing shows the effect of a twentieth send. Therefore the
@@ -521,7 +524,7 @@ QUANTILES = (0.01, 0.99)  # quantiles over logged episodes
 
 
 def unshown_share(evidence: Evidence) -> float:
-    """Mean share of the target's actions that other episodes do not show the logger taking; 1 if unknown."""
+    """Mean share of the target's actions that other episodes do not show the behaviour policy taking; 1 if unknown."""
     if evidence.supported is None:
         return 1.0
     if evidence.supported.shape[1] == 1 or evidence.target_all is None:
@@ -530,10 +533,11 @@ def unshown_share(evidence: Evidence) -> float:
 
 
 def excess_unshown(evidence: Evidence) -> float:
-    """Excess of the target over the logger in the share of actions that other episodes do not show; 0 if unknown.
+    """Excess of the target over the behaviour policy in the share of actions that other episodes do not show; 0 if
+    unknown.
 
-    The logger also takes actions that are in no other episode, more often in rare contexts. A lack of rows does not
-    explain the target's excess over that share.
+    The behaviour policy also takes actions that are in no other episode, more often in rare contexts. A lack of rows
+    does not explain the target's excess over that share.
     """
     if evidence.supported is None or evidence.target_all is None or evidence.action is None:
         return 0.0
@@ -620,12 +624,12 @@ def unusual_action_count(evidence: Evidence) -> ActionCount:
 
 # Sensitivity analysis: the worst estimate if one unrecorded cause changed one decision of each episode.
 #
-# The logger's true propensity `mu'` of a logged action may differ from the estimated `mu` by a factor of up to `odds`
-# in odds: `1 / mu'` lies in `[1 + (1 / mu - 1) / odds, 1 + (1 / mu - 1) odds]` (Tan 2006; Zhao, Small & Bhattacharya
-# 2019, arXiv:1711.11286). One unknown decision per episode is affected (Namkoong et al. 2020, arXiv:2003.05623): the
-# episode's weights are multiplied by one factor between the smallest and the largest `mu / mu'` of its steps. For
-# weights of whole episodes this is exact; in stepwise estimators it also changes the weights before the affected
-# decision. Densities have no odds; their ratio lies in `[1 / odds, odds]`.
+# The behaviour policy's true propensity `mu'` of a logged action may differ from the estimated `mu` by a factor of up
+# to `odds` in odds: `1 / mu'` lies in `[1 + (1 / mu - 1) / odds, 1 + (1 / mu - 1) odds]` (Tan 2006; Zhao, Small &
+# Bhattacharya 2019, arXiv:1711.11286). One unknown decision per episode is affected (Namkoong et al. 2020,
+# arXiv:2003.05623): the episode's weights are multiplied by one factor between the smallest and the largest `mu / mu'`
+# of its steps. For weights of whole episodes this is exact; in stepwise estimators it also changes the weights before
+# the affected decision. Densities have no odds; their ratio lies in `[1 / odds, odds]`.
 #
 # The estimate is lowest if each episode that lowers it has its largest factor, and each episode that raises it its
 # smallest. The direction of an episode's effect depends on the estimate, so the two steps alternate until nothing
@@ -688,7 +692,7 @@ def with_weight_factors(evidence: Evidence, factors: Floats) -> Evidence:
 
 # Returns whose tail a log of its size cannot show, where a difference rests on them.
 #
-# A difference from the logger is the mean of `(w - 1) r` over episodes of weight `w` and return `r`. It is
+# A difference from the behaviour policy is the mean of `(w - 1) r` over episodes of weight `w` and return `r`. It is
 # overestimated where high returns of decisions that the policy leaves (`w < 1`), or low returns of those that it takes
 # more often (`w > 1`), are rarer than a log of its size shows, and underestimated in the opposite two tails. Resampling
 # cannot show what was never drawn: an interval is too short where such a tail is heavy. Each tail gets a generalised

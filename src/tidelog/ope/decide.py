@@ -25,8 +25,8 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import Overlap, Sketch
 from tidelog.errors import ConfigError
 from tidelog.ope.assumptions import (
+    BEHAVIOR,
     ENDS,
-    LOGGER,
     NEXT,
     REWARDS,
     Dependence,
@@ -94,8 +94,10 @@ class Limits:
     largest_weight: float = 0.10  # largest share of the total weight on one episode
     pareto_k: float = 1.0  # largest tail index of the weights; above 1 the weights have no mean
     mean_weight_errors: float = 2.0  # largest distance of the mean weight from 1, in its standard errors
-    unsupported_mass: float = 0.10  # largest share of the target's actions that the logger hardly took
-    unshown_share: float = 0.10  # largest excess over the logger's share of actions that no other episode shows
+    unsupported_mass: float = 0.10  # largest share of the target's actions that the behaviour policy hardly took
+    unshown_share: float = (
+        0.10  # largest excess over the behaviour policy's share of actions that no other episode shows
+    )
     earning_episodes: float = 4.0  # smallest number of episodes that carry the difference, where rewards are rare
     carrying_episodes: float = 10.0  # smallest such number where occupancy ratios decide
     horizon: int = LONGEST_PRODUCT  # longer episodes are judged by occupancy ratios, not by products of ratios
@@ -193,7 +195,7 @@ class JudgeQuestion:
 
     @cached_property
     def returns(self) -> Floats:
-        """The logger's discounted returns of the judged decisions, [E]."""
+        """The behaviour policy's discounted returns of the judged decisions, [E]."""
         factors = self.discount ** np.asarray(self.log.step, np.float64)
         return np.asarray(np.add.reduceat(factors * np.asarray(self.log.reward, np.float64), self.log.starts[:-1]))
 
@@ -266,7 +268,7 @@ RULE_KIND = "rule"  # in the facts of a simple rule
 
 @dataclass(eq=False)
 class Assessment:
-    """One policy against the logger, from its evidence to the decision; fields are filled from top to bottom.
+    """One policy against the behaviour policy, from its evidence to the decision; fields are filled from top to bottom.
 
     What rules and words read is computed when it is first read, after `widening` is known.
     """
@@ -320,7 +322,7 @@ class Assessment:
     @property
     def tested(self) -> bool:
         """Whether the log's own propensities were tested against all of its actions."""
-        return self.basis.logger.balance is not None and not self.estimated
+        return self.basis.behavior_policy.balance is not None and not self.estimated
 
     @property
     def deciding(self) -> str:
@@ -374,7 +376,7 @@ class Assessment:
 
     @cached_property
     def interval(self) -> Interval:
-        """The deciding estimator's difference from the logger."""
+        """The deciding estimator's difference from the behaviour policy."""
         return self.difference_by(self.deciding) if self.able else NOTHING
 
     @property
@@ -385,7 +387,7 @@ class Assessment:
 
     @cached_property
     def unshown(self) -> float:
-        """Share of the policy's decisions that no other episode shows the logger taking."""
+        """Share of the policy's decisions that no other episode shows the behaviour policy taking."""
         return unshown_share(self.evidence)
 
     @cached_property
@@ -405,8 +407,8 @@ class Assessment:
         return self.interval
 
     @cached_property
-    def logger(self) -> Interval:
-        """The logger's mean return."""
+    def behavior_policy(self) -> Interval:
+        """The behaviour policy's mean return."""
         return self.between(logged_return(self.evidence))
 
     @cached_property
@@ -427,7 +429,7 @@ class Assessment:
 
     @property
     def deciding_ratios(self) -> Ratios:
-        """The deciding estimator's difference from the logger, over the rows that the bootstrap resamples."""
+        """The deciding estimator's difference from the behaviour policy, over the rows that the bootstrap resamples."""
         return self._resampled(ESTIMATORS[self.deciding].ratios(self.evidence).minus(logged_return(self.evidence)))
 
     def ratios_against(self, other: Assessment) -> Ratios | None:
@@ -444,7 +446,7 @@ class Assessment:
         return self._with_chance(ratios, other.evidence, widening)
 
     def difference_by(self, name: str) -> Interval:
-        """An estimator's difference from the logger on the same episodes.
+        """An estimator's difference from the behaviour policy on the same episodes.
 
         The deciding one is widened, and reaches as far as chance does where weights and residuals are unrelated; with
         occupancy ratios only where rewards are rare, which is where the bootstrap alone fails.
@@ -485,15 +487,16 @@ class Assessment:
     def earning(self, effective_episodes: float) -> float:
         """How many episodes carry the difference, where rewards are rare: the smaller of two effective numbers.
 
-        One is of the difference's influences. The other is of the returns that make the logger's variance: as many of
-        them as the effective sample size lets expect under the policy, or as it has seen there if these are more.
-        Without it a policy under which no rare reward was seen yet would be worse, where hardly one was to be expected.
+        One is of the difference's influences. The other is of the returns that make the behaviour policy's variance: as
+        many of them as the effective sample size lets expect under the policy, or as it has seen there if these are
+        more. Without it a policy under which no rare reward was seen yet would be worse, where hardly one was to be
+        expected.
         """
         evidence, logged = self.evidence, logged_return(self.evidence)
         difference = self._effective_influences(ESTIMATORS[self.deciding].ratios(evidence).minus(logged))
         if difference == 0.0:
             return np.inf  # every return is the same
-        farther = 1.0  # how far returns lie from the logger's mean under the policy, over how far under the logger
+        farther = 1.0  # how far returns lie from the behaviour policy's mean under the policy, over how far under the behaviour policy
         squares = np.square(logged.contributions - logged.estimate)
         if not self.visits and squares.any():
             farther = float(np.average(squares, weights=episode_weights(evidence)) / squares.mean())
@@ -568,7 +571,9 @@ def violated_preconditions(
 
 
 def _cut_actions(log: Log) -> RuleFinding | None:
-    """Continuous actions that were clipped at their bounds; there the logger has a probability and no density."""
+    """Continuous actions that were clipped at their bounds; there the behaviour policy has a probability and no
+    density.
+    """
     space = log.spec.action
     if not isinstance(space, Continuous):
         return None
@@ -636,20 +641,20 @@ def contradicted_assumptions(a: Assessment) -> list[RuleFinding]:
     """Assumptions of the deciding estimator that the log contradicts.
 
     With occupancy ratios an observation must be a Markov state. Propensities that were estimated from the observation
-    (and the time) need a logger that used nothing else.
+    (and the time) need a behaviour policy that used nothing else.
     """
-    history, drift = a.basis.logger.history, a.basis.logger.drift
+    history, drift = a.basis.behavior_policy.history, a.basis.behavior_policy.drift
     tests: list[tuple[str, Sequence[Dependence], tuple[str, ...]]] = (
         [("markov", history, (REWARDS, NEXT, ENDS))] if a.visits else []
     )
-    tests += [("logger_history", history, (LOGGER,)), ("drift", drift, (LOGGER,))] if a.estimated else []
+    tests += [("behavior_history", history, (BEHAVIOR,)), ("drift", drift, (BEHAVIOR,))] if a.estimated else []
     failed = [(rule, failing(results, outcomes)) for rule, results, outcomes in tests]
     return [RuleFinding(rule, test=one[0]) for rule, one in failed if one]
 
 
 def propensities_misfit(a: Assessment) -> list[RuleFinding]:
     """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy."""
-    balance = a.basis.logger.balance
+    balance = a.basis.behavior_policy.balance
     if balance is None or a.estimated or not (balance.p_value < FIT_LEVEL and balance.explained >= FIT_LEAST):
         return []
     return [RuleFinding("propensities_fit", balance=balance)]
@@ -714,7 +719,7 @@ def few_episodes(a: Assessment) -> list[RuleFinding]:
 def unshown_excess(a: Assessment) -> list[RuleFinding]:
     """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
-    The logger's own rare actions do not count; the limit applies only to "better" and "worse".
+    The behaviour policy's own rare actions do not count; the limit applies only to "better" and "worse".
     """
     if not a.able or a.side == "no difference shown":
         return []
@@ -800,7 +805,7 @@ UNSUPPORTED: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # the ru
     learnt_from_them,  # overlap: Limits.overlap
     no_estimate,  # weight; horizon: Limits.horizon; model
     out_of_range,  # range: Limits.lowest_return, highest_return
-    contradicted_assumptions,  # markov, logger_history, drift: assumptions.LEVEL
+    contradicted_assumptions,  # markov, behavior_history, drift: assumptions.LEVEL
     propensities_misfit,  # propensities_fit: FIT_LEVEL, FIT_LEAST
     unusual_habit,  # habit: assumptions.TIMES
     weak_support,  # the limits on weights, as `support_findings` names them
@@ -843,7 +848,7 @@ def decide_if_randomised(a: Assessment) -> Assessment:
     drawn = replace(a, policy_evidence=replace(a.basis, policy=a.basis.if_randomised, if_randomised=None))
     if drawn.deciding != "wdr" or not drawn.able or decide(drawn).decision != "better":
         return a
-    drawn.decision, drawn.findings = IF_RANDOMISED, [RuleFinding("randomised", balance=a.basis.logger.balance)]
+    drawn.decision, drawn.findings = IF_RANDOMISED, [RuleFinding("randomised", balance=a.basis.behavior_policy.balance)]
     return drawn
 
 
@@ -999,8 +1004,9 @@ def look_at(
 ) -> LookResult:
     """Count the look, and fill in how wide intervals are for earlier looks, other policies and their contrasts.
 
-    `contrasts` are pairs of policies whose differences hold simultaneously with those from the logger. Policies whose
-    weights have no support get no decision, whatever they earned: the others' intervals do not grow by them.
+    `contrasts` are pairs of policies whose differences hold simultaneously with those from the behaviour policy.
+    Policies whose weights have no support get no decision, whatever they earned: the others' intervals do not grow by
+    them.
     """
     look, limits, count = None, question.limits, len(assessments)
     with_evidence = [one.policy_evidence is not None for one in assessments]

@@ -247,7 +247,7 @@ LARGEST_LOG = 300.0
 
 
 def logged_return(evidence: Evidence) -> Ratios:
-    """The logger's mean return."""
+    """The behaviour policy's mean return."""
     return means(returns(evidence))
 
 
@@ -447,7 +447,7 @@ class Support:
     mean_weight_error: float  # its standard error
     pareto_k: float  # tail index of the weights; above 1/2 they have no variance, above 0.7 no useful mean
     clipped_share: float  # share of episodes whose weight was clipped
-    unsupported_mass: float | None  # mean share of the target's actions that the logger (nearly) never took
+    unsupported_mass: float | None  # mean share of the target's actions that the behaviour policy (nearly) never took
     horizon: int  # steps of the longest episode
 
 
@@ -519,7 +519,9 @@ class Estimates(Sequence[Estimate]):
         ]
 
 
-RARE = 0.1  # share of the uniform probability below which an action of the logger counts as (nearly) never taken
+RARE = (
+    0.1  # share of the uniform probability below which an action of the behaviour policy counts as (nearly) never taken
+)
 
 
 def episode_weights(evidence: Evidence) -> Floats:
@@ -652,9 +654,10 @@ def generalised_pareto_shape(exceeding: Floats) -> float:
 
 
 def unsupported_mass(evidence: Evidence) -> float | None:
-    """Mean share of the target's actions that the logger took with less than a tenth of the uniform probability.
+    """Mean share of the target's actions that the behaviour policy took with less than a tenth of the uniform
+    probability.
 
-    Uniform over the actions of each step that the logger may take. None if the actions cannot be listed.
+    Uniform over the actions of each step that the behaviour policy may take. None if the actions cannot be listed.
     """
     if evidence.target_all is None or evidence.behaviour_all is None:
         return None

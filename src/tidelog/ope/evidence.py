@@ -1,4 +1,4 @@
-"""Input of the estimators: a log's steps, the logger's and the target's probabilities, and a model's values.
+"""Input of the estimators: a log's steps, the behaviour policy's and the target's probabilities, and a model's values.
 
 Letters: `N` steps, `M` stored observations, `E` episodes, `A` number of actions or action size, `K` draws, `T` steps of
 the longest episode.
@@ -179,11 +179,12 @@ def observed_numbers(log: Log, episodes: Ordinals | None = None) -> NDArray[np.f
     return np.concatenate(parts, axis=1)
 
 
-# Atoms: values of continuous actions that a logger takes again and again, each with a probability of its own.
+# Atoms: values of continuous actions that a behaviour policy takes again and again, each with a probability of its own.
 #
-# "No change" is exactly 0, a dose is one of five strengths: such a logger has a probability at each of these values and
-# a density elsewhere, and no single density describes both. A policy with a density never takes exactly an atom, so
-# that rows there have no weight for it; a deterministic policy that takes one exactly has the probability 1 of it.
+# "No change" is exactly 0, a dose is one of five strengths: such a behaviour policy has a probability at each of these
+# values and a density elsewhere, and no single density describes both. A policy with a density never takes exactly an
+# atom, so that rows there have no weight for it; a deterministic policy that takes one exactly has the probability 1 of
+# it.
 #
 # A log may declare its atoms. Others are found by how often values repeat, compared with their neighbours: a value that
 # stands out from these is an atom, and so is every repeated value of a coarse grid. The fine grid of rounded numbers is
@@ -322,7 +323,7 @@ class Evidence:
     starts: NDArray[np.int64]  # [E + 1]: first row of each episode, then N
     reward: Floats  # [N]
     target: Floats  # [N]: probability or density of the logged action under the target policy
-    behaviour: Floats  # [N]: the same under the logger
+    behaviour: Floats  # [N]: the same under the behaviour policy
     discount: float = 1.0
     model: Floats | None = None  # [N]: model value of the logged action
     model_target: Floats | None = None  # [N]: mean model value over the target's actions
@@ -332,7 +333,9 @@ class Evidence:
     estimated: bool = False  # whether `behaviour` was estimated from the log
     occupancy: Floats | None = None  # [N]: cross-fitted occupancy ratio of (state, action), target over log
     action: NDArray[np.int64] | None = None  # [N]: the logged action, if actions are discrete
-    supported: NDArray[np.bool_] | None = None  # [N, A]: other episodes show the logger taking it; [N, 1]: all of them
+    supported: NDArray[np.bool_] | None = (
+        None  # [N, A]: other episodes show the behaviour policy taking it; [N, 1]: all of them
+    )
     clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
 
     def __post_init__(self) -> None:

@@ -4,12 +4,12 @@ The bootstrap resamples at most 10,000 groups of neighbouring episodes; one matr
 replicate in which a ratio has no weight has no value. It counts as lower than all others for the lower end and as
 higher for the upper end; so weak support widens the interval and never narrows it.
 
-The critical value for several comparisons with the logger contains three corrections. Policies that are judged together
-share their episodes, so their estimates are correlated: the distribution of the largest studentised bootstrap error
-gives the width at which all intervals cover all differences simultaneously (the max-t method: Westfall & Young 1993;
-Hothorn, Bretz & Westfall 2008). Successive verdicts share an error of `1 - level`; each look at the same episodes
-spends a part that is fixed in advance (alpha spending). The policies of a later look may follow from the results of
-earlier ones; their intervals hold for every such choice (as Scheffé's, 1953, for all contrasts).
+The critical value for several comparisons with the behaviour policy contains three corrections. Policies that are
+judged together share their episodes, so their estimates are correlated: the distribution of the largest studentised
+bootstrap error gives the width at which all intervals cover all differences simultaneously (the max-t method: Westfall
+& Young 1993; Hothorn, Bretz & Westfall 2008). Successive verdicts share an error of `1 - level`; each look at the same
+episodes spends a part that is fixed in advance (alpha spending). The policies of a later look may follow from the
+results of earlier ones; their intervals hold for every such choice (as Scheffé's, 1953, for all contrasts).
 
 Letters: `R` rows of an estimate, `K` ratios, `P` policies, `B` replicates.
 """
@@ -233,9 +233,9 @@ def permutation_arms(
     """Distances of the lower and the upper end from an estimated difference: (below, above), both at least 0.
 
     The difference is that of the weighted doubly robust estimate, with `visits` of double reinforcement learning, from
-    the logger's mean, or from the same estimate of another policy on the same episodes (`against`). If weights and
-    residuals are independent, it is above `below` or under `-above` with half the error of `confidence` each. (0, 0)
-    where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
+    the behaviour policy's mean, or from the same estimate of another policy on the same episodes (`against`). If
+    weights and residuals are independent, it is above `below` or under `-above` with half the error of `confidence`
+    each. (0, 0) where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
     """
     episodes, horizon = evidence.episodes, evidence.horizon
     if evidence.units < 3 or episodes * horizon > CELLS:

@@ -1,8 +1,8 @@
-"""The verdict: a policy is better than the logger, worse, not shown to differ, or the log cannot decide.
+"""The verdict: a policy is better than the behaviour policy, worse, not shown to differ, or the log cannot decide.
 
-`judge` reads from top to bottom: the question (`question_of`), the evidence about each policy (`gather`: the logger's
-probabilities, the policy's, values), the look at these episodes (`look_at`), the decision (`decide`), and the verdict
-with its words (`verdict_of`). docs/judging-appendix.md describes the parts in order.
+`judge` reads from top to bottom: the question (`question_of`), the evidence about each policy (`gather`: the behaviour
+policy's probabilities, the policy's, values), the look at these episodes (`look_at`), the decision (`decide`), and the
+verdict with its words (`verdict_of`). docs/judging-appendix.md describes the parts in order.
 
 Several policies are judged together on the same episodes; one policy is the smallest case. The evidence of all policies
 is in memory at the same time.
@@ -46,12 +46,12 @@ from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
-    LoggerModel,
+    BehaviorModel,
     OneStepValues,
     PolicyEvidence,
+    behavior_model,
     choose_model,
     evidence_of,
-    logger_model,
     model_of,
 )
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
@@ -120,7 +120,7 @@ def judge(
     seed: int = 0,
     **options: Unpack[JudgeOptions],
 ) -> Verdict | Verdicts:
-    """Judge whether a policy is better than the logger, on episodes that the policy never saw.
+    """Judge whether a policy is better than the behaviour policy, on episodes that the policy never saw.
 
     This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless
     it carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`). A question that
@@ -287,7 +287,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
     log, limits, several = question.log, question.limits, len(question.policies) > 1
     densities, leaks = isinstance(log.spec.action, Continuous), leaks_of(log)
     assessments: list[Assessment] = []
-    shared: LoggerModel | None = None
+    shared: BehaviorModel | None = None
     one_step: OneStepValues = {}
     clones: dict[bool, Assessment] = {}  # the first policy with a clone that others share, by whether it is sampled
     quiet = question.progress if isinstance(question.progress, bool) else None if question.progress is None else False
@@ -311,7 +311,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             if shared is None and several:
                 unweighted = replace(log, weight=None)  # as in `evidence_of`, with the same folds
                 choice = choose_model(unweighted, question.model, None, question.seed)
-                shared = logger_model(unweighted, choice, question.propensities, question.seed)
+                shared = behavior_model(unweighted, choice, question.propensities, question.seed)
 
             def part(what: str, share: float, name: str = name, position: int = position) -> None:
                 tell(f"{name}: {what}" if several else what, (position + share) / len(question.policies))
@@ -358,10 +358,10 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         **({"propensities": "shares"} if a.decision == IF_RANDOMISED else {}),
         "conditions": conditions(a, question, look, unknown),
     }
-    logger = Interval(float(question.returns.mean()), nothing, nothing)
+    behavior_policy = Interval(float(question.returns.mean()), nothing, nothing)
     if gathered is None and count > 1:
         grouped = means(question.returns).grouped(a.limits.groups)
-        logger = bca(grouped, Confidence(a.limits.level, a.limits.replicates, a.seed))
+        behavior_policy = bca(grouped, Confidence(a.limits.level, a.limits.replicates, a.seed))
     none = Support(count, nothing, nothing, nothing, nothing, nothing, nothing, None, int(lengths.max()))
     risk, risk_reason = None, no_risk(a)
     if risk_reason is None:
@@ -384,7 +384,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         estimand=estimand(lengths, cut, question.discount, a.sample, context["bandwidth"], question.first_steps),
         deciding="none" if gathered is None else a.deciding,
         difference=NOTHING if gathered is None else a.difference,
-        logger=logger if gathered is None else a.logger,
+        behavior_policy=behavior_policy if gathered is None else a.behavior_policy,
         difference_from_bc=None if gathered is None else a.from_cloning,
         estimates=Estimates([]) if gathered is None else a.estimates,
         support=none if gathered is None else a.support,
@@ -421,7 +421,11 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
         entries["propensities_file"] = {"file": question.propensities.file, "unused_rows": question.propensities.unused}
     if a.policy_evidence is None:
         return entries
-    found, logger, known = a.policy_evidence, a.policy_evidence.logger, a.policy_evidence.logger.propensities
+    found, behavior_policy, known = (
+        a.policy_evidence,
+        a.policy_evidence.behavior_policy,
+        a.policy_evidence.behavior_policy.propensities,
+    )
     kind = "declared" if known.declared is not None else "estimated" if known.estimated else "recorded"
     entries |= {
         "notes": list(evidence_notes(found, a.policy, question.log, a.sample)),
@@ -429,11 +433,11 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
         "bandwidth": found.bandwidth,
         "propensities": kind,
         "model": found.model,
-        "history": [test._asdict() for test in logger.history],
-        "drift": [test._asdict() for test in logger.drift],
+        "history": [test._asdict() for test in behavior_policy.history],
+        "drift": [test._asdict() for test in behavior_policy.drift],
         "propensities_by": None if known.declared is not None else known.by,
     }
     entries |= {} if known.declared is None else {"declared": known.declared}
-    entries |= {} if logger.balance is None else {"balance": logger.balance.to_json()}
+    entries |= {} if behavior_policy.balance is None else {"balance": behavior_policy.balance.to_json()}
     entries |= {} if known.fit is None else {"propensities_fit": known.fit._asdict()}
     return entries | ({} if known.classifier is None else {"propensities_classifier": known.classifier})

@@ -213,12 +213,12 @@ class FQE:
 # this is a regression of the reward.
 #
 # Occupancy ratios (`tabular.py` defines them): minimax weight learning, in its form for states (Uehara, Huang, Jiang
-# 2020, "Minimax Weight and Q-Function Learning for Off-Policy Evaluation"):
-# `w(s, a) = u(s) target(a given s) / logger(a given s)`, where u solves, for every f of a class: the logged sum of
-# `u(s) f(s) - discount w(s, a) f(s')` equals the mean of `f(s0)`. With one linear class for u and f this is a linear
-# solve; with one feature per state it is the table. The features are random ReLU features of the observation; a ridge
-# penalty shrinks u towards 1, which for one-step episodes is importance sampling; negative ratios become 0. Time is an
-# input if episodes are truncated. The learnt part does not depend on actions, whose ratio is known more precisely.
+# 2020, "Minimax Weight and Q-Function Learning for Off-Policy Evaluation"): `w(s, a) = u(s) target(a given s) /
+# behavior_policy(a given s)`, where u solves, for every f of a class: the logged sum of `u(s) f(s) - discount w(s, a)
+# f(s')` equals the mean of `f(s0)`. With one linear class for u and f this is a linear solve; with one feature per
+# state it is the table. The features are random ReLU features of the observation; a ridge penalty shrinks u towards 1,
+# which for one-step episodes is importance sampling; negative ratios become 0. Time is an input if episodes are
+# truncated. The learnt part does not depend on actions, whose ratio is known more precisely.
 #
 # Letters: `N` steps, `M` stored observations, `E` episodes, `A` number of actions or action size, `P` policies,
 # `K` draws, `B` rows of a block, `D` features of the observation, `I` numbers in an observation.

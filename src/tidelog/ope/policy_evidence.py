@@ -1,8 +1,8 @@
 """Gather the evidence about a policy on a log, and estimate its value: the common functions of every judgement.
 
 The estimand is always the discounted return up to the recorded end of an episode: a truncation is an end. Models of the
-logger and of the values are cross-fitted over the same folds: an episode's numbers come from models that never saw it.
-One-step logs need no special case: their values are regressions of the reward.
+behaviour policy and of the values are cross-fitted over the same folds: an episode's numbers come from models that
+never saw it. One-step logs need no special case: their values are regressions of the reward.
 
 The model is a table (`tabular`) if the log has discrete actions and few different observations, each visited often;
 otherwise networks (`neural`); `none` if values are not needed, or not possible (several simultaneous choices).
@@ -34,7 +34,7 @@ from tidelog.data.log import (
     with_declaration,
 )
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.ope.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence
+from tidelog.ope.assumptions import BEHAVIOR, Dependence, history_dependence, relative_time, time_dependence
 from tidelog.ope.estimators import (
     ESTIMATORS,
     Estimate,
@@ -80,7 +80,7 @@ from tidelog.types import Continuous, Discrete, MultiDiscrete
 Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
 MODELS = ("tabular", "neural", "none")
-SUSPECTED = 0.05  # p-value of a drift below which models of the logger read the time
+SUSPECTED = 0.05  # p-value of a drift below which models of the behaviour policy read the time
 TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network is slow
 
 
@@ -89,8 +89,8 @@ class PolicyEvidence:
     """Evidence about the policy, and about behaviour cloning on the same folds, propensities and models."""
 
     policy: Evidence
-    cloning: Evidence | None  # None if the logger could not be modelled, or was not requested
-    logger: LoggerModel
+    cloning: Evidence | None  # None if the behaviour policy could not be modelled, or was not requested
+    behavior_policy: BehaviorModel
     folds: Ordinals  # [E]: fold of each episode
     model: Model
     bandwidth: float | None = None  # of the kernel around deterministic continuous actions, if used
@@ -132,8 +132,8 @@ def evidence_of(
     """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
 
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
-    "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
-    log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
+    "logged", "estimated", numbers [N] or a `BehaviorModel`; `model` is "tabular", "neural", "none" or None (chosen by
+    the log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
     continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
     `lacks_support` says so of the evidence without them. `one_step` holds the networks' values of another policy on
     this log, and gets them: in episodes of one step they depend on the log alone. Raises SpecError if policy and log do
@@ -144,9 +144,11 @@ def evidence_of(
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = choose_model(log, model, folds, seed)
     tell("policy", 0.1)
-    known_logger = isinstance(propensities, LoggerModel)
-    logger: LoggerModel = propensities if known_logger else logger_model(log, plan, propensities, seed, tests=tests)
-    known = logger.propensities
+    known_behavior = isinstance(propensities, BehaviorModel)
+    behavior_policy: BehaviorModel = (
+        propensities if known_behavior else behavior_model(log, plan, propensities, seed, tests=tests)
+    )
+    known = behavior_policy.propensities
     release_memory()
     tell("propensities", 0.4)
     # The policy and its clones have values and ratios, the policy without its kernel only values; a target a fold.
@@ -188,14 +190,14 @@ def evidence_of(
     return PolicyEvidence(
         evidence[0],
         evidence[1] if len(evidence) > 1 else None,
-        logger,
+        behavior_policy,
         plan.folds,
         plan.model,
         target.bandwidth,
         smoothing,
         share,
         without_support,
-        None if logger.shares is None else with_propensities(evidence[0], log, plan, logger.shares),
+        None if behavior_policy.shares is None else with_propensities(evidence[0], log, plan, behavior_policy.shares),
     )
 
 
@@ -212,8 +214,8 @@ def with_propensities(evidence: Evidence, log: Log, plan: ModelChoice, known: Pr
     )
 
 
-class LoggerModel(NamedTuple):
-    """Model of the logger, independent of the judged policy; computed once for several policies."""
+class BehaviorModel(NamedTuple):
+    """Model of the behaviour policy, independent of the judged policy; computed once for several policies."""
 
     propensities: Propensities
     history: tuple[Dependence, ...]
@@ -222,27 +224,27 @@ class LoggerModel(NamedTuple):
     shares: Propensities | None = None  # of a log without propensities that looks randomised
 
 
-def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> LoggerModel:
-    """Propensities and tests of independence; models read the time if the logger changed with it.
+def behavior_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> BehaviorModel:
+    """Propensities and tests of independence; models read the time if the behaviour policy changed with it.
 
     One more test says whether the log as a whole fits its propensities.
     """
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     if isinstance(source, FilePropensities) and source.estimated:  # their model may have read what ours would miss
-        history, drift = (tuple(one for one in part if one.outcome != LOGGER) for part in (history, drift))
+        history, drift = (tuple(one for one in part if one.outcome != BEHAVIOR) for part in (history, drift))
     when, by_classifier = relative_time(log), is_by_classifier(source)
-    changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
+    changed = any(one.outcome == BEHAVIOR and one.p_value < SUSPECTED for one in drift)
     asked = isinstance(source, str) and source == "estimated"
     estimated = log.propensity is None if source is None else by_classifier or asked
     if when is not None and changed and estimated and isinstance(log.spec.action, Discrete | Continuous):
 
         def left(states: States) -> list[Dependence]:
-            return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
+            return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == BEHAVIOR]
 
         table = None if by_classifier else plan.states
         shown, states = with_time(log, table, plan.folds, when, lambda one: not any(test.fails for test in left(one)))
-        drift = (*(one for one in drift if one.outcome != LOGGER), *(() if states is None else left(states)))
+        drift = (*(one for one in drift if one.outcome != BEHAVIOR), *(() if states is None else left(states)))
         known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
     else:
         known = propensities_of(log, plan.folds, source, states=plan.states, seed=seed)
@@ -255,7 +257,7 @@ def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: 
             drawn = balance is not None and balance.p_value >= BALANCED and log.spec.action.n <= MOST_BALANCED
             if drawn and log.propensity is None:
                 shares = declared_propensities(declare(log, SHARES), plan.folds)
-    return LoggerModel(known, history, drift, balance, shares)
+    return BehaviorModel(known, history, drift, balance, shares)
 
 
 def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
@@ -344,7 +346,7 @@ def _ratios(
 ) -> Floats | None:
     """Occupancy ratios of a candidate; None without a model or a density.
 
-    With `single` steps, target and logger see the same observations: only the ratio of the actions remains.
+    With `single` steps, target and behaviour policy see the same observations: only the ratio of the actions remains.
     """
     if plan.model == "none" or not any(one.logged.any() for one in targets):
         return None

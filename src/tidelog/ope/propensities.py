@@ -1,8 +1,8 @@
-"""Propensities: the logger's probabilities of its actions, recorded or estimated by cross-fitted models.
+"""Propensities: the behaviour policy's probabilities of its actions, recorded or estimated by cross-fitted models.
 
 Recorded propensities are used if there are any; the probabilities of all actions are then estimated, unless they follow
 from them (`known_probabilities`). Declared ones are used as they are, or as shares of the other folds' episodes.
-Otherwise each fold of episodes gets a model of the logger, fitted on the other folds:
+Otherwise each fold of episodes gets a model of the behaviour policy, fitted on the other folds:
 
 * counts, for few different observations. Weights divide by the propensity, and one over an estimated share is too large
   on average, most of all for rare actions. For an action taken `k` times in `n`, `(n + 1) / (k + 1)` has the mean
@@ -16,8 +16,8 @@ Otherwise each fold of episodes gets a model of the logger, fitted on the other 
   likelihood: one temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one
   factor on the standard deviation for continuous ones.
 
-Estimates use only what the log contains: a logger with more information is estimated on average. The models of the
-logger are also the baseline "behaviour cloning"; one fit serves both.
+Estimates use only what the log contains: a behaviour policy with more information is estimated on average. The models
+of the behaviour policy are also the baseline "behaviour cloning"; one fit serves both.
 
 Letters: `N` steps, `M` stored observations, `E` episodes, `S` states, `A` number of actions or action size, `K` draws.
 """
@@ -166,7 +166,7 @@ def _of_classifier(source: Any, observed: Floats, action: NDArray[Any], numbers:
 # baseline.
 #
 # - Recorded propensities, products of weights: the share minimises the variance of the policy's estimated difference
-# from the logger. It is the coefficient of a control variate (Vlassis et al. 2019, "On the Design of Estimators for
+# from the behaviour policy. It is the coefficient of a control variate (Vlassis et al. 2019, "On the Design of Estimators for
 # Bandit Off-Policy Evaluation"; Farajtabar et al. 2018, arXiv:1802.03493, choose the whole model so). - Estimated
 # propensities, one step: right values must be able to repair wrong weights, so the share is the slope of the logged
 # rewards on the values, which is 1 for right values and near 0 for noise. - Otherwise nothing is shrunk: estimated
@@ -431,7 +431,7 @@ LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of standard deviations and densities
 
 @dataclass(frozen=True, eq=False)
 class Clone:
-    """The logger on a log, imitated by one fold's model."""
+    """The behaviour policy on a log, imitated by one fold's model."""
 
     logged: Floats  # [N]: probability or density of the logged action, the divisor of weights
     probabilities: Floats | None = None  # [M, A] of discrete actions
@@ -440,13 +440,14 @@ class Clone:
     supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the training episodes show it taken here
     rows: int = 0  # number of training steps, of continuous actions those off all atoms
     atoms: Atoms | None = None  # of continuous actions
-    pattern: Clone | None = None  # the logger's choice among their patterns
+    pattern: Clone | None = None  # the behaviour policy's choice among their patterns
 
     def supports(self, target: Target, space: Any) -> NDArray[np.bool_]:
-        """Whether the training episodes show the logger taking each discrete action [M, A], or all draws [M, 1].
+        """Whether the training episodes show the behaviour policy taking each discrete action [M, A], or all draws [M,
+        1].
 
         A network trained on few steps supports nothing, because it confuses contexts. An action on a bound is not
-        supported either, because the logger's density does not apply to a clipped action.
+        supported either, because the behaviour policy's density does not apply to a clipped action.
         """
         if self.supported is not None:
             return self.supported
@@ -494,7 +495,7 @@ class Clone:
 
 
 class Fit(NamedTuple):
-    """How well models predict the logger's actions in episodes that they never saw."""
+    """How well models predict the behaviour policy's actions in episodes that they never saw."""
 
     loss: float  # mean negative logarithm of the probability of a logged action, in nats
     constant: float  # the same where every step gets the shares of actions in the other folds
@@ -508,7 +509,7 @@ class Fit(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """Probabilities of the logger's actions, and the clones behind them, one per fold."""
+    """Probabilities of the behaviour policy's actions, and the clones behind them, one per fold."""
 
     logged: Floats  # [N]
     all_actions: Floats | None  # [N, A]: of all discrete actions, estimated where they are not known
@@ -548,7 +549,7 @@ def propensities_of(
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
         raise SpecError(
-            "this log has several simultaneous choices and no propensities, and no model of the logger "
+            "this log has several simultaneous choices and no propensities, and no model of the behaviour policy "
             "supports such actions",
             fix="record the propensities, or pass them as propensities=...",
         )
@@ -565,7 +566,7 @@ def propensities_of(
 def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
     """Declared probabilities of the actions, or their shares among other folds' rows of the same stratum.
 
-    The clones have these probabilities: they are the logger.
+    The clones have these probabilities: they are the behaviour policy.
     """
     declared, space = log.declared, log.spec.action
     if declared is None or not isinstance(space, Discrete):
@@ -685,7 +686,7 @@ TIME = "relative time"  # leaf with the time for a network
 def with_time(
     log: Log, states: States | None, folds: Ordinals, when: Floats, suffices: Callable[[States], bool]
 ) -> tuple[Log, States | None]:
-    """The log and its table for a model of a logger that changed over time; `when` [N] from 0 to 1.
+    """The log and its table for a model of a behaviour policy that changed over time; `when` [N] from 0 to 1.
 
     A table gets the number of time bins that maximises the likelihood of held-out actions, or more bins while
     `suffices` rejects them; a network gets the time as an input.
@@ -810,7 +811,7 @@ def _best_pull(counts: Floats, overall: Floats) -> float:
 
 
 def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
-    """Behaviour cloning on these episodes, calibrated on some of them; a logger's memory is not modelled."""
+    """Behaviour cloning on these episodes, calibrated on some of them; a behaviour policy's memory is not modelled."""
     atoms = atoms_of(log)
     if atoms is not None:
         return _clone_with_atoms(log, atoms, learnt, seed)
@@ -915,7 +916,9 @@ def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
 
 
 def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
-    """A clone of the logger, and the ordinals of the episodes that selected it (None: only one episode or cluster)."""
+    """A clone of the behaviour policy, and the ordinals of the episodes that selected it (None: only one episode or
+    cluster).
+    """
     updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
     algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
     if not log.clusters.any():

@@ -29,7 +29,7 @@ from tidelog.ope.intervals import MOST_GROUPS, Confidence, resampled_counts
 from tidelog.policies.statistics import Interval
 from tidelog.schema import from_plain, to_plain
 
-# Simultaneous bands of distribution functions of episode returns, for policy, logger and their difference.
+# Simultaneous bands of distribution functions of episode returns, for policy, behaviour policy and their difference.
 #
 # The distribution function is the self-normalised form of UnO (Chandak, Niekum, da Silva, Learned-Miller, Brunskill &
 # Thomas 2021, "Universal Off-Policy Evaluation", arXiv:2104.12820): the weight of an episode is the product of its
@@ -38,7 +38,7 @@ from tidelog.schema import from_plain, to_plain
 # The band differs from the paper's: bounds at key points need a bound on the weights and are several times wider on
 # logs of usual size (`benchmarks/risk_bands.py` measures how often this band holds). Here a bootstrap over
 # episodes, or clusters of them, gives the distribution of the largest standardised error over all returns, for policy,
-# logger, difference and CVaR together; its upper quantile `c` is the half-width of the band. The error of a
+# behaviour policy, difference and CVaR together; its upper quantile `c` is the half-width of the band. The error of a
 # distribution function is standardised by the binomial likelihood ratio `sqrt(2 m KL(estimate, truth))` (Owen 1995,
 # "Nonparametric likelihood confidence bands for a distribution function"), where `m` is the effective sample size at
 # that return. This keeps the band valid in the tails, where a normal standard error is 0. The difference of two
@@ -49,10 +49,10 @@ from tidelog.schema import from_plain, to_plain
 
 PSEUDO = 4.0  # pseudo-episodes that shrink local effective sample sizes towards the overall one
 MOST_RETURNS = 10_000  # more different returns are rounded to this number
-LEVELS = 150  # levels at which the bootstrap evaluates errors, for policy and logger each
+LEVELS = 150  # levels at which the bootstrap evaluates errors, for policy and behaviour policy each
 CHANCE = 1.96  # standard errors by which the mean weight may be below 1 before weight counts as missing
 RESAMPLED = 1.0 / 3.0  # share of the allowed error for resampled returns
-CERTAIN = 1e-12  # a smaller standard error is rounding: policy and logger have equal weights
+CERTAIN = 1e-12  # a smaller standard error is rounding: policy and behaviour policy have equal weights
 
 Integers = NDArray[np.int64]
 
@@ -71,14 +71,14 @@ class Sample(NamedTuple):
     values: Floats  # [M]: different returns, rising
     place: Integers  # [E]: index of each episode's return in `values`
     policy: Floats  # [E]: shares of the policy's weight; they sum to 1
-    logger: Floats  # [E]: shares of the logger's weight; all equal
+    behavior_policy: Floats  # [E]: shares of the behaviour policy's weight; all equal
     unit: Integers  # [E]: cluster of each episode, 0 to C - 1
     clusters: int
     groups: int  # number of resampled groups of neighbouring clusters
     policy_cdf: Floats  # [M + 1]
-    logger_cdf: Floats
+    behavior_cdf: Floats
     size: float  # effective sample size of the policy's weights, over clusters
-    heavy: tuple[float, float, float]  # plausible weight of an unseen cluster: policy, logger, difference
+    heavy: tuple[float, float, float]  # plausible weight of an unseen cluster: policy, behaviour policy, difference
     missing: float  # share of the policy's weight that the log lacks
     estimated: bool  # whether propensities were estimated
 
@@ -97,36 +97,37 @@ class Sample(NamedTuple):
             grid = np.unique(np.linspace(0, len(values) - 1, MOST_RETURNS).round().astype(np.int64))
             nearest = np.searchsorted((grid[1:] + grid[:-1]) / 2, np.arange(len(values)))
             values, place = values[grid], nearest[place]
-        logger = np.full(evidence.episodes, 1.0 / evidence.episodes)
-        whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, logger)]  # [C] each
+        behavior_policy = np.full(evidence.episodes, 1.0 / evidence.episodes)
+        whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, behavior_policy)]  # [C] each
         apart = _heavy(np.abs(whole[0] - whole[1]), np.maximum(*whole))
         return cls(
             values=values,
             place=place,
             policy=policy,
-            logger=logger,
+            behavior_policy=behavior_policy,
             unit=unit,
             clusters=len(whole[0]),
             groups=min(groups, len(whole[0])),
             policy_cdf=_risen(place, policy, len(values)),
-            logger_cdf=_risen(place, logger, len(values)),
+            behavior_cdf=_risen(place, behavior_policy, len(values)),
             size=float(1.0 / np.square(whole[0]).sum()),
             heavy=(_heavy(whole[0], whole[0]), _heavy(whole[1], whole[1]), apart),
             missing=_missing_weight(logs, unit),
             estimated=evidence.estimated,
         )
 
-    def variance(self, of_policy: float, of_logger: float) -> Floats:
-        """Variance over clusters of `of_policy` times the policy's curve plus `of_logger` times the logger's, [M + 1].
+    def variance(self, of_policy: float, of_behavior: float) -> Floats:
+        """Variance over clusters of `of_policy` times the policy's curve plus `of_behavior` times the behaviour
+        policy's, [M + 1].
 
         `a` [E] is the weighted sum of both shares. A cluster's influence at a level is its `a` up to that level minus
         its part of the curves' values there; sums of squares run along the sorted returns.
         """
         if self.clusters < 2:
             return np.full(len(self.values) + 1, np.inf)
-        signed = of_policy * self.policy + of_logger * self.logger
-        level = of_policy * self.policy_cdf, of_logger * self.logger_cdf  # [M + 1] each
-        whole = np.bincount(self.unit, self.policy), np.bincount(self.unit, self.logger)  # [C] each
+        signed = of_policy * self.policy + of_behavior * self.behavior_policy
+        level = of_policy * self.policy_cdf, of_behavior * self.behavior_cdf  # [M + 1] each
+        whole = np.bincount(self.unit, self.policy), np.bincount(self.unit, self.behavior_policy)  # [C] each
         order = np.lexsort((self.place, self.unit))
         sorted_ = signed[order]
         before = np.cumsum(sorted_) - sorted_
@@ -147,32 +148,32 @@ class Bands(NamedTuple):
     """Bands over all levels, [M + 1] each."""
 
     policy: Band
-    logger: Band
+    behavior_policy: Band
     difference: Band
     critical: float
-    cvar_errors: tuple[float, float, float]  # standard errors of CVaR: policy, logger, difference
+    cvar_errors: tuple[float, float, float]  # standard errors of CVaR: policy, behaviour policy, difference
 
 
 def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
     """Simultaneous bands of both distribution functions and their difference; missing weight may lie at any return."""
-    curves, which = (sample.policy_cdf, sample.logger_cdf), ((1.0, 0.0), (0.0, 1.0))
+    curves, which = (sample.policy_cdf, sample.behavior_cdf), ((1.0, 0.0), (0.0, 1.0))
     sizes = [
         _local_sizes(curve, sample.variance(*of), heavy)
         for curve, of, heavy in zip(curves, which, sample.heavy, strict=False)
     ]
     error = np.sqrt(sample.variance(1.0, -1.0) + PSEUDO * sample.heavy[2] ** 2)
     critical, cvar_errors = _critical(sample, alpha, sizes, error, confidence)
-    policy, logger = (
+    policy, behavior_policy = (
         Band(cdf, *_likelihood_band(cdf, size, critical))
-        for cdf, size in zip((sample.policy_cdf, sample.logger_cdf), sizes, strict=True)
+        for cdf, size in zip((sample.policy_cdf, sample.behavior_cdf), sizes, strict=True)
     )
-    middle = sample.policy_cdf - sample.logger_cdf
+    middle = sample.policy_cdf - sample.behavior_cdf
     missing, half = sample.missing, np.where(error > CERTAIN, critical * np.maximum(error, CERTAIN), 0.0)
-    low = np.maximum(middle - half, policy.low - logger.high) - missing
-    high = np.minimum(middle + half, policy.high - logger.low) + missing
+    low = np.maximum(middle - half, policy.low - behavior_policy.high) - missing
+    high = np.minimum(middle + half, policy.high - behavior_policy.low) + missing
     difference = Band(middle, np.maximum(low, -1.0), np.minimum(high, 1.0))
     policy = Band(policy.estimate, (1.0 - missing) * policy.low, (1.0 - missing) * policy.high + missing)
-    return Bands(policy, logger, difference, critical, cvar_errors)
+    return Bands(policy, behavior_policy, difference, critical, cvar_errors)
 
 
 def _risen(place: Integers, share: Floats, many: int) -> Floats:
@@ -209,12 +210,12 @@ def _critical(
     levels = _bootstrap_levels(sample)
     group = sample.unit * sample.groups // sample.clusters
     cell = np.searchsorted(levels, sample.place, side="right")
-    shape, shares = (len(levels) + 1, sample.groups), (sample.policy, sample.logger)
+    shape, shares = (len(levels) + 1, sample.groups), (sample.policy, sample.behavior_policy)
     tables = [csr_array((share, (cell, group)), shape) for share in shares]  # [L + 1, G], mostly 0
-    curves = [cdf[levels] for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    curves = [cdf[levels] for cdf in (sample.policy_cdf, sample.behavior_cdf)]
     nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, np.arange(1, len(sample.values)))
     width = np.bincount(nearest, np.diff(sample.values), len(levels))  # [L]: range of returns at each level
-    known = error[levels] > CERTAIN  # else policy and logger have equal weights
+    known = error[levels] > CERTAIN  # else policy and behaviour policy have equal weights
     largest, tails = [], []
     for counts in resampled_counts(sample.groups, confidence.replicates, confidence.seed):
         drawn = []
@@ -245,14 +246,14 @@ def _heavy_tails(sample: Sample, alpha: float) -> list[float]:
     """Change of CVaR by one unseen cluster of large weight at the lowest return, [3]."""
     share = min(2.0 * alpha, 1.0)  # a wider tail, because the quantile of alpha may be the lowest return
     low = float(sample.values[0])
-    far = [(quantile_of(sample, cdf, share) - low) / alpha for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    far = [(quantile_of(sample, cdf, share) - low) / alpha for cdf in (sample.policy_cdf, sample.behavior_cdf)]
     return [heavy * reach for heavy, reach in zip(sample.heavy, (*far, max(far)), strict=True)]
 
 
 def _bootstrap_levels(sample: Sample) -> Integers:
     """Levels between 0 and 1, evenly spaced in shares and denser in the lower tail, [L]."""
     shares = np.concatenate([np.linspace(0.0, 1.0, LEVELS * 2 // 3), np.geomspace(1e-4, 0.2, LEVELS // 3)])
-    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.behavior_cdf)]
     levels = np.unique(np.concatenate(candidates))
     return levels[(levels > 0) & (levels < len(sample.values))].astype(np.int64)
 
@@ -324,10 +325,10 @@ RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is absent from m episodes
 
 
 class Comparison(NamedTuple):
-    """One number for the policy, for the logger, and their difference, with intervals."""
+    """One number for the policy, for the behaviour policy, and their difference, with intervals."""
 
     policy: Interval
-    logger: Interval
+    behavior_policy: Interval
     difference: Interval
 
 
@@ -336,13 +337,13 @@ class Quantile(NamedTuple):
 
     share: float
     policy: Interval
-    logger: Interval
+    behavior_policy: Interval
     difference: Interval
 
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """Distribution of episode returns under a policy and under the logger. All intervals hold simultaneously.
+    """Distribution of episode returns under a policy and under the behaviour policy. All intervals hold simultaneously.
 
     Returns are discounted sums of an episode's rewards. CVaR at `alpha` is the mean return of the worst share `alpha`
     of episodes. Returns below `lowest` or above `highest`, which the log does not contain, count as these.
@@ -356,8 +357,8 @@ class Risk:
     probability: Comparison | None  # of a bad outcome
     points: Floats  # [P]: returns, rising
     policy: Band  # P(return <= point) under the policy
-    logger: Band  # P(return <= point) under the logger
-    difference: Band  # policy minus logger
+    behavior_policy: Band  # P(return <= point) under the behaviour policy
+    difference: Band  # policy minus behaviour policy
     lowest: float  # lowest return in the log
     highest: float
     unseen: float  # probability under the policy up to which outcomes below `lowest` cannot be excluded
@@ -366,7 +367,7 @@ class Risk:
     effective_sample_size: float
     clusters: int  # number of resampled units
     critical: float  # half-width of the band, in standard errors
-    estimated: bool  # whether the logger's propensities were estimated
+    estimated: bool  # whether the behaviour policy's propensities were estimated
     reward_unit: str | None = None  # of returns
 
     @property
@@ -383,7 +384,9 @@ class Risk:
     def from_json(cls, content: Mapping[str, Any]) -> Risk:
         """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
         risk: Risk = from_plain(cls, {**content, "reward_unit": declared_unit(content.get("reward_unit"))})
-        curves = np.array([risk.points, *risk.policy, *risk.logger, *risk.difference])  # ValueError for other lengths
+        curves = np.array(
+            [risk.points, *risk.policy, *risk.behavior_policy, *risk.difference]
+        )  # ValueError for other lengths
         if not np.isfinite(curves).all():
             raise ValueError("a distribution holds no number")
         return risk
@@ -398,7 +401,7 @@ def risk_of(
     confidence: Confidence | None = None,
     groups: int = MOST_GROUPS,
 ) -> Risk:
-    """Risk of the evidence's target policy and of the logger.
+    """Risk of the evidence's target policy and of the behaviour policy.
 
     `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. `clusters` [E]
     are the episodes that are resampled together (the same patient, the same user); None: each episode alone. At most
@@ -415,7 +418,7 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
     """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
     bad = None if bad_outcome is None else int(np.searchsorted(sample.values, shortened(bad_outcome), side="right"))
     shown = _picture_levels(sample, bad)
-    curves = (bands.policy, bands.logger, bands.difference)
+    curves = (bands.policy, bands.behavior_policy, bands.difference)
     pictures = [Band(*(part[shown] for part in band)) for band in curves]
     probability = None
     if bad is not None:
@@ -429,7 +432,7 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
         probability=probability,
         points=sample.values[shown - 1],
         policy=pictures[0],
-        logger=pictures[1],
+        behavior_policy=pictures[1],
         difference=pictures[2],
         lowest=float(sample.values[0]),
         highest=float(sample.values[-1]),
@@ -445,25 +448,30 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
 
 def _quantile(sample: Sample, bands: Bands, share: float) -> Quantile:
     """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
-    policy, logger = (
+    policy, behavior_policy = (
         Interval(*(quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
         for band in bands[:2]
     )
     if not bands.difference.low.any() and not bands.difference.high.any():
-        return Quantile(share, policy, logger, Interval(0.0, 0.0, 0.0))
-    middle = policy.estimate - logger.estimate
-    return Quantile(share, policy, logger, Interval(middle, policy.low - logger.high, policy.high - logger.low))
+        return Quantile(share, policy, behavior_policy, Interval(0.0, 0.0, 0.0))
+    middle = policy.estimate - behavior_policy.estimate
+    return Quantile(
+        share,
+        policy,
+        behavior_policy,
+        Interval(middle, policy.low - behavior_policy.high, policy.high - behavior_policy.low),
+    )
 
 
 def _cvar(sample: Sample, bands: Bands, alpha: float) -> Comparison:
     """Mean return of the worst share alpha of episodes; intervals from the bands and from standard errors.
 
     `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, attained at the quantile of alpha (Rockafellar & Uryasev
-    2000). With D the policy's curve minus the logger's, `- 1/alpha * integral of D` up to the policy's quantile is at
-    least the difference of both CVaR, and up to the logger's quantile at most. The difference's interval therefore
-    follows from the band of D, which accounts for the dependence of policy and logger, and from the intervals of both
-    quantiles. The errors of CVaR belong to the family whose largest error is bounded, so all intervals hold
-    simultaneously. With missing weight only the bands are used.
+    2000). With D the policy's curve minus the behaviour policy's, `- 1/alpha * integral of D` up to the policy's
+    quantile is at least the difference of both CVaR, and up to the behaviour policy's quantile at most. The
+    difference's interval therefore follows from the band of D, which accounts for the dependence of policy and
+    behaviour policy, and from the intervals of both quantiles. The errors of CVaR belong to the family whose largest
+    error is bounded, so all intervals hold simultaneously. With missing weight only the bands are used.
     """
     width = np.diff(sample.values)  # [M - 1]: level m lasts from value m to value m + 1
 
@@ -481,14 +489,16 @@ def _cvar(sample: Sample, bands: Bands, alpha: float) -> Comparison:
         within = 0.0 - risen[min(max(int(first), 1), most) - 1 : min(max(int(last), 1), most)] / alpha
         return float(within.min()), float(within.max())
 
-    policy, logger = (Interval(*map(of, (band.estimate, band.high, band.low))) for band in bands[:2])
-    low = max(least_and_most(bands.logger, bands.difference.high)[0], policy.low - logger.high)
-    high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - logger.low)
-    difference = Interval(policy.estimate - logger.estimate, low, high)
+    policy, behavior_policy = (Interval(*map(of, (band.estimate, band.high, band.low))) for band in bands[:2])
+    low = max(least_and_most(bands.behavior_policy, bands.difference.high)[0], policy.low - behavior_policy.high)
+    high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - behavior_policy.low)
+    difference = Interval(policy.estimate - behavior_policy.estimate, low, high)
     halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
     if sample.missing:
-        return Comparison(policy, _narrowed(logger, halves[1]), difference)
-    return Comparison(*(_narrowed(one, half) for one, half in zip((policy, logger, difference), halves, strict=True)))
+        return Comparison(policy, _narrowed(behavior_policy, halves[1]), difference)
+    return Comparison(
+        *(_narrowed(one, half) for one, half in zip((policy, behavior_policy, difference), halves, strict=True))
+    )
 
 
 def _narrowed(interval: Interval, half: float) -> Interval:
@@ -502,7 +512,7 @@ def _picture_levels(sample: Sample, bad: int | None) -> Integers:
     if count <= POINTS:
         return np.arange(1, count + 1)
     shares = np.linspace(0.0, 1.0, POINTS // 3)
-    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.behavior_cdf)]
     candidates.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
     levels = np.concatenate([*candidates, [1, count], [] if bad is None else [bad]])
     return np.unique(np.clip(levels, 1, count)).astype(np.int64)
@@ -521,25 +531,29 @@ def tail_refusal(risk: Risk | None, reason: str | None) -> str | None:
     number = f"the CVaR difference of the worst {share} is {with_ends(difference, risk.reward_unit, sign=True)}"
     if difference.high < 0:
         return (
-            f"{number}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
+            f"{number}: the policy's tail is shown to be worse than the behaviour policy's; expected an upper end of "
+            "at least 0"
         )
     if difference.estimate < 0.0:
-        return f"{number}: the estimate is worse than the logger's. fix: judge on more episodes, or drop --cvar"
+        return (
+            f"{number}: the estimate is worse than the behaviour policy's. fix: judge on more episodes, or drop --cvar"
+        )
     return None
 
 
 def _sentences(risk: Risk) -> list[str]:
     share, cvar, unit = f"{100 * risk.alpha:.4g}%", risk.cvar, risk.reward_unit
     sentences = [
-        f"In the worst {share} of its episodes the policy earns {with_ends(cvar.policy, unit)} on average, the logger "
-        f"{with_ends(cvar.logger, unit)}; the difference is {with_ends(cvar.difference, unit, sign=True)}."
+        f"In the worst {share} of its episodes the policy earns {with_ends(cvar.policy, unit)} on average, the "
+        f"behaviour policy {with_ends(cvar.behavior_policy, unit)}; the difference is "
+        f"{with_ends(cvar.difference, unit, sign=True)}."
     ]
     sentences.append(_tail_outcome(risk))
     if risk.probability is not None:
         bad = risk.probability
         sentences.append(
             f"A return of {risk.bad_outcome:.6g}{in_unit(unit)} or less has a probability of {_percent(bad.policy)} "
-            f"under the policy and of {_percent(bad.logger)} under the logger."
+            f"under the policy and of {_percent(bad.behavior_policy)} under the behaviour policy."
         )
     size = f"{risk.episodes:,} episodes"
     if risk.effective_sample_size < 0.95 * risk.episodes:
@@ -554,7 +568,9 @@ def _sentences(risk: Risk) -> list[str]:
             "return at one end and as the highest at the other."
         )
     if risk.estimated:
-        sentences.append("The logger's probabilities were estimated; the intervals do not include that error.")
+        sentences.append(
+            "The behaviour policy's probabilities were estimated; the intervals do not include that error."
+        )
     sentences.append(f"With {100 * risk.level:.4g}% confidence all intervals of this part hold simultaneously.")
     return sentences
 
@@ -562,12 +578,12 @@ def _sentences(risk: Risk) -> list[str]:
 def _tail_outcome(risk: Risk) -> str:
     share, difference = f"{100 * risk.alpha:.4g}%", risk.cvar.difference
     if difference.low > 0:
-        return f"The policy's worst {share} are better than the logger's."
+        return f"The policy's worst {share} are better than the behaviour policy's."
     if difference.high < 0:
-        return f"The policy's worst {share} are worse than the logger's."
+        return f"The policy's worst {share} are worse than the behaviour policy's."
     if difference == (0.0, 0.0, 0.0):
-        return f"The policy's worst {share} are the same as the logger's."
-    return f"The log does not show whether the policy's worst {share} are better or worse than the logger's."
+        return f"The policy's worst {share} are the same as the behaviour policy's."
+    return f"The log does not show whether the policy's worst {share} are better or worse than the behaviour policy's."
 
 
 def _percent(interval: Interval) -> str:

@@ -8,11 +8,11 @@ with a doubly robust score of every action `a` (Dudik, Langford & Li 2011; Zhou,
 where G is the discounted return from this decision on, as it was recorded, and Q its cross-fitted regression; the
 propensities are those of the log, else the judge's estimates. `rule_search` finds the rule with the largest sum.
 
-In episodes of several decisions the score is the value of the action now, and of the logger's decisions afterwards: the
-sum over the steps is the first-order gain of a policy that changes the logger's decisions (the policy gradient at the
-logger), which is cheap and has no products of weights. The single action is there the one with the highest weighted
-doubly robust estimate of playing it in every step, among those with enough effective episodes; without any, the one
-with the largest score.
+In episodes of several decisions the score is the value of the action now, and of the behaviour policy's decisions
+afterwards: the sum over the steps is the first-order gain of a policy that changes the behaviour policy's decisions
+(the policy gradient at the behaviour policy), which is cheap and has no products of weights. The single action is there
+the one with the highest weighted doubly robust estimate of playing it in every step, among those with enough effective
+episodes; without any, the one with the largest score.
 
 Letters: `N` decisions, `E` episodes, `A` actions.
 """

@@ -5,11 +5,11 @@ count, mean reward and next states. A policy's values under that model are one s
 tabular fitted Q evaluation. They equal those of `envs.Tabular` if the counts are exact.
 
 The estimand is the discounted return up to the recorded end of an episode. If the environment ends episodes
-(terminations), a final step has no next state. If a time limit or the logger ends some (truncations), values depend on
-time: dynamics are pooled over time, an episode that reaches decision `t` is truncated after it as often as in the log
-(always, at a common time limit), and values are solved backwards from the longest episode's end. A truncated step with
-an unknown next observation counts for its reward but not for its next state. A policy that never ends under the model
-at discount 1 is also solved backwards, for as many steps as the longest episode has.
+(terminations), a final step has no next state. If a time limit or the behaviour policy ends some (truncations), values
+depend on time: dynamics are pooled over time, an episode that reaches decision `t` is truncated after it as often as in
+the log (always, at a common time limit), and values are solved backwards from the longest episode's end. A truncated
+step with an unknown next observation counts for its reward but not for its next state. A policy that never ends under
+the model at discount 1 is also solved backwards, for as many steps as the longest episode has.
 
 Unseen cases of a fold use pooled values: an action not seen in a state uses the state's mean step, an unseen state the
 mean step of the log. A recurrent policy may act differently in the same state; beyond the first step the model uses its
@@ -214,8 +214,8 @@ def tabular_ratios(
     for fold, target in enumerate(targets):
         rows, learnt = np.flatnonzero(fold_of_steps(log, folds) == fold), without(folds, fold)
         model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
-        logger = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0)
-        both = ((by_state(target, states, log.position), discount), (logger, 1.0))
+        behavior_policy = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0)
+        both = ((by_state(target, states, log.position), discount), (behavior_policy, 1.0))
         start = np.bincount(here[log.starts[:-1][learnt]], minlength=states.size) / len(learnt)
         if cut is None:
             by_target, by_log = (flow(model, policy, start, factor, longest) for policy, factor in both)

@@ -42,19 +42,19 @@ from tidelog.types import Continuous
 
 SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which stays closer to the log"
 RECORDED = "record the probability of each decision (the `propensity` column)"
-CHECKED = "check the propensity column against the logger's code"
+CHECKED = "check the propensity column against the behaviour policy's code"
 NOISE = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
 SHORTER = (
     "give less weight to late rewards, about which the log says little (discount=0.9, --discount 0.9): this asks "
     "another question, the value of early rewards, and is another look at these episodes, with a wider interval"
 )
-VARY = "let the logger vary its decisions more"
+VARY = "let the behaviour policy vary its decisions more"
 VARIED = f"{VARY}, and record the probability of each decision"
-CLOSER = "judge a policy that stays closer to the logger's decisions"
+CLOSER = "judge a policy that stays closer to the behaviour policy's decisions"
 NOT_CLOSER = (
-    "a policy closer to the logger does not help, because even a copy of it (behaviour cloning) breaks a limit on "
-    "support: the log is too small for its states and actions, or the logger changed while it recorded. Judge on more "
-    "episodes, of one logger"
+    "a policy closer to the behaviour policy does not help, because even a copy of it (behaviour cloning) breaks a "
+    "limit on support: the log is too small for its states and actions, or the behaviour policy changed while it "
+    "recorded. Judge on more episodes, of one behaviour policy"
 )
 UNKNOWN_PROPENSITIES = "the probabilities of the recorded decisions are unknown, and cannot be estimated"
 
@@ -157,7 +157,7 @@ def _propensities(a: Assessment, several: bool) -> FindingText:
     if several:
         return FindingText(f"{UNKNOWN_PROPENSITIES} for several simultaneous choices", (RECORDED,))
     return FindingText(
-        f"{UNKNOWN_PROPENSITIES}: the logger always chose the same value of at least one action", (VARIED,)
+        f"{UNKNOWN_PROPENSITIES}: the behaviour policy always chose the same value of at least one action", (VARIED,)
     )
 
 
@@ -165,21 +165,27 @@ def _propensities(a: Assessment, several: bool) -> FindingText:
 
 
 def closer_advice(policy: Any) -> str:
-    """Advice to train the policy closer to the logger, by the hyper-parameter of its algorithm that does this."""
+    """Advice to train the policy closer to the behaviour policy, by the hyper-parameter of its algorithm that does
+    this.
+    """
     algorithm = getattr(policy, "algorithm", None)
     for field in dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ():
         role, value = field.metadata.get("role"), getattr(algorithm, field.name)
         flag = f"--{field.name.replace('_', '-')}"
         if role == "inverse temperature" and value > 0:
-            return f"train it closer to the logger: lower {field.name}, now {value:g} ({flag} {value / 3:.2g})"
+            return (
+                f"train it closer to the behaviour policy: lower {field.name}, now {value:g} ({flag} {value / 3:.2g})"
+            )
         if role == "support threshold" and value < 1:
             higher = value + (1.0 - value) / 3
-            return f"train it closer to the logger: raise {field.name}, now {value:g} ({flag} {higher:.2g})"
+            return f"train it closer to the behaviour policy: raise {field.name}, now {value:g} ({flag} {higher:.2g})"
     return CLOSER
 
 
 def _closer(a: Assessment) -> str:
-    """How to train the policy closer to the logger, unless even a copy of the logger breaks a limit on support."""
+    """How to train the policy closer to the behaviour policy, unless even a copy of the behaviour policy breaks a limit
+    on support.
+    """
     return closer_advice(a.policy) if a.copy_has_support else NOT_CLOSER
 
 
@@ -233,7 +239,7 @@ def _range(a: Assessment, estimate: float, low: float, high: float) -> FindingTe
         f"{limit}: the estimate is not credible"
     )
     possible = f"if such returns are possible, set Limits({name}=...) ({_flag(name)})"
-    return FindingText(sentence, ("judge a policy closer to the logger", possible))
+    return FindingText(sentence, ("judge a policy closer to the behaviour policy", possible))
 
 
 def _flag(name: str) -> str:
@@ -250,18 +256,18 @@ def _markov_state(a: Assessment, test: Any) -> FindingText:
     )
 
 
-def _logger_history(a: Assessment, test: Any) -> FindingText:
+def _behavior_history(a: Assessment, test: Any) -> FindingText:
     sentence = f"propensities were estimated from the observation alone, but {test.sentence}"
     return FindingText(sentence, (RECORDED, f"or add {test.cause} as a column"))
 
 
-def _changed_logger(a: Assessment, test: Any) -> FindingText:
-    sentence = f"the logger changed over time, and its estimated propensities miss this: {test.sentence}"
-    return FindingText(sentence, (RECORDED, "or judge on a period in which the logger did not change"))
+def _changed_behavior(a: Assessment, test: Any) -> FindingText:
+    sentence = f"the behaviour policy changed over time, and its estimated propensities miss this: {test.sentence}"
+    return FindingText(sentence, (RECORDED, "or judge on a period in which the behaviour policy did not change"))
 
 
 def _propensities_fit(a: Assessment, balance: Balance) -> FindingText:
-    declared = a.basis.logger.propensities.declared is not None
+    declared = a.basis.behavior_policy.propensities.declared is not None
     what = "declared" if declared else "recorded"
     sentence = f"the {what} probabilities of the decisions do not fit the logged actions: {predicted(balance, what)}"
     advice: tuple[str, ...] = (CHECKED,)
@@ -296,8 +302,9 @@ def _habit(a: Assessment, habit: Any) -> FindingText:
 
 def _unsupported_mass(a: Assessment, support: Any, needed: float) -> FindingText:
     sentence = (
-        f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log (the logger took them with less "
-        f"than a tenth of the probability of a uniform choice); at most {a.limits.unsupported_mass:.1%} is allowed"
+        f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log (the behaviour policy took them "
+        f"with less than a tenth of the probability of a uniform choice); at most {a.limits.unsupported_mass:.1%} is "
+        "allowed"
     )
     return FindingText(sentence, _closer_or_varied(a))
 
@@ -339,7 +346,7 @@ def _mean_weight(a: Assessment, support: Any, most: float, lost: bool, visits: b
     if a.estimated:
         limit = f"{limit}, or a factor of {a.limits.odds_ratio:g} where propensities are estimated"
     check = RECORDED if a.estimated else CHECKED
-    wrong = "the logger's probabilities are wrong, or the policy takes actions that the logger never took"
+    wrong = "the behaviour policy's probabilities are wrong, or the policy takes actions that the behaviour policy never took"
     if lost:
         wrong = f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log"
         check = _closer(a)
@@ -376,7 +383,7 @@ def _earning_episodes(a: Assessment, episodes: float, least: float, rare: bool) 
 def _unshown_share(a: Assessment, excess: float, high: float) -> FindingText:
     sentence = (
         f"the log does not show {a.unshown:.1%} of the policy's decisions, and {a.unshown - excess:.1%} of the "
-        f"logger's own (rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is "
+        f"behaviour policy's own (rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is "
         f"{a.limits.unshown_share:.1%}"
     )
     return FindingText(sentence, _closer_or_varied(a))
@@ -418,9 +425,9 @@ def _chosen(a: Assessment, metric: str) -> FindingText:
 
 def _sensitivity(a: Assessment, low: float) -> FindingText:
     sentence = (
-        f"the logger's probabilities were estimated; if something that is not in the log changed one decision of each "
-        f"episode by odds of {a.limits.odds_ratio:g}, the policy may not be better (the difference could be "
-        f"{three_digits(low, sign=True)})"
+        "the behaviour policy's probabilities were estimated; if something that is not in the log changed one "
+        f"decision of each episode by odds of {a.limits.odds_ratio:g}, the policy may not be better (the difference "
+        f"could be {three_digits(low, sign=True)})"
     )
     return FindingText(sentence, (f"{RECORDED}, which removes this doubt",))
 
@@ -478,8 +485,8 @@ WORDS: dict[str, Callable[..., FindingText]] = {
     "weight": _weight,
     "range": _range,
     "markov": _markov_state,
-    "logger_history": _logger_history,
-    "drift": _changed_logger,
+    "behavior_history": _behavior_history,
+    "drift": _changed_behavior,
     "propensities_fit": _propensities_fit,
     "habit": _habit,
     "unsupported_mass": _unsupported_mass,
@@ -558,7 +565,9 @@ def paragraph(
     steps, first = question.log.steps, question.first_steps
     decisions = f" ({steps:,} decisions)" if steps != verdict.episodes else ""
     part = "" if first is None else f"the {first_decisions(first)} of "
-    parts = [f"The policy was compared with the logger on {part}{verdict.episodes:,} recorded episodes{decisions}."]
+    parts = [
+        f"The policy was compared with the behaviour policy on {part}{verdict.episodes:,} recorded episodes{decisions}."
+    ]
     parts += [f"{_sentence(_later(question))}."] if first is not None else []
     return [
         *parts,
@@ -599,27 +608,27 @@ def _outcome(verdict: Verdict, findings: list[str]) -> list[str]:
         return ["Any number for it would be a guess.", *findings]
     first = verdict.first_steps
     per = "per episode" if first is None else f"in the {first_decisions(first)} of an episode"
-    mean = f"the logger's mean is {amount(verdict.logger.estimate, unit)}"
+    mean = f"the behaviour policy's mean is {amount(verdict.behavior_policy.estimate, unit)}"
     span = f"between {three_digits(difference.low, sign=True)} and {amount(difference.high, unit, sign=True)}"
     number = f"{span} with {percent(verdict.level)} confidence; {mean}"
     about = amount(abs(difference.estimate), unit)
     if decision == "no difference shown":
         if difference == (0.0, 0.0, 0.0):
-            return [f"By every measure the policy does what the logger did ({mean})."]
+            return [f"By every measure the policy does what the behaviour policy did ({mean})."]
         gap = f"The estimated difference is {amount(difference.estimate, unit, sign=True)} {per} ({number})"
         return [f"{gap}.", *findings] if findings else [f"{gap}, which chance alone can explain."]
     if decision == IF_RANDOMISED:
         condition = "If nothing unrecorded decided who got what, the policy would earn"
-        return [f"{condition} about {about} more {per} than the logger did (difference {number}).", *findings]
+        return [f"{condition} about {about} more {per} than the behaviour policy did (difference {number}).", *findings]
     side = "more" if decision == "better" else "less"
-    return [f"The policy would earn about {about} {side} {per} than the logger did (difference {number})."]
+    return [f"The policy would earn about {about} {side} {per} than the behaviour policy did (difference {number})."]
 
 
 HOW = {
-    "counts": "by counting the logger's actions at equal observations",
-    "network": "by a network that was trained to imitate the logger",
-    "trees": "by boosted trees that were trained to imitate the logger",
-    "classifier": "by a classifier, {name}, that was trained to imitate the logger",
+    "counts": "by counting the behaviour policy's actions at equal observations",
+    "network": "by a network that was trained to imitate the behaviour policy",
+    "trees": "by boosted trees that were trained to imitate the behaviour policy",
+    "classifier": "by a classifier, {name}, that was trained to imitate the behaviour policy",
     "file": "elsewhere",
 }
 
@@ -629,20 +638,25 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
     tail = tail_sentence(verdict.decision, verdict.risk)
     sentences += [tail] if tail else []
     sentences += [f"{_sentence(note)}." for note in notes]
-    logger = None if a.policy_evidence is None else a.policy_evidence.logger
-    if logger is not None and logger.propensities.declared is not None:
-        test = "" if logger.balance is None else (
-            f"; the logged actions do not contradict this ({logger.balance.p_text}; a difference of "
-            f"{logger.balance.points} in an action's share between two halves of the episodes would probably have been "
+    behavior_policy = None if a.policy_evidence is None else a.policy_evidence.behavior_policy
+    if behavior_policy is not None and behavior_policy.propensities.declared is not None:
+        test = "" if behavior_policy.balance is None else (
+            f"; the logged actions do not contradict this ({behavior_policy.balance.p_text}; a difference of "
+            f"{behavior_policy.balance.points} in an action's share between two halves of the episodes would probably "
+            "have been "
             "noticed)"
         )  # fmt: skip
-        declared = logger.propensities.declared
+        declared = behavior_policy.propensities.declared
         sentences.append(f"The probabilities of the recorded decisions were {declared}{test}.")
-    elif logger is not None and logger.propensities.by is not None and verdict.decision != IF_RANDOMISED:
-        known = logger.propensities
-        how = HOW[logger.propensities.by].format(name=known.classifier)
+    elif (
+        behavior_policy is not None
+        and behavior_policy.propensities.by is not None
+        and verdict.decision != IF_RANDOMISED
+    ):
+        known = behavior_policy.propensities
+        how = HOW[behavior_policy.propensities.by].format(name=known.classifier)
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
-        sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, logger.propensities.by))}."]
+        sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, behavior_policy.propensities.by))}."]
     if verdict.context["overlap_unknown"]:
         sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     return sentences
@@ -656,7 +670,7 @@ def tail_sentence(decision: str, risk: Risk | None) -> str:
     difference = risk.cvar.difference
     mean = "The policy is better on average" if is_better else "No difference of means is shown"
     worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
-    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
+    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the behaviour policy's"
     if difference.high < 0:
         return f"{mean}, but its bad episodes are worse: {earn}."
     if difference.low > 0 and not is_better:
@@ -668,7 +682,7 @@ def tail_sentence(decision: str, risk: Risk | None) -> str:
 
 
 def quality(fit: Fit, by: str) -> str:
-    """How well estimated probabilities predict the logger's decisions in episodes that their model never saw."""
+    """How well estimated probabilities predict the behaviour policy's decisions in episodes that their model never saw."""
     wrong = ""
     if not fit.calibrated:
         wrong = (
@@ -686,7 +700,9 @@ def quality(fit: Fit, by: str) -> str:
 
 
 def propensities_from(read: FilePropensities) -> str:
-    """The file of the logger's probabilities, what they are, and how many of its rows are about other episodes."""
+    """The file of the behaviour policy's probabilities, what they are, and how many of its rows are about other
+    episodes.
+    """
     kind = "estimated by a model that is not known here" if read.estimated else "as recorded"
     others = f"; rows about other episodes: {read.unused:,}" if read.unused else ""
     return f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"
@@ -777,7 +793,8 @@ def evidence_notes(found: PolicyEvidence, policy: Any, log: Log, sample: bool) -
     if found.value_share < WEAK:
         used = "not used" if found.value_share < 0.005 else f"used at {found.value_share:.0%} of their size"
         notes.append(
-            f"the networks' values of actions are {used}: with more of them the difference from the logger would be "
+            f"the networks' values of actions are {used}: with more of them the difference from the behaviour policy "
+            "would be "
             "less precise"
         )
     if isinstance(log.spec.action, Continuous) and found.bandwidth is None and not evidence.target.any():
@@ -786,14 +803,14 @@ def evidence_notes(found: PolicyEvidence, policy: Any, log: Log, sample: bool) -
     if atoms is not None:
         on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
         recorded = "recorded, as declared" if log.atoms else "taken from the recorded propensities (not declared)"
-        estimated = found.logger.propensities.estimated
+        estimated = found.behavior_policy.propensities.estimated
         source = "estimated apart from the density of the others" if estimated else recorded
         never = (
             "; the policy never takes exactly these, so they have no weight" if not evidence.target[on].any() else ""
         )
         notes.append(
-            f"{on.mean():.1%} of the logged actions are {atoms.text}: the logger's probabilities of these were "
-            f"{source}{never}"
+            f"{on.mean():.1%} of the logged actions are {atoms.text}: the behaviour policy's probabilities of these "
+            f"were {source}{never}"
         )
     if found.without_support:
         notes.append("values of actions were not modelled: the weights alone show that the log cannot judge it")
@@ -884,13 +901,13 @@ def caveats(a: Assessment) -> tuple[str, ...]:
     if a.decision == "unsupported":
         return ()
     sentences = [*_unshown(a), *_markov(a)]
-    changed = failing(a.basis.logger.drift, (REWARDS,))
+    changed = failing(a.basis.behavior_policy.drift, (REWARDS,))
     if changed:
         when = f"rewards changed during the time of the log ({changed[0].sentence})"
         sentences.append(f"{when}: the answer is an average over that time")
     sentences += [] if a.decision == "no difference shown" else _rare_outcomes(a)
     units = "episodes" if a.evidence.clusters is None else "clusters"
-    declared = a.basis.logger.propensities.declared is not None
+    declared = a.basis.behavior_policy.propensities.declared is not None
     propensities = f"the {'declared' if declared else 'recorded'} propensities are right, "
     if a.decision == IF_RANDOMISED:
         propensities = "decisions were drawn with each action's share, "
@@ -932,7 +949,7 @@ def _extreme(than: str, a: Assessment, known: float | None, end: str, field: str
 
 def _markov(a: Assessment) -> list[str]:
     """Whether an observation is a Markov state: result of the tests, and how far the policy leaves the log."""
-    past = failing(a.basis.logger.history, (REWARDS, NEXT, ENDS))
+    past = failing(a.basis.behavior_policy.history, (REWARDS, NEXT, ENDS))
     if a.deciding != "drl":
         names = "'fqe', 'mwl' and 'drl'"
         return [f"the observation is not a Markov state, so do not rely on {names}: {past[0].sentence}"] if past else []
@@ -956,11 +973,11 @@ def _rare_outcomes(a: Assessment) -> list[str]:
     """
     earned, worse, units = returns(a.evidence), a.decision == "worse", float(a.evidence.units)
     effective = max(min(a.support.effective_sample_size, units), 1.0)
-    logger, counted = a.logger.estimate, "episodes" if a.evidence.clusters is None else "clusters"
+    behavior_policy, counted = a.behavior_policy.estimate, "episodes" if a.evidence.clusters is None else "clusters"
     left = f"which the policy would {'avoid' if worse else 'give up'}, "
     tails = (
-        (worse, logger + a.difference.estimate, effective, "effective sample size", ""),
-        (not worse, logger, units, counted, left),
+        (worse, behavior_policy + a.difference.estimate, effective, "effective sample size", ""),
+        (not worse, behavior_policy, units, counted, left),
     )
     sentences = []
     for high, mean, count, name, where in tails:

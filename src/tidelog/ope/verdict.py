@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# A picture of a verdict: every estimate with its interval, beside the logger's mean return.
+# A picture of a verdict: every estimate with its interval, beside the behaviour policy's mean return.
 
 GUESSES = "The estimates are guesses outside the log: do not use them."
 FIGURE_WIDTH = 540  # points
 
 
 def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
-    """Draw one row for each estimate and one for the logger; the deciding estimate is in colour and named.
+    """Draw one row for each estimate and one for the behaviour policy; the deciding estimate is in colour and named.
 
     If the log does not support the estimates, all of them are grey.
     """
@@ -50,18 +50,19 @@ def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
         else Reach(row.name, row.interval, "log")
         for row in verdict.estimates
     ]
-    rows.append(Reach("logger, as recorded", verdict.logger, "c1", strong=True))
+    rows.append(Reach("behaviour policy, as recorded", verdict.behavior_policy, "c1", strong=True))
     title = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {with_ends(r.interval)}" for r in rows)
-    line = verdict.logger.estimate if np.isfinite(verdict.logger.estimate) else None
+    line = verdict.behavior_policy.estimate if np.isfinite(verdict.behavior_policy.estimate) else None
     across = f"mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
     return intervals(title, rows, line, across, width=width)
 
 
 # Which of the judged policies to use: a learnt one that beats the simple rules, else a simple rule, else a learnt one.
 #
-# Pure functions of decisions and simultaneous intervals. Only what is *better* than the logger is recommended. Among
-# that a simple rule has the advantage, because it can be read and checked: a learnt policy is recommended where the log
-# shows that it beats the rule. That difference is one more interval that holds simultaneously with the others.
+# Pure functions of decisions and simultaneous intervals. Only what is *better* than the behaviour policy is
+# recommended. Among that a simple rule has the advantage, because it can be read and checked: a learnt policy is
+# recommended where the log shows that it beats the rule. That difference is one more interval that holds simultaneously
+# with the others.
 
 Ground = Literal["nothing is better", "the only kind", "beats the rule", "simpler", "no learnt policy is better"]
 
@@ -71,7 +72,7 @@ class Row(NamedTuple):
 
     name: str
     decision: str
-    difference: Interval  # mean return per episode minus that of the logger
+    difference: Interval  # mean return per episode minus that of the behaviour policy
     acting: str | None = None  # "mode" or "sample"; None: not recorded
     rule: str | None = None  # a simple rule as a sentence
     advice: str = ""  # what to do with it, in one sentence
@@ -132,7 +133,7 @@ class Contrast(NamedTuple):
 class Recommendation(NamedTuple):
     """What to use, and why."""
 
-    name: str | None  # None: nothing is better than the logger
+    name: str | None  # None: nothing is better than the behaviour policy
     ground: Ground
     contrast: Contrast | None = None  # of the best learnt policy and the best rule, if both are better
     no_worse: bool = False  # whether the log shows that the rule loses less than the margin against that policy
@@ -280,8 +281,8 @@ class Verdict:
     paragraph: str  # the summary with the reasons and the next step
     estimand: str  # the estimated quantity: horizon, discount, truncation, which policy
     deciding: str  # name of the estimate that decides
-    difference: Interval  # policy minus logger, on the same episodes
-    logger: Interval  # the logger's mean return
+    difference: Interval  # policy minus behaviour policy, on the same episodes
+    behavior_policy: Interval  # the behaviour policy's mean return
     difference_from_bc: Interval | None  # policy minus behaviour cloning
     estimates: Estimates
     support: Support
@@ -289,7 +290,7 @@ class Verdict:
     episodes: int
     weights: NDArray[np.float64]  # [E]: of the episodes; not in the file
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
-    risk: Risk | None = None  # return distributions of policy and logger
+    risk: Risk | None = None  # return distributions of policy and behaviour policy
     risk_reason: str | None = None  # why there is no risk
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
@@ -329,10 +330,10 @@ class Verdict:
         facts = {
             "what to do": self.advice,
             "in words": " ".join(filter(None, [self.outcome, self.next_step])),
-            "difference from the logger": (
+            "difference from the behaviour policy": (
                 f"{with_ends(self.difference, self.reward_unit, sign=True)}, {percent(self.level)} interval"
             ),
-            "the logger's mean return": with_ends(self.logger, self.reward_unit),
+            "the behaviour policy's mean return": with_ends(self.behavior_policy, self.reward_unit),
             "the policy": DOES[self.acting],
             "episodes": f"{self.episodes:,}",
             "reasons": "\n".join(self.reasons),
@@ -340,7 +341,8 @@ class Verdict:
         return facts_table(f"Verdict: {self.decision}", facts)
 
     def plot(self) -> Figure:
-        """Return a matplotlib figure: every estimate with its interval, and the logger; the deciding one is marked.
+        """Return a matplotlib figure: every estimate with its interval, and the behaviour policy; the deciding one is
+        marked.
 
         The axis is the mean return per episode, in the log's unit of rewards.
         """
@@ -417,7 +419,7 @@ class Verdicts(Sequence[Verdict]):
     def __repr__(self) -> str:
         rows = [f"  {name}: {one.decision}, {with_ends(one.difference, sign=True)}" for name, one in self.items()]
         unit = next((in_unit(one.reward_unit, "in ") for one in self), "")
-        head = f"{self._count()}, differences from the logger{unit}, {percent(self.level)} simultaneous"
+        head = f"{self._count()}, differences from the behaviour policy{unit}, {percent(self.level)} simultaneous"
         return "\n".join([self.advice, head, *rows])
 
     def _repr_html_(self) -> str:
@@ -427,7 +429,7 @@ class Verdicts(Sequence[Verdict]):
             (name, one.decision, with_ends(one.difference, one.reward_unit, sign=True), f"{one.episodes:,}")
             for name, one in self.items()
         ]
-        return rows_table(title, ("policy", "decision", "difference from the logger", "episodes"), rows)
+        return rows_table(title, ("policy", "decision", "difference from the behaviour policy", "episodes"), rows)
 
     def _count(self) -> str:
         return "Verdict on 1 policy" if len(self) == 1 else f"Verdicts on {len(self)} policies"
@@ -451,12 +453,14 @@ class Verdicts(Sequence[Verdict]):
 
     @property
     def better(self) -> tuple[str, ...]:
-        """Policies that are better than the logger, simultaneously."""
+        """Policies that are better than the behaviour policy, simultaneously."""
         return tuple(name for name, one in self.items() if one.decision == "better")
 
     @property
     def best(self) -> str | None:
-        """Supported policy with the highest lower end of the difference from the logger; None if there is none."""
+        """Supported policy with the highest lower end of the difference from the behaviour policy; None if there is
+        none.
+        """
         low = {name: one.difference.low for name, one in self.items() if one.decision != "unsupported"}
         return max(low, key=lambda name: low[name]) if low else None
 
@@ -491,7 +495,7 @@ class Verdicts(Sequence[Verdict]):
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
+        """One row per policy: name, decision, difference from the behaviour policy with its simultaneous interval."""
         return tuple(Row.of(name, one) for name, one in self.items())
 
     @property

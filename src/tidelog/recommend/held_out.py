@@ -33,7 +33,8 @@ from tidelog.runtime.ranking import MARKS, Found, order_found
 # intervals of the gains of all weights hold together.
 #
 # Where the log has the propensity of each item, a gain counts all rewards until the session's end. It is that of one
-# decision by the policy, after which the logger goes on: whole sessions under the policy are hardly ever in a log.
+# decision by the policy, after which the behaviour policy goes on: whole sessions under the policy are hardly ever in a
+# log.
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_EVENTS = 2_048  # limit of held-out events, or baskets, with lists
@@ -118,7 +119,8 @@ class QWeightSelection:
 def rewards_if_shown(
     log: Interactions, cases: Cases, first: Sequence[NDArray[Any]], discount: float
 ) -> list[NDArray[np.float64]]:
-    """Return parts [C] of the mean reward until the session's end, if an item is shown once and the logger goes on.
+    """Return parts [C] of the mean reward until the session's end, if an item is shown once and the behaviour policy
+    goes on.
 
     `first` are several choices of an item for each case [C], of which the first is compared with the others: one that
     differs from it for the events of fewer than `LEAST_USERS` users has its rewards. Inverse propensities weigh the

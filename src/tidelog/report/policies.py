@@ -287,48 +287,48 @@ def _share_bars(
     return figure(name, chart, f"{absent}{more}".strip())
 
 
-# Returns of episodes: of the runs' policies in evaluations, and of the logger.
+# Returns of episodes: of the runs' policies in evaluations, and of the behaviour policy.
 
 _MOST_RESAMPLED = 10_000  # returns
 _HEAD = ("", "episodes", "mean", "95% interval", "median", "mean of the middle half (IQM)", "5% to 95%")
 
 
 def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
-    """The section: a chart and a table for every evaluated environment, each with the logger's returns."""
-    lines, loggers = lines_of(runs), list(_loggers(runs, logs))
+    """The section: a chart and a table for every evaluated environment, each with the behaviour policy's returns."""
+    lines, behavior_policies = lines_of(runs), list(_behavior_policies(runs, logs))
     reasons = [found.reason for found in logs.values() if found.log is None]
-    body = [paragraph(f"{reason} The logger's returns are not shown.") for reason in reasons]
+    body = [paragraph(f"{reason} The behaviour policy's returns are not shown.") for reason in reasons]
     envs = sorted({played.name for run in runs for played in run.evaluations})
     units = {found.log.reward_unit for found in logs.values() if isinstance(found.log, Log)}
     across_axis = f"return of an episode{in_unit(units.pop() if len(units) == 1 else None, 'in ')}"
     for env in envs:
-        body.append(_environment(env, lines, loggers, across_axis))
-    if envs and loggers:
+        body.append(_environment(env, lines, behavior_policies, across_axis))
+    if envs and behavior_policies:
         body.append(
             paragraph(
-                "The logger's returns are those of the whole log. They are comparable with evaluated returns only if "
-                "the log came from the same environment.",
+                "The behaviour policy's returns are those of the whole log. They are comparable with evaluated returns "
+                "only if the log came from the same environment.",
                 "soft",
             )
         )
     if not envs:
-        body += [_environment("as recorded", [], loggers, across_axis)] if loggers else []
+        body += [_environment("as recorded", [], behavior_policies, across_axis)] if behavior_policies else []
         advice = "No policy was evaluated. If there is an environment, this command adds its returns:"
         body += [paragraph(advice), command(evaluate_command(runs[0]))]
     return section("Returns", "".join(body), "returns")
 
 
-def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> Iterator[Source]:
+def _behavior_policies(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> Iterator[Source]:
     for mark, found in logs.items():
         values = episode_returns(found.log) if isinstance(found.log, Log) else None
         if values is None or values.ndim != 1 or not np.isfinite(values).all():
             continue
         whose = [run.name for run in runs if fingerprint(run) == mark]
-        yield Source("logger" if len(logs) == 1 else f"logger of {', '.join(whose)}", "log", values)
+        yield Source("behavior_policy" if len(logs) == 1 else f"behaviour policy of {', '.join(whose)}", "log", values)
 
 
-def _environment(env: str, lines: Sequence[Line], loggers: Sequence[Source], across_axis: str) -> str:
-    sources, rows = list(loggers), [_row(one.name, [one.values]) for one in loggers]
+def _environment(env: str, lines: Sequence[Line], behavior_policies: Sequence[Source], across_axis: str) -> str:
+    sources, rows = list(behavior_policies), [_row(one.name, [one.values]) for one in behavior_policies]
     for line in lines:
         members = _members(line, [played for played in line.run.evaluations if played.name == env])
         if members:

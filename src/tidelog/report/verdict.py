@@ -193,7 +193,8 @@ def _table(candidates: CandidateTable, answer: OverallAnswer) -> str:
                  named=True)  # fmt: skip
 
 
-# The verdict on each run: banner, reasons, difference from the logger, worst episodes, and the table of estimates.
+# The verdict on each run: banner, reasons, difference from the behaviour policy, worst episodes, and the table of
+# estimates.
 
 
 def headline(run: SavedRun) -> SavedVerdict:
@@ -240,7 +241,7 @@ def verdict_section(run: SavedRun) -> str:
              one.verdict.deciding, f"{one.verdict.episodes:,}", _day(one)]
             for one in run.verdicts
         ]  # fmt: skip
-        difference = f"difference from the logger{in_unit(verdict.reward_unit, 'in ')}"
+        difference = f"difference from the behaviour policy{in_unit(verdict.reward_unit, 'in ')}"
         head = ("file", "policy", "decision", difference, "deciding estimator", "episodes", "date")
         marked = [place for place, one in enumerate(run.verdicts) if one is shown]
         listed = table(head, rows, "All verdicts on this run, the newest first", named=True, marked=marked)
@@ -256,7 +257,7 @@ def _in_short(run: SavedRun, shown: SavedVerdict) -> str:
         low, high = (three_digits(end, sign=True) for end in verdict.difference[1:])
         number = (
             f"{amount(verdict.difference.estimate, verdict.reward_unit, sign=True)} per episode compared with the "
-            f"logger ({percent(verdict.level)} interval: {low} to {high})"
+            f"behaviour policy ({percent(verdict.level)} interval: {low} to {high})"
         )
     log = verdict.context.get("log")
     file = log.get("source") if isinstance(log, Mapping) else None
@@ -293,7 +294,7 @@ def _none(run: SavedRun) -> str:
 
 def _difference(verdict: Verdict) -> str:
     kind = WORDS[verdict.decision][0]
-    rows = [Reach("policy minus logger", verdict.difference, kind, strong=True)]
+    rows = [Reach("policy minus behaviour policy", verdict.difference, kind, strong=True)]
     if verdict.difference_from_bc is not None:
         rows.append(Reach("policy minus clone", verdict.difference_from_bc, "log", strong=True))
     unit = verdict.reward_unit
@@ -303,8 +304,12 @@ def _difference(verdict: Verdict) -> str:
     picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
     guess = verdict.decision == "unsupported"
     warning = "Do not use these numbers: the log has too little support for them. " if guess else ""
-    clone = " The clone is a policy that imitates the logger (behaviour cloning)." if len(rows) > 1 else ""
-    return figure(name, picture, f"{warning}The logger's mean return is {with_ends(verdict.logger, unit)}.{clone}")
+    clone = " The clone is a policy that imitates the behaviour policy (behaviour cloning)." if len(rows) > 1 else ""
+    return figure(
+        name,
+        picture,
+        f"{warning}The behaviour policy's mean return is {with_ends(verdict.behavior_policy, unit)}.{clone}",
+    )
 
 
 _DECIDING = {"wdr": "weighted doubly robust (wdr)", "drl": "double reinforcement learning (drl)"}
@@ -348,18 +353,19 @@ def _distribution(risk: Risk) -> str:
     """Both distribution functions as step functions with their bands."""
     drawn = [
         _step_curve("policy", 0, risk.points, risk.policy),
-        _step_curve("logger", 1, risk.points, risk.logger, dashed=True),
+        _step_curve("behavior_policy", 1, risk.points, risk.behavior_policy, dashed=True),
     ]
     cvar = risk.cvar
     title = (
         f"Share of episodes with at most each return, from {three_digits(risk.lowest)} to {three_digits(risk.highest)}"
-        f", policy and logger; mean of the worst episodes {with_ends(cvar.policy)} and {with_ends(cvar.logger)}"
+        f", policy and behaviour policy; mean of the worst episodes {with_ends(cvar.policy)} and "
+        f"{with_ends(cvar.behavior_policy)}"
     )
     explanation = (
         f"Share of episodes that earn at most each return: a curve further to the right is better. The bands hold "
         f"simultaneously at all returns, with {percent(risk.level)} confidence."
     )
-    keys = legend([("c0", "policy"), ("c1", "logger (dashed)")])
+    keys = legend([("c0", "policy"), ("c1", "behaviour policy (dashed)")])
     across_axis = f"return of an episode{in_unit(risk.reward_unit, 'in ')}"
     picture = curves(title, drawn, "share of episodes with at most this return", across_axis)
     return figure("Distribution of returns", picture, explanation, keys)
@@ -382,7 +388,7 @@ def _tail_numbers(risk: Risk) -> str:
         [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in intervals)]
         for share, *intervals in risk.quantiles
     ]
-    head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "logger", "difference")
+    head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "behavior_policy", "difference")
     return table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
 
 
@@ -401,7 +407,7 @@ def estimates(runs: Sequence[SavedRun]) -> str:
 def _one(verdict: Verdict) -> str:
     if not verdict.estimates:
         return paragraph("No estimate was computed; see the reasons of the verdict.")
-    text = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point to ends outside the chart."
+    text = f"{verdict.deciding} decides. The line is the behaviour policy's mean return; arrows point to ends outside the chart."
     picture = figure("Mean return, estimated", estimates_picture(verdict), text)
     size = f"{three_digits(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
     meaning = paragraph(
@@ -429,10 +435,15 @@ def _deciding_table(verdict: Verdict) -> str:
         for row in deciding
     ]  # fmt: skip
     rows.append(
-        ("logger, as recorded", with_ends(verdict.logger), "0", f"{verdict.episodes:,} of {verdict.episodes:,}")
+        (
+            "behaviour policy, as recorded",
+            with_ends(verdict.behavior_policy),
+            "0",
+            f"{verdict.episodes:,} of {verdict.episodes:,}",
+        )
     )
     unit = in_unit(verdict.reward_unit, "in ")
-    head = ("", f"mean return{unit}", "difference from the logger", "effective sample size")
+    head = ("", f"mean return{unit}", "difference from the behaviour policy", "effective sample size")
     marked = range(len(deciding))
     return table(head, rows, "The deciding estimator and its difference", named=True, marked=marked)
 

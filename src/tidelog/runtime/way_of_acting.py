@@ -384,7 +384,9 @@ def verdict_line(verdict: Mapping[str, Any] | None) -> str:
     known = all(number is not None and math.isfinite(number) for number in numbers)
     if known and verdict["decision"] != "unsupported":  # a number for it would be a guess
         difference, low, high = numbers
-        by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * verdict['level']:g}%)"
+        by = (
+            f", {difference:+.3g} against the behaviour policy ({low:+.3g} to {high:+.3g}, {100 * verdict['level']:g}%)"
+        )
     caveat = f"; {verdict['caveat']}" if verdict["caveat"] else ""
     return (
         f"{verdict['advice']} Verdict of {verdict['date'][:10]}: {verdict['decision'].upper()}{by} on "

@@ -710,7 +710,7 @@ def _judgement(sweep: Sweep) -> str:
         numbers = zip(row.difference, known, strict=True)
         shown = (three_digits(value, sign=True) if is_known else "unknown" for value, is_known in numbers)
         rows.append([row.name, row.decision, *shown])
-    head = ("policy", "verdict", "difference from the logger", "low", "high")
+    head = ("policy", "verdict", "difference from the behaviour policy", "low", "high")
     caption = f"Judged at once; the intervals hold for all of them with {percent(newest.together.level)}"
     return paragraph(newest.together.answer.text, "short") + table(head, rows, caption, named=True)
 

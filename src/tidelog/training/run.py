@@ -388,7 +388,7 @@ class Run:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
-            for note in (*overfitting(self.metrics), *near_logger(self.metrics)):
+            for note in (*overfitting(self.metrics), *near_behavior_policy(self.metrics)):
                 screen.note(note)
         self._screen = None
         return self
@@ -659,8 +659,8 @@ def collapsed_metrics(
     return names
 
 
-def near_logger(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a note if the last policy is close to the logger, for the member of which that is least true.
+def near_behavior_policy(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note if the last policy is close to the behaviour policy, for the member of which that is least true.
 
     Its logged actions were then imitated with weights that hardly differ: `effective_share` is their squared mean over
     the mean of their squares, 1 for equal ones.
@@ -670,8 +670,8 @@ def near_logger(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     if any("decisions" in row for row in rows) or not least >= NEAR_LOGGER:
         return []
     return [
-        f"this policy is close to the logger: it imitates logged actions with weights that hardly differ (their "
-        f"effective share is {least:.2f}, 1 for equal ones). A higher temperature departs further from the log"
+        "this policy is close to the behaviour policy: it imitates logged actions with weights that hardly differ "
+        f"(their effective share is {least:.2f}, 1 for equal ones). A higher temperature departs further from the log"
     ]
 
 

@@ -86,9 +86,10 @@ def check_differences(algorithm: Algorithm, log: Log) -> None:
         first, space = np.asarray(log.action[0]), log.spec.action
         shown = repr(space.names[int(first)]) if isinstance(space, Discrete) and space.names else f"{first}"
         raise LogError(
-            f"every action of this log is {shown}, so a policy that is learnt from it cannot differ from the logger",
+            f"every action of this log is {shown}, so a policy that is learnt from it cannot differ from the behaviour "
+            "policy",
             "at least two actions",
-            "check the mapping of `action`, or use bc, which imitates the logger",
+            "check the mapping of `action`, or use bc, which imitates the behaviour policy",
         )
     if learns and log.reward is not None and rewards_are_equal(log):
         raise LogError(

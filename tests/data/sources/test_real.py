@@ -15,12 +15,12 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("campaign", "logger", "clicks", "items"),
+    ("campaign", "behavior_policy", "clicks", "items"),
     [("men", "random", 46, 34), ("women", "random", 46, 46), ("men", "bts", 69, 34), ("women", "bts", 46, 46)],
 )
 @pytest.mark.sample(every=3)
-def test_open_bandit(campaign: str, logger: str, clicks: int, items: int) -> None:
-    path = shared(f"data/obd_small/{logger}/{campaign}/{campaign}.csv.gz")
+def test_open_bandit(campaign: str, behavior_policy: str, clicks: int, items: int) -> None:
+    path = shared(f"data/obd_small/{behavior_policy}/{campaign}/{campaign}.csv.gz")
     log = read_log(path, EXAMPLES / f"open_bandit_{campaign}.toml")
     assert log.steps == len(log.episodes) == 10_000
     assert log.spec.action == Discrete(items)
@@ -28,7 +28,7 @@ def test_open_bandit(campaign: str, logger: str, clicks: int, items: int) -> Non
     assert log.reward is not None
     assert log.reward.sum() == clicks
     assert log.propensity is not None
-    if logger == "random":
+    if behavior_policy == "random":
         np.testing.assert_array_equal(log.propensity, np.float32(1 / items))
     assert log.report.ok
 
