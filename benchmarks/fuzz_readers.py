@@ -306,7 +306,7 @@ def seed_body(folder: Path) -> None:
 
 def seed_body_of_lists(folder: Path) -> None:
     bodies = (
-        {"history": ["icu", "er"], "k": 2, "exclude_seen": False, "because": True},
+        {"history": ["icu", "er"], "k": 2, "exclude_seen": False, "explain": True},
         {"histories": [["icu"], []], "k": 1, "exclude": ["er"], "candidates": ["er", "home"], "unknown": "skip"},
     )
     for number, body in enumerate(bodies):

@@ -4,7 +4,7 @@
 TidelogError
 ├── LogError             the log is not usable; holds the validation report
 ├── ConfigError          a setting is wrong (also a ValueError)
-├── SpaceError           the data of a run does not fit into memory
+├── MemoryLimitError           the data of a run does not fit into memory
 ├── SpecError            the algorithm does not support the log or the environment
 ├── EnvironmentFailure   an environment violated its protocol during a step
 ├── CheckpointError      a checkpoint or a saved policy is corrupt, foreign or missing
@@ -65,7 +65,7 @@ class ConfigError(TidelogError, ValueError):
     """A setting is unknown, out of range, or contradicts another."""
 
 
-class SpaceError(TidelogError):
+class MemoryLimitError(TidelogError):
     """The data of a run does not fit into memory or onto the disk."""
 
 

@@ -374,8 +374,8 @@ def bars(
         for line, (colour, values) in enumerate(sources):
             places = np.arange(len(names)) * tall + (line + 0.5) * thick
             axes.barh(places, values, thick - 3, color=LIGHT[colour])
-            for place, value in zip(places, values, strict=True):
-                _note(axes, written(value), (value, place), (4, 0), coordinates="data", va="center_baseline")
+            for position, value in zip(places, values, strict=True):
+                _note(axes, written(value), (value, position), (4, 0), coordinates="data", va="center_baseline")
         axes.set_xlim(0, top)
         axes.set_ylim(max(1, len(names)) * tall, 0)
         centres = np.arange(len(names)) * tall + len(sources) * thick / 2

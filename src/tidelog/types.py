@@ -215,15 +215,15 @@ _KINDS: dict[str, type[Any]] = {
 
 def list_labels(name: str, width: int) -> tuple[str, ...]:
     """The names of the numbers in a column of lists of this width: `name[0]`, `name[1]`, ..."""
-    return tuple(f"{name}[{place}]" for place in range(width))
+    return tuple(f"{name}[{position}]" for position in range(width))
 
 
 def lists_among(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The columns of lists whose numbers are all among these names, each with `list_labels` of its width."""
     listed, widths = set(names), dict[str, int]()
     for name in listed:
-        base, opened, place = name.removesuffix("]").rpartition("[") if name.endswith("]") else ("", "", "")
-        if opened and place.isdecimal():
+        base, opened, position = name.removesuffix("]").rpartition("[") if name.endswith("]") else ("", "", "")
+        if opened and position.isdecimal():
             widths[base] = widths.get(base, 0) + 1
     labels = {base: list_labels(base, width) for base, width in widths.items() if base not in listed}
     return {base: several for base, several in sorted(labels.items()) if listed.issuperset(several)}

@@ -129,7 +129,7 @@ def test_trials_where_one_action_is_better_for_everybody_are_not_kept_as_they_ar
 
 def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monkeypatch):
     def refuse(options):
-        raise tl.errors.SpaceError("judging needs more memory. fix: free memory")
+        raise tl.errors.MemoryLimitError("judging needs more memory. fix: free memory")
 
     monkeypatch.setattr(judge, "judge_and_show", refuse)
     words = ["--data", "trial.csv", "--columns", "columns.toml", *SMALL, "--out", "whole", "--overwrite", "--judge"]

@@ -16,7 +16,7 @@ from tests.training.runs import bc, write_record
 from tidelog._text import printable
 from tidelog.cli.flags import print_line, table
 from tidelog.data.inspect import describe_table
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]bold[/red] \x9b31m \u202eexe.txt\x00"
 SHOWN = r"\u001b[2J\u001b]0;owned\u0007[red]bold[/red] \u009b31m \u202eexe.txt\u0000"
@@ -43,7 +43,7 @@ def test_no_sink_of_the_commands_obeys_them(write, capsys, monkeypatch):
 
 
 def test_notes_and_progress_show_them(capfd):
-    with Screen(HOSTILE, None) as screen:
+    with Progress(HOSTILE, None) as screen:
         screen.note(HOSTILE)
     err = capfd.readouterr().err
     assert f"{SHOWN}" in err

@@ -22,7 +22,7 @@ from tidelog.recommend.held_out import TimeSplit
 from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.runtime.artefact import notes_of
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 from tidelog.training.run import Run
 
 
@@ -63,7 +63,7 @@ def test_lists_for_every_user(source, shop, capsys, request):
 @pytest.mark.parametrize("words", [[], ["--rule", "popularity"]])
 def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monkeypatch):
     shown = []
-    monkeypatch.setattr(Screen, "tell", lambda _, doing, share: shown.append((doing, round(share, 2))))
+    monkeypatch.setattr(Progress, "tell", lambda _, doing, share: shown.append((doing, round(share, 2))))
     monkeypatch.setattr("tidelog.runtime.recommender.MARKS", 4 * 10)  # lists of four users at a time
     out = ["--out", "lists.csv"]
     assert main(["act", str(ranker), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0
@@ -73,13 +73,13 @@ def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monke
 
 def test_diverse_lists_with_reasons(shop):
     words = ["act", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
-    words += ["--exclude-seen", "no", "--diversity", "0.4", "--because", "--out", "lists.csv"]
+    words += ["--exclude-seen", "no", "--diversity", "0.4", "--explain", "--out", "lists.csv"]
     assert main(words) == 0
     lists = pl.read_csv("lists.csv")
-    assert lists.columns == ["u", "rank", "i", "score", "because", "times_likelier"]
+    assert lists.columns == ["u", "rank", "i", "score", "explain", "times_likelier"]
     assert (lists["times_likelier"] >= 1).all()
     history = set(clicks(users=16).select("u", "i").iter_rows())
-    assert set(lists.drop_nulls("because").select("u", "because").iter_rows()) <= history
+    assert set(lists.drop_nulls("explain").select("u", "explain").iter_rows()) <= history
 
 
 @pytest.mark.full

@@ -61,7 +61,7 @@ def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
         assert moved(state.generation.perturbation, still.generation.perturbation)
     stepped = step(h, state, row)
     assert moved(state.next_item.table, stepped.next_item.table)
-    assert moved(state.next_item.reader, stepped.next_item.reader)
+    assert moved(state.next_item.encoder, stepped.next_item.encoder)
 
 
 @GENERATED
@@ -125,7 +125,7 @@ def test_every_position_of_the_attention_reader_is_learnt_and_read():
         lambda one: one.reader.body.positions, state.next_item, replace_fn=lambda p: p.at[-1].multiply(-2.0)
     )
     seen, other = (
-        critic_inputs(h, state._replace(next_item=recall, target_reader=recall.reader), row.data).around.states
+        critic_inputs(h, state._replace(next_item=recall, target_encoder=recall.reader), row.data).around.states
         for recall in (state.next_item, last)
     )
     assert np.abs(seen - other)[:, -1].max() > 1e-2

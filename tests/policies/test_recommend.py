@@ -204,7 +204,7 @@ def test_lists_of_ids_are_histories_of_which_nothing_else_is_known(recommender):
     lists = recommender.recommend(asked, 3)
     np.testing.assert_array_equal(lists.items, recommender.recommend(asked.items, 3).items)
     np.testing.assert_array_equal(
-        recommender.because(asked, lists.items).items, recommender.because(asked.items, lists.items).items
+        recommender.explain(asked, lists.items).items, recommender.explain(asked.items, lists.items).items
     )
 
 

@@ -160,7 +160,7 @@ def test_updates_hold_no_second_table_of_users():
 
 def test_evaluation_reads_the_users_that_recommend_reads():
     whole, log = listing("lists, users"), described()
-    rows = np.flatnonzero(log.place == 4)[:6]
+    rows = np.flatnonzero(log.position == 4)[:6]
     cases = next_events(log, rows, 8)
     seen = cases.histories._replace(users=None)
     before = [list(log.item_ids(log.item[row - 4 : row])) for row in rows]
@@ -185,10 +185,10 @@ def test_every_reader_knows_the_same_users_and_the_others_share_one_vector(tmp_p
     assert np.abs(one.scores[0] - one.scores[1]).max() > 1e-3
     np.testing.assert_array_equal(two.scores[2], two.scores[3])
     np.testing.assert_array_equal(plain.recommend(histories, 3).scores[0], two.scores[2])
-    because = plain.because(known, two.items)
-    np.testing.assert_allclose(whole.because(known, two.items).times, because.times, rtol=1e-3)
-    alone = plain.because(histories[:1], two.items[:1])
-    assert np.abs(alone.times - because.times[0]).max() > 1e-4
+    explanations = plain.explain(known, two.items)
+    np.testing.assert_allclose(whole.explain(known, two.items).times, explanations.times, rtol=1e-3)
+    alone = plain.explain(histories[:1], two.items[:1])
+    assert np.abs(alone.times - explanations.times[0]).max() > 1e-4
     diverse = plain.recommend(known, 3, diversity=0.3)
     assert np.abs(diverse.scores[0] - plain.recommend(histories, 3, diversity=0.3).scores[0]).max() > 1e-4
     listed = recommend_for_table(plain, _table(), user="u", item="i", k=3)
@@ -213,9 +213,9 @@ def test_http_answers_as_numpy_does(tmp_path):
     def answer(**body):
         return asked(plain, ("POST", "/recommend", {"json": {"k": 3, **body}}))[0]
 
-    one = answer(history=["i1", "i2"], user_id="u3", because=True).json()
+    one = answer(history=["i1", "i2"], user_id="u3", explain=True).json()
     np.testing.assert_allclose(one["scores"], wanted.scores[0], **SCORES)
-    reasons = plain.because(Histories([["i1", "i2"]], user_ids=["u3"]), wanted.items[:1])
+    reasons = plain.explain(Histories([["i1", "i2"]], user_ids=["u3"]), wanted.items[:1])
     np.testing.assert_allclose(one["times_likelier"], reasons.times[0], **SCORES)
     many = answer(histories=[["i1", "i2"]] * 2, user_ids=["u3", None]).json()
     np.testing.assert_allclose(many["scores"], wanted.scores, **SCORES)

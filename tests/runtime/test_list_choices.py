@@ -142,7 +142,7 @@ def test_candidates_may_be_a_mask_for_all_histories_or_for_each(monkeypatch):
 def test_a_reason_is_the_item_without_which_the_likelihood_is_lowest(tmp_path):
     policy = listing("lists, mean")
     lists = policy.recommend(HISTORIES, 3, False)
-    found = policy.because(HISTORIES, lists.items)
+    found = policy.explain(HISTORIES, lists.items)
     place = {str(one): i + 1 for i, one in enumerate(policy.spec.action.ids)}
     ranker, usual = policy.ranker(), policy.spec.observation["history"].usual
 
@@ -160,7 +160,7 @@ def test_a_reason_is_the_item_without_which_the_likelihood_is_lowest(tmp_path):
             assert reason is None if largest <= 0 else lost[reason] == pytest.approx(largest, abs=1e-4)
     assert found.items[-1].tolist() == [None] * 3
     assert any(one is not None for one in found.items[:3].ravel())
-    plain = runtime.load(policy.save(tmp_path / "policy")).because(HISTORIES, lists.items)
+    plain = runtime.load(policy.save(tmp_path / "policy")).explain(HISTORIES, lists.items)
     np.testing.assert_array_equal(plain.items, found.items)
     np.testing.assert_allclose(plain.times, found.times, rtol=1e-3)
 
@@ -169,7 +169,7 @@ def test_an_item_that_a_user_takes_again_and_again_is_its_own_reason():
     """With scores for repeated items alone the history matters only through them."""
     h, log = small(memory=8), described()
     policy = Policy(h, log.spec, Scaler(), h.policy_params(fresh(h, log)))
-    found = policy.because([["i4", "i7", "i4"]], [["i4", "i7"]])
+    found = policy.explain([["i4", "i7", "i4"]], [["i4", "i7"]])
     assert found.items.tolist() == [["i4", "i7"]]
     assert (found.times > 1.2).all()
 
@@ -186,5 +186,5 @@ def test_an_item_that_a_user_takes_again_and_again_is_its_own_reason():
 )
 def test_lists_that_do_not_fit_the_histories_are_refused(items, words):
     with pytest.raises(SpecError) as refused:
-        listing("lists, gru").because([["i1"], []], items)
+        listing("lists, gru").explain([["i1"], []], items)
     assert words in str(refused.value)

@@ -54,20 +54,20 @@ def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
 
 
 def test_diversity_and_reasons_are_answered_as_numpy_answers(plain):
-    body = {"k": 3, "diversity": 0.5, "because": True}
+    body = {"k": 3, "diversity": 0.5, "explain": True}
     one = recommend(plain, {"history": ["i1", "i2"], **body}).json()
     wanted = plain.recommend([["i1", "i2"]], 3, diversity=0.5)
     assert one["items"] == wanted.items[0].tolist()
-    reasons = plain.because([["i1", "i2"]], wanted.items)
-    assert one["because"] == reasons.items[0].tolist()
+    reasons = plain.explain([["i1", "i2"]], wanted.items)
+    assert one["explain"] == reasons.items[0].tolist()
     np.testing.assert_allclose(one["times_likelier"], reasons.times[0], **SCORES)
     many = recommend(plain, {"histories": [["i1", "i2"], []], **body}).json()
-    assert many["because"] == [one["because"], [None] * 3]
+    assert many["explain"] == [one["explain"], [None] * 3]
 
 
 BODIES = {
     "diversity": ({"history": [], "diversity": 2}, 422, "Expected `float` <= 1.0 - at `$.diversity`"),
-    "because": ({"history": [], "because": 1}, 422, "Expected `bool`, got `int` - at `$.because`"),
+    "explain": ({"history": [], "explain": 1}, 422, "Expected `bool`, got `int` - at `$.explain`"),
     "nothing": ({}, 422, 'the body needs {\"history\"'),
     "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
     "misspelt": ({"histroy": ["i1"]}, 422, "unknown field 'histroy': did you mean 'history'?"),
@@ -151,9 +151,9 @@ def test_long_lists_and_much_work_are_refused_before_it_begins(plain):
     items = plain.ranker().items
     limit = Bounds(scores=2 * items)
     allowed = [{"histories": [[], []]}, {"history": ["i1"]}]
-    larger = [{"histories": [[]] * 3}, {"history": [], "because": True}, {"history": [], "k": 3, "diversity": 0.5}]
+    larger = [{"histories": [[]] * 3}, {"history": [], "explain": True}, {"history": [], "k": 3, "diversity": 0.5}]
     assert [recommend(plain, {"k": 3, **body}, bounds=limit).status_code for body in allowed] == [200, 200]
-    for body, part in zip(larger, ("'histories'", "'because'", "'k' with 'diversity'"), strict=True):
+    for body, part in zip(larger, ("'histories'", "'explain'", "'k' with 'diversity'"), strict=True):
         answer = recommend(plain, {"k": 3, **body}, bounds=limit)
         assert (answer.status_code, part in answer.json()["error"]) == (400, True)
         assert f"at most {2 * items:,} are allowed here" in answer.json()["error"]
@@ -220,7 +220,7 @@ def test_lists_that_are_more_diverse_and_reasons_can_be_stopped(plain):
     stop.set()
     works = [
         lambda: plain.recommend([["i1"]], 3),
-        lambda: plain.because([["i1"]], [["i2"]]),
+        lambda: plain.explain([["i1"]], [["i2"]]),
         lambda: diverse(np.ones((1, 3), int), np.ones((1, 3)), np.eye(4), 2, 0.5),
     ]
     for work in works:

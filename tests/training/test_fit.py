@@ -349,7 +349,7 @@ WARM = {
     "discrete-bcq without a target": (tl.DiscreteBCQ(**TINY, tau=None), {"critic": []}),
     "recommender-bcq": (
         recommenders.small(generator="vae"),
-        {"next_item": ["target_reader"], "critic": ["target_critic"], "generation": ["target_perturbation"]},
+        {"next_item": ["target_encoder"], "critic": ["target_critic"], "generation": ["target_perturbation"]},
     ),
 }
 
@@ -367,7 +367,7 @@ def test_a_target_network_starts_warm_with_what_it_follows(name, tmp_path):
     log = log_for(algorithm)
     source = tl.fit(algorithm, log, 3, out=tmp_path / "source").learners()[0].state
     fresh = tl.fit(algorithm, log, 3, seeds=[1], train=False).learners()[0].state
-    follows = {"target_reader": lambda state: state.next_item.reader,
+    follows = {"target_encoder": lambda state: state.next_item.encoder,
                "target_critic": lambda state: state.critic,
                "target_perturbation": lambda state: getattr(state, "generation", state).perturbation}  # fmt: skip
     for part, targets in pairs.items():

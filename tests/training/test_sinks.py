@@ -16,7 +16,7 @@ from tidelog.errors import CheckpointError
 from tidelog.sinks import read_rows
 from tidelog.training import metrics
 from tidelog.training import run as runs
-from tidelog.training.metrics import Progress, Screen
+from tidelog.training.metrics import Progress, TrainingProgress
 
 
 def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fails(origin):
@@ -40,18 +40,18 @@ def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fa
 
 
 def test_quick_work_writes_no_line_where_there_is_no_terminal(capfd):
-    with Screen("bc") as screen:
-        screen.show(Progress("compiling", 0, 10))
+    with Progress("bc") as screen:
+        screen.show(TrainingProgress("compiling", 0, 10))
     assert capfd.readouterr() == ("", "")
 
 
 def test_long_work_writes_lines_with_the_time_where_there_is_no_terminal(capfd, monkeypatch):
     monkeypatch.setattr(metrics, "QUIET_SECONDS", 0.05)
-    with Screen("bc") as screen:
+    with Progress("bc") as screen:
         screen.note("the log was converted")
-        screen.show(Progress("training", 500, 1000, 250.0, 61.0, {"loss": 0.5}))
+        screen.show(TrainingProgress("training", 500, 1000, 250.0, 61.0, {"loss": 0.5}))
         time.sleep(0.3)  # nothing new happens, and it still shows that it goes on
-        screen.tell("propensities", 0.4)
+        screen.update("propensities", 0.4)
         time.sleep(0.2)
     out, err = capfd.readouterr()
     assert out == ""
@@ -71,10 +71,10 @@ def test_a_line_that_stays_the_same_is_written_after_pauses_that_double(capfd, m
             screen._view._line = "export  comparing  50%"
         return clock[0] > 75.0
 
-    screen = Screen("export")
+    screen = Progress("export")
     monkeypatch.setattr(metrics.time, "monotonic", lambda: clock[0])
     screen._view._ended = SimpleNamespace(wait=wait)
-    screen.tell("writing the ONNX file", 0.0)
+    screen.update("writing the ONNX file", 0.0)
     screen._view._write()
     lines = [line.split("  ")[-2:] for line in capfd.readouterr().err.splitlines()]
     assert lines[:-2] == [["writing the ONNX file", "0%"]] * 4  # at 3, 9, 18 and 36 seconds
@@ -123,7 +123,7 @@ def test_the_time_that_is_left_includes_validation(origin):
     ("seconds", "words"), [(44, "40 seconds"), (89, "90 seconds"), (240, "4 minutes"), (9000, "2.5 hours")]
 )
 def test_the_expected_duration_in_words(seconds, words):
-    assert Progress("training", 0, 9000, 12.0, seconds).expected() == (
+    assert TrainingProgress("training", 0, 9000, 12.0, seconds).expected() == (
         f"about {words} for 9,000 updates at 12/s on this machine"
     )
 
@@ -143,9 +143,9 @@ def test_a_notebook_shows_one_bar_without_widgets(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     monkeypatch.setattr(metrics, "BAR_SECONDS", 0.0)
-    with Screen("<bc>") as screen:
-        screen.tell("policy", 0.1)
-        screen.tell("values", 0.9)
+    with Progress("<bc>") as screen:
+        screen.update("policy", 0.1)
+        screen.update("values", 0.9)
     assert [one["text/plain"] for one in shown] == ["<bc>  policy  10%", "<bc>  values  90%", "<bc>  values  90%"]
     assert 'value="0.1000"' in shown[0]["text/html"]
     assert "&lt;bc&gt;" in shown[0]["text/html"]
@@ -157,18 +157,18 @@ def test_the_screen_says_that_it_compiles_and_then_how_far_it_is(monkeypatch):
     monkeypatch.setattr(
         console, "Console", lambda stderr, real=console.Console: real(file=terminal, force_terminal=True, width=120)
     )
-    with Screen("bc", show=True) as screen:
-        screen.show(Progress("compiling", 0, 1000))
+    with Progress("bc", show=True) as screen:
+        screen.show(TrainingProgress("compiling", 0, 1000))
         time.sleep(0.2)
         assert "bc  0 / 1,000 updates  compiling ..." in terminal.getvalue()
-        screen.show(Progress("training", 500, 1000, 250.0, 3661.0, {"loss": 0.123456, "entropy": 2.0}))
+        screen.show(TrainingProgress("training", 500, 1000, 250.0, 3661.0, {"loss": 0.123456, "entropy": 2.0}))
         time.sleep(0.2)
     assert "bc  500 / 1,000 updates  250/s  1:01:01 left  loss 0.1235  entropy 2" in terminal.getvalue()
 
 
 def test_a_validation_is_said_before_it_takes_its_time(origin, monkeypatch):
     shown = []
-    monkeypatch.setattr(runs.Screen, "show", lambda _, now: shown.append(now.line("bc")))
+    monkeypatch.setattr(runs.Progress, "show", lambda _, now: shown.append(now.line("bc")))
     slow = {"slow": lambda policy: shown.append("measured") or 0.0}
     begin(bc(), origin, steps=6, eval_every=3, evaluate=slow).train()
     assert [shown[place - 1] for place, line in enumerate(shown) if line == "measured"] == [

@@ -59,7 +59,7 @@ def test_rewards_to_the_end_stop_where_the_session_does():
 def test_the_mean_of_rewards_if_shown_is_that_of_the_item():
     """Tame earns 0.4 and 1 after it in a first step, and every second step earns 1."""
     log = visits()
-    cases = next_events(log, np.flatnonzero(log.place == 0))
+    cases = next_events(log, np.flatnonzero(log.position == 0))
     loud, tame = (np.full(len(cases), item) for item in (LOUD, KIND))
     first, then = rewards_if_shown(log, cases, [loud, tame], 1.0)
     gain = then - first

@@ -368,8 +368,8 @@ def find(tree: SumTree, mass: jax.Array, scale: jax.Array | None = None) -> jax.
 
 def put(tree: SumTree, leaves: jax.Array, values: jax.Array) -> SumTree:
     """Set values [B] or [B, V], >= 0, at leaves [B]; a repeated leaf gets the largest value."""
-    place = leaves // WIDTH, leaves % WIDTH
-    levels = [tree.levels[0].at[place].set(0.0).at[place].max(values)]
+    position = leaves // WIDTH, leaves % WIDTH
+    levels = [tree.levels[0].at[position].set(0.0).at[position].max(values)]
     for level in tree.levels[1:]:
         leaves = leaves // WIDTH
         sums = levels[-1][leaves].sum(axis=1)

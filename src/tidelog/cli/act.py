@@ -53,8 +53,8 @@ from tidelog.policies.batch_inference import (
 from tidelog.recommend.tables import new_items, recommend_for_table
 from tidelog.runtime.observations import unseen_text
 from tidelog.runtime.recommender import PolicyRanker, Recommends, excludes_seen
-from tidelog.runtime.way_of_acting import Acts
-from tidelog.training.metrics import Screen
+from tidelog.runtime.way_of_acting import BasePolicy
+from tidelog.training.metrics import Progress
 from tidelog.types import Catalogue, Discrete
 
 ARRAYS = ".npz"
@@ -107,7 +107,7 @@ class ListFlags:
     """a text file with one item per line: recommend only these"""
     diversity: float = 0.0
     """from 0 to 1: more different items in a list, at the cost of their scores"""
-    because: Switch = False
+    explain: Switch = False
     """add the item of the history on which each recommendation depends most, and how many times likelier it makes it"""
     exclude: File | None = None
     """a text file with one item per line: never recommend these"""
@@ -168,8 +168,8 @@ def _act(options: ActFlags) -> dict[str, Any]:
         _check_arrays(options, source, target)
     else:
         check_tables(target, skipped_file)
-    with Screen("acting", False if options.quiet else None) as screen:
-        screen.tell("reading the policy", 0.0)
+    with Progress("acting", False if options.quiet else None) as screen:
+        screen.update("reading the policy", 0.0)
         policy = _opened(options)
     ranks = isinstance(policy.spec.action, Catalogue)
     unused = options.actions if ranks else options.lists
@@ -225,7 +225,7 @@ def _opened(options: ActFlags) -> Any:
 
 
 def _write_rows(
-    policy: Acts, options: ActFlags, source: str | list[str], target: Path, skipped_file: Path | None
+    policy: BasePolicy, options: ActFlags, source: str | list[str], target: Path, skipped_file: Path | None
 ) -> tuple[int, int, list[str]]:
     """Write the actions of a table, and the skipped rows; return the number of rows, of skipped ones, and notes."""
     columns, skipped, notes = _columns(options, source), 0, list[str | None]()
@@ -297,7 +297,7 @@ def _check_arrays(options: ActFlags, source: str | list[str], target: Path) -> N
         raise ConfigError(f"{unused[0]} has no effect on arrays", fix=f"drop {unused[0]}")
 
 
-def _write_arrays(policy: Acts, options: ActFlags, source: str, target: Path) -> tuple[int, list[str]]:
+def _write_arrays(policy: BasePolicy, options: ActFlags, source: str, target: Path) -> tuple[int, list[str]]:
     """Write actions for the arrays of one npz file; return the number of rows, and notes."""
     flags, notes = options.actions, list[str]()
     arrays, objects = act_on_arrays(policy, source, flags.seed, probabilities=flags.probabilities)
@@ -320,8 +320,8 @@ def _write_lists(policy: Any, options: ActFlags, source: str | list[str], target
     if flags.new_items is not None:
         ranking = new_items(policy, flags.new_items, str(flags.item))
     history: Any = ranking.spec.observation["history"]
-    with Screen("recommending", False if options.quiet else None) as screen:
-        screen.tell("reading the histories", 0.05)
+    with Progress("recommending", False if options.quiet else None) as screen:
+        screen.update("reading the histories", 0.05)
         lists = recommend_for_table(
             ranking,
             source,
@@ -333,11 +333,11 @@ def _write_lists(policy: Any, options: ActFlags, source: str | list[str], target
             k=flags.k,
             exclude_seen={"auto": None, "yes": True, "no": False}[flags.exclude_seen],
             candidates=_lines(flags.candidates),
-            because=flags.because,
+            explain=flags.explain,
             diversity=flags.diversity,
             exclude=_lines(flags.exclude),
             unknown=flags.unknown,
-            progress=lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
+            progress=lambda share: screen.update("making the lists", 0.1 + 0.8 * share),
         )
     note, users = write_table(lists, target, options.csv_safe), int(lists[str(flags.user)].n_unique())
     print_notes(ranking.notes())

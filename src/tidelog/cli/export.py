@@ -31,7 +31,7 @@ from tidelog.runtime.artefact import check_target, sign
 from tidelog.runtime.rule import is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import verdict_line
 from tidelog.sinks import JSON_LINES, read_rows
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 from tidelog.training.record import Record, provenance_of
 from tidelog.types import Catalogue
 
@@ -106,11 +106,11 @@ def _written(options: Export) -> Path | None:
     if not isinstance(policy.spec.action, Catalogue):
         policy = in_chosen_way(policy, options.sample, options.mode)
         print_way(policy)
-    with Screen("exporting", False if options.quiet else None) as screen:
-        screen.tell("reading the log for the comparison", 0.0)
+    with Progress("exporting", False if options.quiet else None) as screen:
+        screen.update("reading the log for the comparison", 0.0)
         logged, not_compared = _logged(options, record, policy)
         if options.to == "onnx":
-            comparison = export_onnx(policy, target, logged, overwrite=options.overwrite, progress=screen.tell)
+            comparison = export_onnx(policy, target, logged, overwrite=options.overwrite, progress=screen.update)
         else:
             comparison = export(
                 policy,
@@ -120,7 +120,7 @@ def _written(options: Export) -> Path | None:
                 metrics=None if record is None else _metrics(folder, policy.origin),
                 provenance=None if record is None else provenance_of(folder, record, policy),
                 key=None if options.sign is None else Path(options.sign),
-                progress=screen.tell,
+                progress=screen.update,
             )
     if options.quiet:
         print_line(f"exported: {target}")

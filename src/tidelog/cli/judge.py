@@ -303,7 +303,7 @@ def _best_way(pairs: list[tuple[_NamedPolicy, Verdict]], recommended: str | None
     """The recommended way of acting of a policy, else the one with the best decision and the highest lower end."""
     low = [one.difference.low if math.isfinite(one.difference.low) else -math.inf for _, one in pairs]
     order = [(named.name == recommended, RANK[one.decision]) for named, one in pairs]
-    return pairs[max(range(len(pairs)), key=lambda place: (*order[place], low[place]))]
+    return pairs[max(range(len(pairs)), key=lambda position: (*order[position], low[position]))]
 
 
 def _publish(folder: Path, sinks: list[Tracker], named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> None:

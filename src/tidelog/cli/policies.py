@@ -19,7 +19,7 @@ from tidelog.hub import local
 from tidelog.runtime.artefact import Saved
 from tidelog.runtime.load import load_saved
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
-from tidelog.runtime.way_of_acting import DOES, Acting, Acts, P, in_way, verdict_line
+from tidelog.runtime.way_of_acting import DOES, Acting, BasePolicy, P, in_way, verdict_line
 from tidelog.types import Catalogue
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy |
 def with_rule(words: Sequence[str], others: bool = False) -> list[str]:
     """Expand `--rule` alone to `--rule tree`; `others`: the command knows other rules too."""
     expanded = list(words)
-    for place, word in reversed(list(enumerate(words))):
-        following = words[place + 1 : place + 2]
+    for position, word in reversed(list(enumerate(words))):
+        following = words[position + 1 : position + 2]
         alone = not following or following[0].startswith("-") or not (others or following[0] in WORDS)
         if word == "--rule" and alone:
-            expanded.insert(place + 1, "tree")
+            expanded.insert(position + 1, "tree")
     return expanded
 
 
@@ -151,6 +151,6 @@ def in_chosen_way(policy: P, sample: bool, mode: bool, otherwise: Acting = "mode
     return in_way(policy, chosen_way(sample, mode), otherwise, tell)
 
 
-def print_way(policy: Acts) -> None:
+def print_way(policy: BasePolicy) -> None:
     """Print the verdict on the policy, which begins with what to do, and how the policy acts."""
     print_details(verdict_line(policy.verdict), f"the policy {DOES[policy.acting or 'mode']}")

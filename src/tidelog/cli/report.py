@@ -23,7 +23,7 @@ from tidelog.errors import ConfigError
 from tidelog.report.page import report_of
 from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.sweep import Sweep, write_page
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 
 
 @dataclass
@@ -62,9 +62,9 @@ def _report(options: ReportFlags) -> dict[str, Any]:
 
 
 def _page_of_runs(options: ReportFlags) -> Path:
-    with Screen("report", False if options.quiet else None) as screen:
+    with Progress("report", False if options.quiet else None) as screen:
         log = None
         if options.data:
-            screen.tell("the runs' log", 0.0)
+            screen.update("the runs' log", 0.0)
             log = read_log(source_of(options.data, "--data"), options.columns)
-        return report_of(options.runs, options.out, log=log, progress=screen.tell)
+        return report_of(options.runs, options.out, log=log, progress=screen.update)

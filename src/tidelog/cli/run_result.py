@@ -16,7 +16,7 @@ from tidelog.data.formats import ending_of
 from tidelog.data.read import ARRAYS
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.observations import feature_names
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 from tidelog.training.processes import connected
 from tidelog.training.run import Run
 from tidelog.types import Catalogue
@@ -158,8 +158,8 @@ def print_commands(run: Run, judged: bool = False) -> None:
         commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
     elif record.environment is None:
         commands.append(f"tidelog evaluate {folder} --env NAME")
-    for place, command in enumerate(commands):
-        print_line(f"{'then' if place or judged else 'next'}: {command}")
+    for position, command in enumerate(commands):
+        print_line(f"{'then' if position or judged else 'next'}: {command}")
 
 
 MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns
@@ -255,8 +255,8 @@ def lists_advice(run: Run, seconds: float) -> Iterator[Any]:
         return
     yield "comparing the lists with rules that count ..."
     ranker, events = policy.ranker(), held_out.reported
-    with Screen("comparing lists") as screen:
-        advice = advise_lists(ranker, train, events, run.name, seconds=seconds, progress=screen.tell)
+    with Progress("comparing lists") as screen:
+        advice = advise_lists(ranker, train, events, run.name, seconds=seconds, progress=screen.update)
     yield advice.decision
     yield advice.sentence
     if advice.left_out:

@@ -23,7 +23,7 @@ from tidelog.hub import local
 from tidelog.runtime.load import load
 from tidelog.runtime.policy import NumpyPolicy
 from tidelog.runtime.rule import Rule
-from tidelog.runtime.way_of_acting import DOES, Acts, verdict_line
+from tidelog.runtime.way_of_acting import DOES, BasePolicy, verdict_line
 
 SWITCH = 0.0005  # seconds after which a thread that computes lets the server read: a stop resets who is not read yet
 LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file
@@ -96,7 +96,7 @@ def run(words: list[str]) -> int:
     host, port = listening.getsockname()[:2]
     print(f"serving {options.policy} on http://{host}:{port}", flush=True)  # noqa: T201
     if not options.quiet:
-        if isinstance(policy, Acts):
+        if isinstance(policy, BasePolicy):
             print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}"):
             print(line, flush=True)  # noqa: T201

@@ -42,7 +42,7 @@ from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.parallel import Pool, pool_of
 from tidelog.sweeps.plan import grid, random_search
 from tidelog.sweeps.sweep import Driver, Sweep, sweep, write_page
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 from tidelog.training.options import OF_SWEEPS
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
@@ -134,8 +134,8 @@ def run(words: list[str]) -> int:
             split = {"held_out": options.held_out, "split_seed": options.split_seed}
             varied = {name: getattr(options, name) for name in axes if hasattr(options, name)}
             own = defaults | set_by_flags(known[0][0], arguments, options) | varied
-            with Screen("settings", False if options.quiet else None) as screen:
-                suggestion = suggest(known[0][0], log, **split, progress=screen.tell, **own)
+            with Progress("settings", False if options.quiet else None) as screen:
+                suggestion = suggest(known[0][0], log, **split, progress=screen.update, **own)
             followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
             options = parse(flags, arguments, "sweep", followed)
             print_reasons(suggestion, options, without=axes)

@@ -61,7 +61,7 @@ from tidelog.sinks import Tracker, open_sink
 from tidelog.training.engine import cores_as_devices
 from tidelog.training.fit import fit, refit
 from tidelog.training.learn import finetune, learn, load_run
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 from tidelog.training.processes import Processes, connect_processes, connected
 from tidelog.training.record import Record
 
@@ -252,9 +252,9 @@ def run(words: list[str]) -> int:
     if options.preset == AUTO:
         split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
         own = settings | set_by_flags(cls, arguments, options)
-        with Screen("settings", False if options.quiet else None) as screen:
+        with Progress("settings", False if options.quiet else None) as screen:
             suggestion = suggest(
-                cls, log, held_out=options.held_out, split_seed=split_seed, progress=screen.tell, **own
+                cls, log, held_out=options.held_out, split_seed=split_seed, progress=screen.update, **own
             )
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)

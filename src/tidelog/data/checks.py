@@ -199,8 +199,8 @@ def _sparse(column: Column, advice: str) -> Iterable[Finding]:
     if column.vocabulary is not None:
         return
     values = clip_finite(column.values).reshape(len(column.values), -1)
-    for place in range(values.shape[1]):
-        codes = values[:, place]
+    for position in range(values.shape[1]):
+        codes = values[:, position]
         most = most_codes(codes[column.usable])
         bad = (codes >= most) & column.usable
         if bad.any():
@@ -679,9 +679,9 @@ def _balance_observed(raw: RawLog, without: Sequence[Column] = ()) -> list[Obser
             wide = column.values.reshape(len(column.values), -1)
             if column.name in left_out or not column.usable.all() or not np.isfinite(wide).all():
                 continue
-            for place in range(min(wide.shape[1], MOST_COLUMNS)):
-                name = column.name if wide.shape[1] == 1 else f"{column.name}[{place}]"
-                columns.append(Observed(name, wide[:, place], feature.kind == "codes"))
+            for position in range(min(wide.shape[1], MOST_COLUMNS)):
+                name = column.name if wide.shape[1] == 1 else f"{column.name}[{position}]"
+                columns.append(Observed(name, wide[:, position], feature.kind == "codes"))
     if raw.time is not None and raw.time.usable.all():
         when = as_number(raw.time.values)
         columns += [Observed(raw.time.name, when, False)] * bool(np.isfinite(when).all())
@@ -989,9 +989,9 @@ def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.kind == "continuous":
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
-    for place, (name, values) in enumerate(_numbers(raw.action.columns)):
+    for position, (name, values) in enumerate(_numbers(raw.action.columns)):
         known = clip_finite(values)
-        size = sizes[place] if sizes and place < len(sizes) else int(known.max(initial=0)) + 1
+        size = sizes[position] if sizes and position < len(sizes) else int(known.max(initial=0)) + 1
         codes = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
         if len(codes) and codes.min() < codes.max():
             yield from _unbalanced(name, *np.unique(codes, return_counts=True), size, raw.action.columns[0].vocabulary)
@@ -1176,8 +1176,8 @@ def _whole(columns: Iterable[Column]) -> Iterator[tuple[str, Values]]:
     """Name and values [N] of each column, or of each dimension of a wide one."""
     for column in columns:
         wide = column.values.reshape(len(column.values), -1)
-        for place in range(wide.shape[1]):
-            yield f"{column.name}[{place}]" if wide.shape[1] > 1 else column.name, wide[:, place]
+        for position in range(wide.shape[1]):
+            yield f"{column.name}[{position}]" if wide.shape[1] > 1 else column.name, wide[:, position]
 
 
 def _constant(values: Values) -> bool:

@@ -219,10 +219,10 @@ def _constant_in(group: NDArray[Any], action: NDArray[Any], recorded: NDArray[An
     groups = int(group.max()) + 1
     if groups * actions > max(len(action), actions):  # too few rows of each action in a group
         return None
-    place = group.astype(np.int64) * actions + action
+    position = group.astype(np.int64) * actions + action
     low, high = np.full(groups * actions, np.inf), np.zeros(groups * actions)
-    np.minimum.at(low, place, recorded)
-    np.maximum.at(high, place, recorded)
+    np.minimum.at(low, position, recorded)
+    np.maximum.at(high, position, recorded)
     logged = high > 0
     if (high[logged] - low[logged] > EQUAL).any():
         return None

@@ -424,7 +424,9 @@ def _row_hashes(columns: Sequence[Values], rows: Values | None = None) -> Values
         wide = wide[:, :: max(1, wide.shape[1] // _PIXELS)] if values.ndim == 4 else wide
         wide = wide.astype(np.float32) if wide.dtype == np.float16 else wide
         flat += [column if rows is None else column[rows] for column in wide.T]
-    return pl.DataFrame([pl.Series(str(place), column) for place, column in enumerate(flat)]).hash_rows().to_numpy()
+    return (
+        pl.DataFrame([pl.Series(str(position), column) for position, column in enumerate(flat)]).hash_rows().to_numpy()
+    )
 
 
 def _groups(raw: RawLog, columns: list[Values], few: list[Values], hashes: Values, chosen: Values) -> _Groups | None:
@@ -904,10 +906,10 @@ def _common_actions(action: NDArray[Any], probabilities: Floats) -> tuple[NDArra
     while len(common) > 1 and expected.sum() - expected[common].sum() < FEWEST:
         common = common[:-1]  # all others together would be too rare
     common = common if len(common) else order[:1]
-    place = np.full(len(expected), len(common))
-    place[common] = np.arange(len(common))
+    position = np.full(len(expected), len(common))
+    position[common] = np.arange(len(common))
     known = probabilities[:, common]
-    return place[action], np.concatenate([known, np.maximum(1.0 - known.sum(1, keepdims=True), 0.0)], axis=1)
+    return position[action], np.concatenate([known, np.maximum(1.0 - known.sum(1, keepdims=True), 0.0)], axis=1)
 
 
 def _residuals(action: NDArray[Any], probabilities: Floats) -> tuple[Floats, float]:
@@ -934,9 +936,9 @@ def _features(column: Observed, most: int, least: int) -> Iterator[Floats]:
     if column.is_words or len(distinct) <= FEW_VALUES:
         order = np.argsort(-count, kind="stable")[: most - 1]
         common = order[count[order] >= least]
-        place = np.full(len(distinct), len(common))
-        place[common] = np.arange(len(common))
-        levels = np.eye(len(common) + 1)[place[codes]]
+        position = np.full(len(distinct), len(common))
+        position[common] = np.arange(len(common))
+        levels = np.eye(len(common) + 1)[position[codes]]
         yield np.asarray(levels if levels[:, -1].sum() >= least else levels[:, :-1])
         return
     rank = (np.cumsum(count) - 0.5 * (count + 1.0)) / max(len(codes) - 1, 1) * 2.0 - 1.0

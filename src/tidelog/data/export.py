@@ -258,12 +258,12 @@ def _lists(mask: Values) -> pl.Series:
 def column_labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[str]:
     """The table columns of a leaf: the log's names, or the leaf's name, numbered if there are several columns."""
     named = () if isinstance(leaf, Image) else leaf.names
-    return list(named) or ([f"{name}_{place}" for place in range(width)] if width > 1 else [name])
+    return list(named) or ([f"{name}_{position}" for position in range(width)] if width > 1 else [name])
 
 
-def _words(leaf: Codes, place: int) -> tuple[str, ...]:
+def _words(leaf: Codes, position: int) -> tuple[str, ...]:
     """The vocabulary of a column; its codes as text if it has none."""
-    return (leaf.vocabularies and leaf.vocabularies[place]) or tuple(map(str, range(leaf.sizes[place])))
+    return (leaf.vocabularies and leaf.vocabularies[position]) or tuple(map(str, range(leaf.sizes[position])))
 
 
 def toml_text(value: Any) -> str:
@@ -320,23 +320,25 @@ def feature_table(spec: Spec, leaves: Mapping[str, Values]) -> pl.DataFrame:
 def _columns(name: str, leaf: Leaf, values: Values) -> list[tuple[str, Values]]:
     """Return the columns of a leaf with their labels, without the flags of filled values."""
     labels = column_labels(name, leaf, values.shape[1])
-    listed = {label: f"{base}_{place}" for base, several in lists_among(labels).items()
-              for place, label in enumerate(several) if f"{base}_{place}" not in labels}  # fmt: skip
+    listed = {label: f"{base}_{position}" for base, several in lists_among(labels).items()
+              for position, label in enumerate(several) if f"{base}_{position}" not in labels}  # fmt: skip
     labels = [listed.get(label, label) for label in labels]
     if isinstance(leaf, Codes):
-        return [(label, _labelled(leaf, place, values[:, place])) for place, label in enumerate(labels)]
+        return [(label, _labelled(leaf, position, values[:, position])) for position, label in enumerate(labels)]
     fills = leaf.fills if isinstance(leaf, Vector) else ()
     flags = {f"{filled} missing": listed.get(filled, filled) for filled, _ in fills}
-    columns = {label: values[:, place].astype(np.float64) for place, label in enumerate(labels) if label not in flags}
+    columns = {
+        label: values[:, position].astype(np.float64) for position, label in enumerate(labels) if label not in flags
+    }
     for flag, filled in flags.items():
         if flag in labels:
             columns[filled][values[:, labels.index(flag)] != 0.0] = np.nan
     return list(columns.items())
 
 
-def _labelled(leaf: Codes, place: int, codes: Values) -> Values:
+def _labelled(leaf: Codes, position: int, codes: Values) -> Values:
     """Return the labels of codes [B], as whole numbers if every label is one."""
-    words = leaf.vocabularies[place] if leaf.vocabularies else ()
+    words = leaf.vocabularies[position] if leaf.vocabularies else ()
     if not words:
         return codes.astype(np.int64)
     whole = all(word.lstrip("-").isdecimal() and len(word) < 19 and str(int(word)) == word for word in words)

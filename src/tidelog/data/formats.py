@@ -356,7 +356,7 @@ def read_separated(path: Path, form: TextForm = USUAL_FORM) -> ParsedTable:
             divided = f"{DIVIDED}{other!r}"
             found.append(conversion_note(divided, "the usual separator", "nothing, if the columns are right"))
         if not has_header:
-            header = [f"column_{place}" for place in range(1, len(header) + 1)]
+            header = [f"column_{position}" for position in range(1, len(header) + 1)]
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from error
     except csv.Error as error:

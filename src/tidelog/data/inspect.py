@@ -1315,10 +1315,10 @@ def _check_roles(roles: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise ConfigError for a column that the table does not have, or that has two roles."""
     named = Columns.from_mapping({"observation": "", "action": "", **roles}).used()
     columns = [(name, role) for role, names in named.items() if role in roles for name in names]
-    for place, (name, role) in enumerate(columns):
+    for position, (name, role) in enumerate(columns):
         if name not in known:
             raise ConfigError(f"--{role} {name}: there is no such column", fix=nearest(name, known))
-        twice = [other for before, other in columns[:place] if before == name]
+        twice = [other for before, other in columns[:position] if before == name]
         if twice:
             raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}", fix="name each column once")
 
@@ -1398,7 +1398,7 @@ def _lacks_header(table: ParsedTable) -> bool:
     if not isinstance(frame, pl.DataFrame) or not table.source.lower().endswith(TEXT_ENDINGS) or table.rows < 2:
         return False
     names = [name.partition("\x00")[0] for name in frame.columns]
-    if names in ([str(place) for place in range(first, first + len(names))] for first in (0, 1)):
+    if names in ([str(position) for position in range(first, first + len(names))] for first in (0, 1)):
         return False  # numbers of columns, as some frames write them
     alike = 0
     for name, label in zip(frame.columns, names, strict=True):

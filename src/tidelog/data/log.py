@@ -402,10 +402,10 @@ def _concat(logs: Sequence[Log]) -> Log:
     logs = list(logs)
     if not logs:
         raise LogError("there are no logs to join", fix="pass at least one log")
-    for place, log in enumerate(logs):
+    for position, log in enumerate(logs):
         if not isinstance(log, Log):
             kind = type(log).__name__
-            raise LogError(f"log {place} is of the type {kind}", "a Log", "read the files together")
+            raise LogError(f"log {position} is of the type {kind}", "a Log", "read the files together")
     check_alike(logs)
     first = logs[0]
     if len(logs) == 1:
@@ -435,12 +435,13 @@ def _concat(logs: Sequence[Log]) -> Log:
 def check_alike(logs: Sequence[Log]) -> None:
     """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit."""
     first = logs[0]
-    for place, log in enumerate(logs[1:], 1):
+    for position, log in enumerate(logs[1:], 1):
         difference = _difference(_facts(first), _facts(log))
         if difference is not None:
             name, one, other = difference
             raise LogError(
-                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source})",
+                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {position} "
+                f"({log.report.source})",
                 "the same",
                 _fix(name),
             )

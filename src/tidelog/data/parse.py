@@ -453,14 +453,14 @@ def join_rare(columns: list[Column], rows: int) -> tuple[list[Column], list[tupl
     """
     first, words = columns[0], columns[0].vocabulary or ()
     counts = np.bincount(first.values[first.usable], minlength=len(words))[: len(words)]
-    rare = [place for place, word in enumerate(words) if counts[place] < rows and word != OTHER]
+    rare = [position for position, word in enumerate(words) if counts[position] < rows and word != OTHER]
     if not rare:
         return columns, []
-    kept = sorted({OTHER, *(word for place, word in enumerate(words) if place not in set(rare))})
-    code = {word: place for place, word in enumerate(kept)}
+    kept = sorted({OTHER, *(word for position, word in enumerate(words) if position not in set(rare))})
+    code = {word: position for position, word in enumerate(kept)}
     codes = np.asarray([code.get(word, code[OTHER]) for word in words], np.int32)
     codes[rare] = code[OTHER]
-    labels = tuple(words[place] for place in rare)
+    labels = tuple(words[position] for position in rare)
     joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), rare_labels=labels) for one in columns]
     shown = ", ".join(map(repr, labels[:3])) + (", ..." if len(rare) > 3 else "")
     found = (
@@ -812,8 +812,8 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
                 columns.append((replace(one, vocabulary=words), other and replace(other, vocabulary=words)))
             else:  # a column of lists becomes one column per dimension
                 places = range(now.values.shape[1]) if now.values.ndim == 2 else [None]
-                for place in places:
-                    part, next_part = _dimension(now, place), then and _dimension(then, place)
+                for position in places:
+                    part, next_part = _dimension(now, position), then and _dimension(then, position)
                     with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
                         mean = float(np.float32(part.values[~absent & part.usable].mean(dtype=np.float64)))
                         values = part.values.astype(np.float32)
@@ -853,8 +853,12 @@ def _nan_is_missing(column: Column) -> Column:
     return replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan))) if nan.any() else column
 
 
-def _dimension(column: Column, place: int | None) -> Column:
-    return column if place is None else replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])
+def _dimension(column: Column, position: int | None) -> Column:
+    return (
+        column
+        if position is None
+        else replace(column, name=f"{column.name}[{position}]", values=column.values[:, position])
+    )
 
 
 # Parse a table and its mapping into a `RawLog`.
@@ -1159,8 +1163,8 @@ def unique(header: Sequence[str]) -> list[str]:
     """Distinct names, as Polars requires; the first of equal names stays unchanged."""
     known: set[str] = set()
     names = []
-    for place, name in enumerate(header):
-        names.append(f"{name}\x00{place}" if name in known else name)
+    for position, name in enumerate(header):
+        names.append(f"{name}\x00{position}" if name in known else name)
         known.add(name)
     return names
 

@@ -188,7 +188,7 @@ class FileRows(NamedTuple):
 
     def of(self, at: Values) -> list[str]:
         """The file of each row, from 0."""
-        return [self.names[place] for place in np.searchsorted(self.ends, at, side="right").tolist()]
+        return [self.names[position] for position in np.searchsorted(self.ends, at, side="right").tolist()]
 
     def crossed(self, episode: Values, rows: Values) -> Values:
         """[N] bool: places at which a sorted log goes on with the same episode in another file."""
@@ -353,10 +353,10 @@ class Problem:
             return f"{_listed(self.rows, self.count)}{lines}"
         parts = []
         for file in dict.fromkeys(self.files):
-            at = [place for place, one in enumerate(self.files) if one == file]
+            at = [position for position, one in enumerate(self.files) if one == file]
             word = "line" if len(at) == 1 else "lines"
-            lines = f" ({word} {', '.join(str(self.lines[place]) for place in at)})" if self.lines else ""
-            parts.append(f"{', '.join(str(self.rows[place]) for place in at)} in {file}{lines}")
+            lines = f" ({word} {', '.join(str(self.lines[position]) for position in at)})" if self.lines else ""
+            parts.append(f"{', '.join(str(self.rows[position]) for position in at)} in {file}{lines}")
         return "; ".join(parts) + ("; ..." if self.count > len(self.rows) else "")
 
     @property

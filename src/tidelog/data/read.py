@@ -224,7 +224,7 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
     kind = type(source)
     if kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame":  # without importing pandas
         labels = [str(label) for label in source.columns]
-        series = [_pandas_series(label, source.iloc[:, place]) for place, label in enumerate(unique(labels))]
+        series = [_pandas_series(label, source.iloc[:, position]) for position, label in enumerate(unique(labels))]
         return ParsedTable.of(pl.DataFrame(series), "the frame", labels)
     if not isinstance(source, str | Path):
         raise _not_a_table(

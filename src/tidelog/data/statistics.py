@@ -139,8 +139,8 @@ def _actions(log: LogColumns) -> dict[str, Any]:
     if isinstance(space, Discrete):
         return {"counts": _counts(log.action, space.n, space.names)}
     if isinstance(space, MultiDiscrete):
-        columns = (_counts(log.action[:, place], size) for place, size in enumerate(space.sizes))
-        return {"counts": {str(place): list(counts.values()) for place, counts in enumerate(columns)}}
+        columns = (_counts(log.action[:, position], size) for position, size in enumerate(space.sizes))
+        return {"counts": {str(position): list(counts.values()) for position, counts in enumerate(columns)}}
     mean, std = moments(log.action)
     low, high = log.action.min(axis=0), log.action.max(axis=0)
     return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
@@ -155,8 +155,8 @@ def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
             continue
         mean, std = moments(leaf)
         measures = {"mean": mean, "std": std, "min": leaf.min(axis=0), "max": leaf.max(axis=0)}
-        for place, label in enumerate(_labels(log, name)):
-            yield label, {measure: float(values[place]) for measure, values in measures.items()}
+        for position, label in enumerate(_labels(log, name)):
+            yield label, {measure: float(values[position]) for measure, values in measures.items()}
 
 
 def _image(leaf: Values) -> dict[str, float]:
@@ -175,9 +175,9 @@ def _categories(log: LogColumns) -> Iterator[tuple[str, dict[str, int]]]:
     for name, leaf in log.observation.items():
         spec = log.spec.observation[name]
         if isinstance(spec, Codes):
-            for place, label in enumerate(_labels(log, name)):
-                words = spec.vocabularies[place] if spec.vocabularies else ()
-                yield label, _counts(leaf[:, place], spec.sizes[place], words)
+            for position, label in enumerate(_labels(log, name)):
+                words = spec.vocabularies[position] if spec.vocabularies else ()
+                yield label, _counts(leaf[:, position], spec.sizes[position], words)
 
 
 def _counts(codes: Values, size: int, names: Sequence[str] = ()) -> dict[str, int]:
@@ -196,7 +196,7 @@ def _labels(log: LogColumns, name: str) -> list[str]:
     if isinstance(leaf, Image):
         return [name]
     width = len(leaf.sizes) if isinstance(leaf, Codes) else leaf.size
-    return list(leaf.names) or [f"{name}[{place}]" for place in range(width)]
+    return list(leaf.names) or [f"{name}[{position}]" for position in range(width)]
 
 
 # Overlap between training and evaluation episodes, estimated from a sketch of 16 kB.
@@ -383,8 +383,8 @@ def _numbers(values: NDArray[Any], name: str) -> Hashes:
 
 def _summed(columns: NDArray[Any], name: str) -> Hashes:
     total = columns[:, 0] * _constant(name)
-    for place in range(1, columns.shape[1]):
-        total += columns[:, place] * _constant(f"{name}/{place}")
+    for position in range(1, columns.shape[1]):
+        total += columns[:, position] * _constant(f"{name}/{position}")
     return np.asarray(total)
 
 

@@ -219,9 +219,9 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
     refuse_target(path, overwrite, LOG)
     files: dict[str, Callable[[Path], None]] = {}
     entries = []
-    for place, (name, values) in enumerate(log.columns().items()):
+    for position, (name, values) in enumerate(log.columns().items()):
         safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:60]
-        file = f"{place:03d}-{safe}.npy"
+        file = f"{position:03d}-{safe}.npy"
         files[file] = partial(write_array, values)
         entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}

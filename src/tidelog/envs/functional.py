@@ -189,19 +189,19 @@ class Hosted:
     def save_state(self) -> Saved:
         """The worlds, the random key and the step."""
         key = self._started()
-        arrays = {f"world.{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(self._world))}
+        arrays = {f"world.{position}": _plain(leaf) for position, leaf in enumerate(jax.tree.leaves(self._world))}
         return {**arrays, "key": _plain(key), "steps": np.asarray(self._steps)}
 
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         shapes, form = jax.tree.flatten(jax.eval_shape(partial(begin, self.functional, self.count), jax.random.key(0)))
         expected: Expected = {}
-        for place, leaf in enumerate(shapes):
+        for position, leaf in enumerate(shapes):
             stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-            expected[f"world.{place}"] = np.broadcast_to(np.zeros((), stored.dtype), stored.shape)
+            expected[f"world.{position}"] = np.broadcast_to(np.zeros((), stored.dtype), stored.shape)
         expected |= {"key": _plain(jax.random.key(0)), "steps": np.asarray(0)}
         arrays = check_saved(saved, expected, self.name)
-        plain = [jnp.asarray(arrays[f"world.{place}"]) for place in range(len(shapes))]
+        plain = [jnp.asarray(arrays[f"world.{position}"]) for position in range(len(shapes))]
         pairs = zip(plain, shapes, strict=True)
         worlds = [jax.random.wrap_key_data(one) if _is_key(leaf) else one for one, leaf in pairs]
         self._world = jax.tree.unflatten(form, worlds)
@@ -379,8 +379,8 @@ class Finite:
         self._reward = reward.astype(np.float32)
 
     def start(self, key: Array) -> Place:
-        place = _sample(key, jnp.asarray(self.first_cumulative)[0])
-        return Place(jnp.asarray(self.first)[0, place], jnp.zeros((), jnp.int32))
+        position = _sample(key, jnp.asarray(self.first_cumulative)[0])
+        return Place(jnp.asarray(self.first)[0, position], jnp.zeros((), jnp.int32))
 
     def observe(self, world: Place) -> Observation:
         return {name: jnp.asarray(table)[world.state] for name, table in self._tables.items()}
@@ -390,12 +390,12 @@ class Finite:
 
     def step(self, world: Place, action: Array, key: Array) -> CopyStep:
         row = world.state * self.problem.actions + action
-        place = _sample(key, jnp.asarray(self.cumulative)[row])
-        following = jnp.asarray(self.successor)[row, place]
+        position = _sample(key, jnp.asarray(self.cumulative)[row])
+        following = jnp.asarray(self.successor)[row, position]
         terminated = jnp.asarray(self.problem.final)[following]
         age = world.age + 1
         truncated = jnp.zeros((), bool) if self.problem.horizon is None else ~terminated & (age == self.problem.horizon)
-        reward = jnp.asarray(self._reward)[row, place]
+        reward = jnp.asarray(self._reward)[row, position]
         return CopyStep(Place(following, age), reward, terminated, truncated)
 
 

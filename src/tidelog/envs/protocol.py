@@ -166,9 +166,9 @@ class BatchReader:
         if array.dtype.kind not in "fiub":
             raise self.failure(None, f"{what} has type {array.dtype}: expected numbers")
         if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= _LARGEST:
-            place = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= _LARGEST))[0])
-            entry = f"entry {place[1]} of {what}" if len(place) > 1 else what
-            raise self.failure(place[0], f"{entry} is {array[place]}: expected a finite number")
+            position = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= _LARGEST))[0])
+            entry = f"entry {position[1]} of {what}" if len(position) > 1 else what
+            raise self.failure(position[0], f"{entry} is {array[position]}: expected a finite number")
         return array.astype(np.float32)
 
     def flags(self, what: str, value: Any, shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:

@@ -167,13 +167,13 @@ def simulate_visits(act: Act, users: int, seed: int = 0, length: int = 50, limit
         live, state = live[~gone], state[~gone]
         if not len(live):
             break
-    user, place = np.nonzero(items[:, length:])
+    user, position = np.nonzero(items[:, length:])
     last = np.append(user[1:] != user[:-1], True)
     cut = np.isin(user, live)
-    kind = kinds[:, length:][user, place]
+    kind = kinds[:, length:][user, position]
     return SatiationLog(
-        np.arange(users), user.astype(np.int32), items[:, length:][user, place], kind, (kind - 1).astype(np.float32),
-        (user * limit + place).astype(np.float64), last & ~cut, last & cut, chance[user, place],
+        np.arange(users), user.astype(np.int32), items[:, length:][user, position], kind, (kind - 1).astype(np.float32),
+        (user * limit + position).astype(np.float64), last & ~cut, last & cut, chance[user, position],
     )  # fmt: skip
 
 
@@ -203,6 +203,6 @@ def _moves() -> NDArray[np.int64]:
         if genre < len(GENRES):
             after[genre] = min(bored[genre] + 1, _BOREDOM - 1) if clicked else after[genre]
             tired += (STYLES[style] == "loud" and clicked) - (STYLES[style] == "quiet")
-        place = (clicked, min(max(tired, 0), _TIREDNESS - 1), *after)
-        following[state, action, clicked] = np.ravel_multi_index(place, _SHAPE)
+        position = (clicked, min(max(tired, 0), _TIREDNESS - 1), *after)
+        following[state, action, clicked] = np.ravel_multi_index(position, _SHAPE)
     return following

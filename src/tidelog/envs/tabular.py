@@ -245,8 +245,8 @@ def pack_probabilities(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.f
     possible = chances > 0
     number = possible.sum(1)
     order = np.argsort(~possible, axis=1, kind="stable")[:, : int(number.max())]
-    place = np.minimum(np.arange(order.shape[1]), number[:, None] - 1)
-    successor = np.take_along_axis(order, place, axis=1)
+    position = np.minimum(np.arange(order.shape[1]), number[:, None] - 1)
+    successor = np.take_along_axis(order, position, axis=1)
     running = np.cumsum(np.take_along_axis(np.where(possible, chances, 0.0), order, axis=1), axis=1)
     return successor.astype(np.int32), (running / running[:, -1:]).astype(np.float32)
 
@@ -270,8 +270,8 @@ class _SparseRows:
 
     def draw(self, rows: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
         """Sample one successor for each of the rows, `[W]`."""
-        place = np.searchsorted(self.cumulative, rows + generator.random(len(rows)), side="right")
-        return self.successor[np.minimum(place, self.last[rows])]
+        position = np.searchsorted(self.cumulative, rows + generator.random(len(rows)), side="right")
+        return self.successor[np.minimum(position, self.last[rows])]
 
 
 class TabularEnvironment:

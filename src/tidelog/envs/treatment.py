@@ -177,8 +177,8 @@ def _after(patient: _Patient, dose: int, support: bool) -> Floats:
 
 def _moved(level: int, down: float, up: float, levels: int) -> Floats:
     chances = np.zeros(levels)
-    for place, chance in ((level - 1, down), (level, 1.0 - down - up), (level + 1, up)):
-        chances[min(max(place, 0), levels - 1)] += chance
+    for position, chance in ((level - 1, down), (level, 1.0 - down - up), (level + 1, up)):
+        chances[min(max(position, 0), levels - 1)] += chance
     return chances
 
 
@@ -198,7 +198,7 @@ def clinic_visits(patients: int = 5_000, seed: int = 0) -> pl.DataFrame:
     played = play(TabularEnvironment(treatment(), 500), _act, patients, seed)
     visit = np.concatenate([np.arange(length) for length in played.lengths])
     columns = {"patient": played.episode + 1, "visit": visit}
-    columns |= {name: played.observation["numeric"][:, place].astype(int) for place, name in enumerate(NUMERIC)}
+    columns |= {name: played.observation["numeric"][:, position].astype(int) for position, name in enumerate(NUMERIC)}
     columns["kidneys"] = np.asarray(KIDNEYS)[played.observation["categorical"][:, 0]]
     columns["treatment"] = np.asarray(ACTIONS)[played.action]
     columns |= {"recovered": played.reward.astype(int), "ended": played.terminated.astype(int)}

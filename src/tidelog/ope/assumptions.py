@@ -207,10 +207,12 @@ class _Conditions(NamedTuple):
             moments[one] = [0.0, 0.0, 0.0]
             for block in blocks[one]:
                 x = self._features(block)
-                for place, part in enumerate((x.T @ x, x.T @ values[block], float(np.square(x).sum()))):
-                    moments[one][place] = moments[one][place] + part
+                for position, part in enumerate((x.T @ x, x.T @ values[block], float(np.square(x).sum()))):
+                    moments[one][position] = moments[one][position] + part
         for one in blocks if len(blocks) > 1 else ():
-            gram, cross, square = (sum(own[place] for f, own in moments.items() if f != one) for place in range(3))
+            gram, cross, square = (
+                sum(own[position] for f, own in moments.items() if f != one) for position in range(3)
+            )
             weights = np.linalg.solve(gram + RIDGE * square / len(gram) * np.eye(len(gram)), cross)
             for block in blocks[one]:
                 residuals[block] = values[block] - self._features(block) @ weights

@@ -225,8 +225,8 @@ class Atoms:
         pattern = np.zeros(actions.shape[:-1], np.int64)
         for d, (own, known) in enumerate(zip(self.values, self.numbering, strict=True)):
             code = pattern * (len(own) + 1) + _codes(actions[..., d], own)
-            place = np.minimum(np.searchsorted(known, code), len(known) - 1)
-            pattern = np.where(known[place] == code, place, -1)
+            position = np.minimum(np.searchsorted(known, code), len(known) - 1)
+            pattern = np.where(known[position] == code, position, -1)
         return pattern
 
     @property
@@ -290,8 +290,8 @@ def _codes(column: NDArray[np.floating], own: Actions) -> NDArray[np.int64]:
     if not len(own):
         return np.zeros(column.shape, np.int64)
     numbers = np.asarray(column, np.float32)
-    place = np.minimum(np.searchsorted(own, numbers), len(own) - 1)
-    return np.where(own[place] == numbers, place + 1, 0)
+    position = np.minimum(np.searchsorted(own, numbers), len(own) - 1)
+    return np.where(own[position] == numbers, position + 1, 0)
 
 
 Floats = NDArray[np.float64]

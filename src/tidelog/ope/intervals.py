@@ -308,7 +308,7 @@ def _drawn_sums(
     count = max(1, int(np.searchsorted(np.cumsum(sizes[largest]) * weights.shape[1], DRAWN_NUMBERS, "right")))
     chosen = largest[:count]
     own = np.concatenate([order[first[one] : first[one] + sizes[one]] for one in chosen])
-    place = np.concatenate([np.arange(sizes[one]) for one in chosen])
+    position = np.concatenate([np.arange(sizes[one]) for one in chosen])
     met = np.repeat(np.arange(count), sizes[chosen])
     sums = np.empty(DRAWS)
     step = max(1, PRODUCTS // (len(own) * weights.shape[1]))
@@ -319,7 +319,7 @@ def _drawn_sums(
             rows = order[donors]
         else:
             shift = generator.integers(sizes[donors])
-            rows = order[first[donors][:, met] + (shift[:, met] + place) % sizes[donors][:, met]]
+            rows = order[first[donors][:, met] + (shift[:, met] + position) % sizes[donors][:, met]]
         sums[begin : begin + some] = np.einsum("brt,rt->b", weights[rows], residuals[own])
     rest = max(deviation**2 - float(sums.var()), 0.0)
     return np.asarray(sums - sums.mean() + np.sqrt(rest) * generator.standard_normal(DRAWS))

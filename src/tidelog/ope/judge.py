@@ -22,7 +22,7 @@ import numpy as np
 from tidelog._machine import shortage
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
-from tidelog.errors import ConfigError, SpaceError, unknown_name
+from tidelog.errors import ConfigError, MemoryLimitError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
@@ -63,11 +63,11 @@ from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import replaces
 from tidelog.threads import one_thread
-from tidelog.training.metrics import Screen
+from tidelog.training.metrics import Progress
 from tidelog.training.record import this_machine
 from tidelog.types import Continuous, Discrete
 
-Progress = Callable[[str, float], None]
+TrainingProgress = Callable[[str, float], None]
 OTHER_DATA = "other data"
 _OF_POLICY, _OF_LOG = 4, 40  # numbers of 8 bytes: arrays of a policy by action, arrays of the log by step
 
@@ -86,7 +86,7 @@ class JudgeOptions(TypedDict, total=False):
     learnt_from: Literal["other data"] | None
     ledger: Ledger | str | Path | Literal[False] | None
     context: Mapping[str, Any] | None
-    progress: Progress | bool | None
+    progress: TrainingProgress | bool | None
 
 
 @overload
@@ -124,7 +124,7 @@ def judge(
 
     This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless
     it carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`). A question that
-    the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit, SpaceError if
+    the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit, MemoryLimitError if
     memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
 
     - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
@@ -204,11 +204,11 @@ def question_of(
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | bool | None = None,
     context: Mapping[str, Any] | None = None,
-    progress: Progress | bool | None = None,
+    progress: TrainingProgress | bool | None = None,
 ) -> JudgeQuestion:
     """Check the arguments of `judge`, and prepare the log and its propensities once for all policies.
 
-    Raises SpecError if policy and log do not fit, SpaceError if memory does not suffice.
+    Raises SpecError if policy and log do not fit, MemoryLimitError if memory does not suffice.
     """
     check_kind(log)
     check_seed(seed)
@@ -232,7 +232,7 @@ def question_of(
     stored = len(next(iter(log.observation.values())))
     problem = shortage(8 * (len(policies) * _OF_POLICY * stored * wide + _OF_LOG * log.steps) + columns)
     if problem is not None:
-        raise SpaceError(
+        raise MemoryLimitError(
             f"judging {len(policies)} policies on {log.steps:,} steps: {problem}; nothing was recorded",
             fix="judge fewer policies at a time, judge fewer episodes (log.split), or free memory",
         )
@@ -291,8 +291,8 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
     one_step: OneStepValues = {}
     clones: dict[bool, Assessment] = {}  # the first policy with a clone that others share, by whether it is sampled
     quiet = question.progress if isinstance(question.progress, bool) else None if question.progress is None else False
-    with Screen("judging", quiet) as screen:
-        tell = question.progress if callable(question.progress) else screen.tell
+    with Progress("judging", quiet) as screen:
+        tell = question.progress if callable(question.progress) else screen.update
         for position, (name, policy) in enumerate(question.policies.items()):
             sample, reuse = is_sampled(policy, question.sample), Reuse.of(policy, question.whole)
             a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)

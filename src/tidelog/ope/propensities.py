@@ -408,8 +408,8 @@ def cut_propensities(source: Any, log: Log, steps: int) -> Any:
 def cut_evidence(evidence: Evidence, steps: int) -> Evidence:
     """The evidence about the first `steps` steps of each episode, with the values of whole episodes."""
     lengths = evidence.lengths
-    place = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], lengths)
-    kept = place < steps
+    position = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], lengths)
+    kept = position < steps
     arrays = {name: getattr(evidence, name) for name in BY_STEP}
     parts: dict[str, Any] = {name: None if values is None else values[kept] for name, values in arrays.items()}
     return replace(evidence, starts=np.append(0, np.cumsum(np.minimum(lengths, steps))), **parts)

@@ -69,7 +69,7 @@ class Sample(NamedTuple):
     """Episodes sorted by return; a distribution function has `M + 1` levels, the first 0, the last 1."""
 
     values: Floats  # [M]: different returns, rising
-    place: Integers  # [E]: index of each episode's return in `values`
+    position: Integers  # [E]: index of each episode's return in `values`
     policy: Floats  # [E]: shares of the policy's weight; they sum to 1
     behavior_policy: Floats  # [E]: shares of the behaviour policy's weight; all equal
     unit: Integers  # [E]: cluster of each episode, 0 to C - 1
@@ -92,24 +92,24 @@ class Sample(NamedTuple):
             raise SpecError("all episodes of the log have probability 0 under the policy", "at least one above 0")
         weight = np.exp(logs - logs.max())
         policy = weight / weight.sum()
-        values, place = np.unique(shortened(returns(evidence)), return_inverse=True)
+        values, position = np.unique(shortened(returns(evidence)), return_inverse=True)
         if len(values) > MOST_RETURNS:
             grid = np.unique(np.linspace(0, len(values) - 1, MOST_RETURNS).round().astype(np.int64))
             nearest = np.searchsorted((grid[1:] + grid[:-1]) / 2, np.arange(len(values)))
-            values, place = values[grid], nearest[place]
+            values, position = values[grid], nearest[position]
         behavior_policy = np.full(evidence.episodes, 1.0 / evidence.episodes)
         whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, behavior_policy)]  # [C] each
         apart = _heavy(np.abs(whole[0] - whole[1]), np.maximum(*whole))
         return cls(
             values=values,
-            place=place,
+            position=position,
             policy=policy,
             behavior_policy=behavior_policy,
             unit=unit,
             clusters=len(whole[0]),
             groups=min(groups, len(whole[0])),
-            policy_cdf=_risen(place, policy, len(values)),
-            behavior_cdf=_risen(place, behavior_policy, len(values)),
+            policy_cdf=_risen(position, policy, len(values)),
+            behavior_cdf=_risen(position, behavior_policy, len(values)),
             size=float(1.0 / np.square(whole[0]).sum()),
             heavy=(_heavy(whole[0], whole[0]), _heavy(whole[1], whole[1]), apart),
             missing=_missing_weight(logs, unit),
@@ -128,7 +128,7 @@ class Sample(NamedTuple):
         signed = of_policy * self.policy + of_behavior * self.behavior_policy
         level = of_policy * self.policy_cdf, of_behavior * self.behavior_cdf  # [M + 1] each
         whole = np.bincount(self.unit, self.policy), np.bincount(self.unit, self.behavior_policy)  # [C] each
-        order = np.lexsort((self.place, self.unit))
+        order = np.lexsort((self.position, self.unit))
         sorted_ = signed[order]
         before = np.cumsum(sorted_) - sorted_
         first = np.searchsorted(self.unit[order], np.arange(self.clusters))
@@ -141,7 +141,7 @@ class Sample(NamedTuple):
         return np.asarray(np.maximum(variance, 0.0) * self.clusters / (self.clusters - 1))
 
     def _summed(self, order: Integers, values: Floats) -> Floats:
-        return np.concatenate([[0.0], np.cumsum(np.bincount(self.place[order], values, len(self.values)))])
+        return np.concatenate([[0.0], np.cumsum(np.bincount(self.position[order], values, len(self.values)))])
 
 
 class Bands(NamedTuple):
@@ -176,9 +176,9 @@ def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
     return Bands(policy, behavior_policy, difference, critical, cvar_errors)
 
 
-def _risen(place: Integers, share: Floats, many: int) -> Floats:
+def _risen(position: Integers, share: Floats, many: int) -> Floats:
     """Distribution function of shares of weight, [M + 1]."""
-    rising = np.minimum(np.cumsum(np.bincount(place, share, many)), 1.0)
+    rising = np.minimum(np.cumsum(np.bincount(position, share, many)), 1.0)
     rising[-1] = 1.0
     return np.concatenate([[0.0], rising])
 
@@ -209,7 +209,7 @@ def _critical(
     """
     levels = _bootstrap_levels(sample)
     group = sample.unit * sample.groups // sample.clusters
-    cell = np.searchsorted(levels, sample.place, side="right")
+    cell = np.searchsorted(levels, sample.position, side="right")
     shape, shares = (len(levels) + 1, sample.groups), (sample.policy, sample.behavior_policy)
     tables = [csr_array((share, (cell, group)), shape) for share in shares]  # [L + 1, G], mostly 0
     curves = [cdf[levels] for cdf in (sample.policy_cdf, sample.behavior_cdf)]
@@ -438,7 +438,7 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
         highest=float(sample.values[-1]),
         unseen=min(1.0, RULE_OF_THREE / sample.size + sample.missing),
         missing=sample.missing,
-        episodes=len(sample.place),
+        episodes=len(sample.position),
         effective_sample_size=sample.size,
         clusters=sample.clusters,
         critical=bands.critical,

@@ -591,7 +591,7 @@ def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
 def reasons(
     verdict: Verdict, said: Sequence[FindingText], caveats: Sequence[str], question: JudgeQuestion
 ) -> tuple[str, ...]:
-    """Reasons, one sentence each, the deciding one first; then the assumptions."""
+    """Explanations, one sentence each, the deciding one first; then the assumptions."""
     assumed = (*caveats, OVERLAP_UNKNOWN) if verdict.context["overlap_unknown"] else tuple(caveats)
     if question.first_steps is not None:
         assumed = (_later(question), *assumed)

@@ -26,7 +26,7 @@ from tidelog.data.read import Source, table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.runtime.observations import column_names, feature_names, fill_features, unseen_labels
 from tidelog.runtime.policy import replay
-from tidelog.runtime.way_of_acting import Acts
+from tidelog.runtime.way_of_acting import BasePolicy
 from tidelog.types import OTHER, Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector, lists_among
 
 AnyMapping: TypeAlias = Columns | str | Path | None  # a mapping, or the path of its file
@@ -34,7 +34,7 @@ Unseen: TypeAlias = Literal["other", "skip", "fail"]  # what is done with labels
 
 
 def act_on_table(
-    policy: Acts,
+    policy: BasePolicy,
     source: Source,
     mapping: AnyMapping = None,
     seed: int | None = None,
@@ -70,7 +70,7 @@ def act_on_table(
     return table.frame.with_columns(**acted)
 
 
-def count_unseen(policy: Acts, acted: pl.DataFrame) -> dict[str, int]:
+def count_unseen(policy: BasePolicy, acted: pl.DataFrame) -> dict[str, int]:
     """Return how many rows of a table have a label that counts as `other`, by feature."""
     spec = _with_names(policy.spec)
     words = [name for leaf in spec.observation.values() if isinstance(leaf, Codes) and leaf.vocabularies
@@ -79,7 +79,7 @@ def count_unseen(policy: Acts, acted: pl.DataFrame) -> dict[str, int]:
 
 
 def act_on_known(
-    policy: Acts,
+    policy: BasePolicy,
     source: Source,
     mapping: AnyMapping = None,
     seed: int | None = None,
@@ -133,11 +133,11 @@ def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False, unseen:
     for leaf in spec.observation.values():
         if isinstance(leaf, Codes) and leaf.vocabularies:
             other_words = other_words and unseen == "other"
-            for place, (name, words) in enumerate(zip(leaf.names, leaf.vocabularies, strict=True)):
+            for position, (name, words) in enumerate(zip(leaf.names, leaf.vocabularies, strict=True)):
                 if other_words or not words:
                     continue
                 text = frame[name].cast(pl.String).fill_null("")
-                readable = text.is_in(list(leaf.known(place)))
+                readable = text.is_in(list(leaf.known(position)))
                 if OTHER in words and unseen == "other":
                     readable = readable | (text != "")
                 add(name, readable.to_numpy())
@@ -151,7 +151,7 @@ def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False, unseen:
     return unknown_values
 
 
-def _table(policy: Acts, source: Source, mapping: Columns | None) -> ParsedTable:
+def _table(policy: BasePolicy, source: Source, mapping: Columns | None) -> ParsedTable:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue", fix="use `policy.recommend` with histories")
@@ -191,13 +191,13 @@ def _read(table: ParsedTable, mapping: Columns | None, needed: Sequence[str]) ->
             )
         numbers = np.where(column.usable[:, None], column.values.reshape(-1, width), np.nan)
         frame = frame.with_columns(
-            pl.Series(label, numbers[:, place], nan_to_null=True) for place, label in enumerate(labels)
+            pl.Series(label, numbers[:, position], nan_to_null=True) for position, label in enumerate(labels)
         )
     return frame
 
 
 def _actions(
-    policy: Acts,
+    policy: BasePolicy,
     frame: pl.DataFrame,
     mapping: Columns | None,
     seed: int | None,
@@ -226,14 +226,14 @@ def _actions(
     return columns
 
 
-def check_has_chances(policy: Acts, *, asked: bool) -> None:
+def check_has_chances(policy: BasePolicy, *, asked: bool) -> None:
     """Raise ConfigError where probabilities of all actions are asked of a policy that cannot return them at once."""
     if asked and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
         what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
         raise ConfigError(f"probabilities: not available for {what}", fix="drop --probabilities")
 
 
-def action_chances(policy: Acts, leaves: Any, allowed: Any) -> dict[str, np.ndarray[Any, Any]]:
+def action_chances(policy: BasePolicy, leaves: Any, allowed: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return `probability` [B, A] of every action, and `q` [B, A] if the policy has a critic."""
     tables = {"probability": policy.probabilities(leaves, allowed)}
     with suppress(SpecError):  # of a policy without a critic, which has no such values
@@ -241,7 +241,7 @@ def action_chances(policy: Acts, leaves: Any, allowed: Any) -> dict[str, np.ndar
     return tables
 
 
-def _chances(policy: Acts, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
+def _chances(policy: BasePolicy, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
     """Return the columns of the probabilities of all actions, and of their Q-values if the policy has them."""
     space = policy.spec.action
     names = space.names or tuple(map(str, range(space.n))) if isinstance(space, Discrete) else ()
@@ -293,7 +293,7 @@ def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> RowOrder:
 
 
 def act_in_order(
-    policy: Acts, leaves: Any, allowed: Any, order: RowOrder | None, seed: int | None
+    policy: BasePolicy, leaves: Any, allowed: Any, order: RowOrder | None, seed: int | None
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     """Return actions [B, ...] in file order and, if the policy samples and has them, propensities [B].
 
@@ -470,7 +470,7 @@ _MANY = f"{_ONE}/"
 
 
 def act_on_arrays(
-    policy: Acts, path: str | Path, seed: int | None = None, *, probabilities: bool = False
+    policy: BasePolicy, path: str | Path, seed: int | None = None, *, probabilities: bool = False
 ) -> tuple[Arrays, list[str]]:
     """Return the arrays of an npz file with the policy's actions, and the names of arrays of objects, not read.
 

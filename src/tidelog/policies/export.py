@@ -328,10 +328,10 @@ def _order_lists(
     below = score - jnp.where(gap > 0, jnp.where(gap < math.inf, gap, 0.0), 0.0)
     lowered = jnp.where(first, score, jnp.minimum(below, least))  # rounding must not lift a score above
     key = jnp.where(first, lowered, lowered - 1.0)
-    place = jax.lax.top_k(jnp.where(valid, key, -math.inf), width)[1]
-    chosen = jnp.take_along_axis(valid, place, axis=1)
-    items = jnp.where(chosen, jnp.take_along_axis(found, place, axis=1), 0)
-    return items.astype(jnp.int32), jnp.where(chosen, jnp.take_along_axis(lowered, place, axis=1), -math.inf)
+    position = jax.lax.top_k(jnp.where(valid, key, -math.inf), width)[1]
+    chosen = jnp.take_along_axis(valid, position, axis=1)
+    items = jnp.where(chosen, jnp.take_along_axis(found, position, axis=1), 0)
+    return items.astype(jnp.int32), jnp.where(chosen, jnp.take_along_axis(lowered, position, axis=1), -math.inf)
 
 
 # The parity check: JAX, NumPy and ONNX give equal answers on random and on logged observations.
@@ -551,7 +551,7 @@ def _raw_columns(leaf: Leaf, values: np.ndarray[Any, Any]) -> np.ndarray[Any, An
     """Return the columns [B, K] of a leaf as the file reads them: NaN where a flag marks a missing value."""
     if not isinstance(leaf, Vector) or not leaf.fills:
         return values
-    places = {name: place for place, name in enumerate(leaf.names)}
+    places = {name: position for position, name in enumerate(leaf.names)}
     columns = values[:, [places[name] for name in column_names(leaf)]].copy()
     for column, name in enumerate(column_names(leaf)):
         if f"{name} missing" in places:

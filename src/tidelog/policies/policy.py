@@ -42,7 +42,7 @@ from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommends, Vocabulary
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
-from tidelog.runtime.way_of_acting import Acting, Acts, P
+from tidelog.runtime.way_of_acting import Acting, BasePolicy, P
 from tidelog.schema import decode_file
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
 
@@ -155,7 +155,7 @@ def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None,
     return algorithm.q_values(params, leaves), None
 
 
-class Policy(Acts, Recommends):
+class Policy(BasePolicy, Recommends):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame.
 
     Example:

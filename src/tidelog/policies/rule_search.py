@@ -34,7 +34,7 @@ ROUNDING = 1e-9  # of the sum of absolute scores: a difference below it is a tie
 class BinnedColumn(NamedTuple):
     """One column of the observation, in bins."""
 
-    place: Place
+    position: Place
     bins: NDArray[np.int64]  # [N]
     size: int  # K
     cuts: tuple[float, ...]  # [S] thresholds of numbers; () of words
@@ -51,7 +51,7 @@ class BinnedColumn(NamedTuple):
     def question(self, number: int, yes: Tree, no: Tree) -> Question:
         """The question with this number, and what follows its answers."""
         below = self.cuts[number] if self.cuts else None
-        return Question(self.place, below, None if self.cuts else self.codes[number], yes, no)
+        return Question(self.position, below, None if self.cuts else self.codes[number], yes, no)
 
 
 def best_trees(
@@ -61,7 +61,9 @@ def best_trees(
 
     `leaves` [N, ...] are raw observations, `scores` is [N, A], `folds` [N] from 0.
     """
-    columns = [binned for place in columns_of(spec).values() if (binned := bin_column(leaves, spec, place)) is not None]
+    columns = [
+        binned for position in columns_of(spec).values() if (binned := bin_column(leaves, spec, position)) is not None
+    ]
     search = _Search(scores, folds)
     if len(columns) > MOST_COLUMNS:
         gains = [search.single_gain(column) for column in columns]
@@ -81,10 +83,10 @@ def best_trees(
     return by_depth[0][0], by_depth[depth][0]
 
 
-def bin_column(leaves: Mapping[str, NDArray[Any]], spec: Spec, place: Place) -> BinnedColumn | None:
+def bin_column(leaves: Mapping[str, NDArray[Any]], spec: Spec, position: Place) -> BinnedColumn | None:
     """The column in bins with its questions; None if its values are all equal."""
-    values = leaves[place[0]][:, place[1]]
-    if isinstance(spec.observation[place[0]], Codes):
+    values = leaves[position[0]][:, position[1]]
+    if isinstance(spec.observation[position[0]], Codes):
         codes, counts = np.unique(values, return_counts=True)
         if len(codes) < 2:
             return None
@@ -92,12 +94,12 @@ def bin_column(leaves: Mapping[str, NDArray[Any]], spec: Spec, place: Place) -> 
         bins = np.full(int(codes.max()) + 1, len(frequent), np.int64)
         bins[frequent] = np.arange(len(frequent))
         asked = frequent[:1] if len(codes) == 2 else frequent  # the other question about two words is the same
-        return BinnedColumn(place, bins[values], len(frequent) + 1, (), tuple(asked.tolist()))
+        return BinnedColumn(position, bins[values], len(frequent) + 1, (), tuple(asked.tolist()))
     cuts = thresholds(values.astype(np.float64))
     if not cuts:
         return None
     bins = np.searchsorted(np.asarray(cuts), values.astype(np.float64), side="right")
-    return BinnedColumn(place, bins, len(cuts) + 1, cuts, ())
+    return BinnedColumn(position, bins, len(cuts) + 1, cuts, ())
 
 
 def thresholds(values: Floats) -> tuple[float, ...]:

@@ -81,13 +81,13 @@ class Popularity:
         """Complete lists [B, K] that end in zeros; an added item's score is its share of all events minus 1."""
         short = np.flatnonzero(items[:, -1] == 0)
         width = min(2 * items.shape[1], len(self.order))
-        place = np.full(len(self.counts), len(self.order))
-        place[self.order] = np.arange(len(self.order))
+        position = np.full(len(self.counts), len(self.order))
+        position[self.order] = np.arange(len(self.order))
         while len(short):
             head = self.order[:width]
             free = np.ones((len(short), width), bool) if allowed is None else allowed[short[:, None], head]
-            row, column = np.nonzero(place[items[short]] < width)
-            free[row, place[items[short[row], column]]] = False
+            row, column = np.nonzero(position[items[short]] < width)
+            free[row, position[items[short[row], column]]] = False
             known = (items[short] > 0).sum(1)
             rank = known[:, None] + np.cumsum(free, axis=1) - 1
             complete = rank[:, -1] >= items.shape[1] - 1
@@ -260,10 +260,10 @@ class TifuKNN:
     def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the frequencies of each history [B, H] and of its neighbours, who have the least squared distance."""
         items = histories.items
-        row, place = np.nonzero(items)
+        row, position = np.nonzero(items)
         lengths = np.bincount(row, minlength=len(items))
-        age = items.shape[1] - 1 - place
-        profile = _decayed(row, items[row, place], age, lengths, self.vectors.shape[1], self.decay)
+        age = items.shape[1] - 1 - position
+        profile = _decayed(row, items[row, position], age, lengths, self.vectors.shape[1], self.decay)
         parts = []
         for begin in range(0, len(items), 512):
             mine = profile[begin : begin + 512]
@@ -307,11 +307,11 @@ def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:
     row, item, value = row[among], item[among], value[among]
     order = np.lexsort((item, -value, row))
     row, item, value = row[order], item[order], value[order]
-    place = np.arange(len(row)) - np.searchsorted(row, row)
-    first = place < k
+    position = np.arange(len(row)) - np.searchsorted(row, row)
+    first = position < k
     items, values = _empty(scores.shape[0], k)
-    items[row[first], place[first]] = item[first]
-    values[row[first], place[first]] = value[first]
+    items[row[first], position[first]] = item[first]
+    values[row[first], position[first]] = value[first]
     return items, values
 
 
@@ -320,13 +320,13 @@ def _nearest(unit: Any, begin: int, end: int, neighbours: int) -> Any:
     other = near.row + begin != near.col
     near = sparse.coo_array((near.data[other], (near.row[other], near.col[other])), shape=near.shape)
     items, values = best(near.tocsr(), min(neighbours, unit.shape[1]))
-    row, place = np.nonzero(items)
-    return sparse.csr_array((values[row, place], (row, items[row, place])), shape=near.shape)
+    row, position = np.nonzero(items)
+    return sparse.csr_array((values[row, position], (row, items[row, position])), shape=near.shape)
 
 
 def _profile(histories: Ints, size: int) -> Any:
-    row, place = np.nonzero(histories)
-    return _count_matrix(row, histories[row, place], (len(histories), size))
+    row, position = np.nonzero(histories)
+    return _count_matrix(row, histories[row, position], (len(histories), size))
 
 
 def _count_matrix(row: NDArray[Any], column: NDArray[Any], shape: tuple[int, int]) -> Any:
@@ -767,7 +767,7 @@ class RuleRanker:
         """Raise SpecError: a rule has no item vectors and no likelihoods."""
         raise SpecError(
             f"{self._name} only counts: it has no reasons and no similarity of items",
-            fix="drop --because and --diversity (because(), diversity=)",
+            fix="drop --explain and --diversity (explain(), diversity=)",
         )
 
 

@@ -98,9 +98,9 @@ class QWeightSelection:
         """Return the discounted reward of the lists of each case [C], and the metrics of all lists."""
         items, _ = order_found(scores, k, weight)
         hits, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
-        for place, listed in enumerate(items.T):
+        for position, listed in enumerate(items.T):
             same = listed[:, None] == cases.targets
-            hits[:, place], earned[:, place] = same.any(axis=1), (same * cases.rewards).sum(axis=1)
+            hits[:, position], earned[:, position] = same.any(axis=1), (same * cases.rewards).sum(axis=1)
         gain = 1.0 / np.log2(np.arange(k) + 2.0)
         ideal = np.cumsum(gain)[np.minimum((cases.targets > 0).sum(axis=1), k) - 1]
         counts = np.bincount(items.reshape(-1)).astype(np.float64)

@@ -300,10 +300,10 @@ class Interactions:
         return np.searchsorted(self.user, np.arange(len(self.users) + 1))
 
     @cached_property
-    def place(self) -> Values:
+    def position(self) -> Values:
         """[M] int64: the number of earlier events of the same user."""
-        place: Values = np.arange(len(self)) - self.starts[self.user]
-        return place
+        position: Values = np.arange(len(self)) - self.starts[self.user]
+        return position
 
     @cached_property
     def counts(self) -> Values:
@@ -497,7 +497,7 @@ def leave_one_out(log: Interactions) -> Split:
     last_one = np.append(log.user[rows][1:] != log.user[rows][:-1], True)
     counted = np.zeros(len(log), bool)
     counted[rows[last_one]] = True
-    counted &= log.place > 0
+    counted &= log.position > 0
     if not counted.any():
         raise LogError("no user has two events: there is no event to hold out", report=log.report)
     ends = np.full(len(log.users), len(log))
@@ -741,13 +741,13 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     case = np.cumsum(opens) - 1
     basket = log.time[rows] == log.time[rows[opens]][case]
     rows, case = rows[basket], case[basket]
-    keys, place = np.unique(np.stack([case, log.item[rows]]), axis=1, return_inverse=True)
+    keys, position = np.unique(np.stack([case, log.item[rows]]), axis=1, return_inverse=True)
     number, owner = len(opens[opens]), keys[0]
     within = np.arange(len(owner)) - np.searchsorted(owner, owner)
     targets = np.zeros((number, within.max() + 1), np.int32)
     rewards = np.zeros(targets.shape, np.float32)
     targets[owner, within] = keys[1]
-    rewards[owner, within] = np.bincount(place.ravel(), log.reward[rows])
+    rewards[owner, within] = np.bincount(position.ravel(), log.reward[rows])
     first = rows[np.searchsorted(case, np.arange(number))]
     mixed = np.zeros(number, bool)
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
@@ -791,8 +791,8 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> Histo
     longest = max(1, int(history_counts.max(initial=0)))
     back = np.arange(longest if length is None else length, 0, -1)
     exists = back <= history_counts[:, None]
-    place = np.where(exists, rows[:, None] - back, 0)
-    items, events = (np.where(exists, column[place], 0).astype(np.int32) for column in (log.item, log.event))
+    position = np.where(exists, rows[:, None] - back, 0)
+    items, events = (np.where(exists, column[position], 0).astype(np.int32) for column in (log.item, log.event))
     features = None if log.user_features is None else log.user_features[user]
     return HistoryArrays(items, events, features, (user + 1).astype(np.int32))
 

@@ -477,7 +477,7 @@ def catalogue_node(table: ItemTable, features: Any) -> Node:
 
 def encoder_node(part: HistoryEncoder, users: UserTable | None) -> Node:
     """Return the node of a history encoder, and of the vectors of users that it adds."""
-    node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
+    node = {"kind": "history_encoder", "events": part.events, "empty": part.empty, "profile": part.profile}
     node |= {} if users is None else {"kind": "user_reader", "gaps": None, "users": users.weight}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
@@ -538,11 +538,11 @@ class SuccessorCounts(NamedTuple):
         counted = sparse.csr_matrix((np.ones(len(pairs[0])), pairs), shape=(size, size))  # equal pairs are summed
         rows = np.repeat(np.arange(size), np.diff(counted.indptr))
         order = np.lexsort((counted.indices, -counted.data, rows))
-        place = np.arange(len(rows)) - counted.indptr[rows]
-        kept = place < most
+        position = np.arange(len(rows)) - counted.indptr[rows]
+        kept = position < most
         items, counts = np.zeros((size, most), np.int32), np.zeros((size, most), np.float32)
-        items[rows[kept], place[kept]] = counted.indices[order][kept]
-        counts[rows[kept], place[kept]] = counted.data[order][kept]
+        items[rows[kept], position[kept]] = counted.indices[order][kept]
+        counts[rows[kept], position[kept]] = counted.data[order][kept]
         return cls(int32(items), float32(counts), float32(np.asarray(counted.sum(axis=1)).ravel()))
 
     @classmethod

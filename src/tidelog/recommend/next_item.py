@@ -205,8 +205,8 @@ class ItemFacts(NamedTuple):
 
     def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Return random items, counted from 1."""
-        place = jax.random.randint(key, shape, 0, self.cumulative[-1])
-        return jnp.searchsorted(self.cumulative, place, side="right").astype(jnp.int32) + 1
+        position = jax.random.randint(key, shape, 0, self.cumulative[-1])
+        return jnp.searchsorted(self.cumulative, position, side="right").astype(jnp.int32) + 1
 
 
 def item_facts(
@@ -229,7 +229,7 @@ class NextItemModel(NamedTuple):
     """The parts that only the cross-entropy trains."""
 
     table: ItemTable
-    reader: HistoryEncoder
+    encoder: HistoryEncoder
     repeats: Repeats | None  # None: an item's probability does not depend on its own earlier events
     users: UserTable | None = None  # None: who the user is has no effect
     successors: Successors | None = None  # None: an item's probability does not depend on counts of what followed
@@ -305,7 +305,7 @@ def _read(
     width = seen.items.shape[1]
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
-    states = model.reader(
+    states = model.encoder(
         vectors[:, read], seen.events[:, read], dropout, key,
         user=seen.users, user_vectors=model.user_vectors(seen.user_index),
         steps=slice(columns[0] - read.start, columns[-1] + 1 - read.start),  # the columns follow each other

@@ -131,8 +131,8 @@ def final_states(config: Any, params: RankingParams, seen: HistoryArrays) -> jax
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
-    own, reader = params.next_item.user_vectors(seen.user_index), params.next_item.reader
-    states: jax.Array = reader(vectors, events, user=seen.users, user_vectors=own, steps=slice(-1, None))
+    own, encoder = params.next_item.user_vectors(seen.user_index), params.next_item.encoder
+    states: jax.Array = encoder(vectors, events, user=seen.users, user_vectors=own, steps=slice(-1, None))
     return states[:, 0]
 
 
@@ -172,7 +172,7 @@ def recipe(config: Any, params: RankingParams) -> dict[str, Any]:
     act = {
         "kind": "ranking",
         "catalogue": catalogue,
-        "reader": encoder_node(params.next_item.reader, params.next_item.users),
+        "encoder": encoder_node(params.next_item.encoder, params.next_item.users),
         "critic": pair_node(params.critic),
         "generation": idea,
         "threshold": float(config.threshold),
@@ -201,8 +201,8 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         score_items=padded("score_items"),
         places=padded("places") if params.next_item.repeats is not None or params.successors is not None else None,
         history=algorithm.reach,
-        kinds=len(params.next_item.reader.events) - 1,
-        features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
+        kinds=len(params.next_item.encoder.events) - 1,
+        features=0 if params.next_item.encoder.profile is None else len(params.next_item.encoder.profile),
         known_users=0 if params.next_item.users is None else len(params.next_item.users.weight) - 1,
         width=algorithm.candidates,
         q_weight=float(params.weight),

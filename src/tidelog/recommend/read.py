@@ -869,8 +869,8 @@ def _features(described: FeatureTable | None, ids: Values, before: int) -> Value
     """[before + ids, F] float32: one row per id in their order, after rows of zeros."""
     if described is None:
         return None
-    place = {word: row for row, word in enumerate(described.ids.to_list())}
-    rows = np.asarray([place[str(one)] for one in ids.tolist()])
+    position = {word: row for row, word in enumerate(described.ids.to_list())}
+    rows = np.asarray([position[str(one)] for one in ids.tolist()])
     padding = np.zeros((before, described.values.shape[1]), np.float32)
     features: Values = np.concatenate([padding, described.values[rows]])
     return features

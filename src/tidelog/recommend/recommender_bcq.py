@@ -1,22 +1,22 @@
 """Recommender BCQ: batch-constrained Q-learning over a catalogue; the state is a history, the action an item.
 
 Fujimoto, Meger, Precup 2019, arXiv:1812.02900, and Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; the
-history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeated items and counted
+history encoder after Kang and McAuley 2018, arXiv:1808.09781; repeated items and counted
 successors of the last item: `networks.py`.
 
 | step | loss (per event) | reads |
 |---|---|---|
-| table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
-| | with `user_embedding` the reader also adds a vector of the user to the state | |
-| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
+| table, encoder, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
+| | with `user_embedding` the encoder also adds a vector of the user to the state | |
+| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, encoder |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
 | perturbation (vae) | `-Q_1(s, perturb(s, decode(s, z)))` | **new** generator and Q_1 |
-| targets | Polyak update of reader, perturbation, critics by `tau` | **new** networks |
+| targets | Polyak update of encoder, perturbation, critics by `tau` | **new** networks |
 
 The phase `pretrain` does only the first step, `main` all of them; before the first update of `main` the weight of Q
 is 0. Only the cross-entropy trains the table and the
-reader: a generator whose reconstruction loss could move the vectors would collapse them. No other loss has a gradient
+encoder: a generator whose reconstruction loss could move the vectors would collapse them. No other loss has a gradient
 there.
 
 With `negative_weight`, items that were shown but not selected have value 0 and change nothing: `r = 0, s' = s`.
@@ -184,15 +184,15 @@ def top_of_blocks(blocks: Items, count: int, states: jax.Array, places: Places |
     _, best = jax.lax.top_k(largest.reshape(number, -1).T, min(count, number))  # [P, C]
     found = (best[..., None] * BLOCK + jnp.arange(BLOCK)).reshape(len(states), -1)
     logits = jnp.einsum("pckd,pd->pck", blocks.vectors[best], states) + blocks.bias[best]
-    logits, place = jax.lax.top_k(logits.reshape(len(states), -1), count)
-    found = jnp.take_along_axis(found, place, axis=1)
+    logits, position = jax.lax.top_k(logits.reshape(len(states), -1), count)
+    found = jnp.take_along_axis(found, position, axis=1)
     if places is None:
         return logits, found
     repeated = repeated_scores(blocks, states, places)
     logits = jnp.where(jnp.any(found[..., None] == places.items[:, None], axis=-1), -jnp.inf, logits)
     logits, found = (jnp.concatenate(pair, axis=1) for pair in ((logits, repeated), (found, places.items)))
-    logits, place = jax.lax.top_k(logits, count)
-    return logits, jnp.take_along_axis(found, place, axis=1)
+    logits, position = jax.lax.top_k(logits, count)
+    return logits, jnp.take_along_axis(found, position, axis=1)
 
 
 def repeated_scores(blocks: Items, states: jax.Array, places: Places) -> jax.Array:
@@ -259,13 +259,13 @@ def map_states(
     order = jnp.arange(number) if needed is None else jnp.argsort(~needed, stable=True)
     order = jnp.pad(order, (0, -number % size))
 
-    def batch(place: jax.Array) -> tuple[jax.Array, Any]:
-        rows = jax.lax.dynamic_slice(order, (place * size,), (size,))
-        counted = place * size + jnp.arange(size) < count
+    def batch(position: jax.Array) -> tuple[jax.Array, Any]:
+        rows = jax.lax.dynamic_slice(order, (position * size,), (size,))
+        counted = position * size + jnp.arange(size) < count
         return jnp.where(counted, rows, number), function(*jax.tree.map(lambda part: part[rows], (states, *more)))
 
-    def add(place: jax.Array, results: Any) -> Any:
-        rows, found = batch(place)
+    def add(position: jax.Array, results: Any) -> Any:
+        rows, found = batch(position)
         return jax.tree.map(lambda all_of, some: all_of.at[rows].set(some, mode="drop"), results, found)
 
     shapes = jax.eval_shape(batch, 0)[1]
@@ -301,7 +301,7 @@ class RankingState(NamedTuple):
     """Everything that a resumed run needs."""
 
     next_item: NextItemModel
-    target_reader: HistoryEncoder
+    target_encoder: HistoryEncoder
     critic: ItemCritics
     target_critic: ItemCritics
     generation: Any  # an ItemGeneration; None: candidates are the most likely items
@@ -316,7 +316,7 @@ class RankingState(NamedTuple):
     key: jax.Array
 
 
-# Table and reader.
+# Table and encoder.
 
 
 def progress(state: RankingState) -> jax.Array:
@@ -328,7 +328,7 @@ def progress(state: RankingState) -> jax.Array:
 def next_item_step(
     config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.Array
 ) -> tuple[RankingState, dict[str, jax.Array]]:
-    """Return the state with updated table and reader.
+    """Return the state with updated table and encoder.
 
     Of the table of users only the rows of the batch are read, differentiated and updated, and only their moments: the
     others wait, as in PyTorch's SparseAdam. The count of updates, which corrects the moments' bias, is that of all.
@@ -364,7 +364,7 @@ def critic_inputs(
     next_item, facts = state.next_item, state.facts
     items = next_item.table(None, facts.features)
     around = read_windows(next_item, facts, config, windows, around=True, counted=counted)
-    target = next_item._replace(reader=state.target_reader, repeats=None, successors=None)
+    target = next_item._replace(encoder=state.target_encoder, repeats=None, successors=None)
     inputs = CriticInputs(
         states=windows.before(around.states),
         around=around,
@@ -454,8 +454,8 @@ def negative_items(
     else:
         ignored = (windows.slate > 0) & (windows.slate != windows.chosen[..., None])
         valid = jnp.any(ignored, axis=-1)
-        place = jax.random.categorical(key, jnp.where(ignored | ~valid[..., None], 0.0, -jnp.inf))
-        items = jnp.take_along_axis(windows.slate, place[..., None], axis=-1)[..., 0]
+        position = jax.random.categorical(key, jnp.where(ignored | ~valid[..., None], 0.0, -jnp.inf))
+        items = jnp.take_along_axis(windows.slate, position[..., None], axis=-1)[..., 0]
         weight = jnp.ones_like(target)
     weight = jnp.where(valid, config.negative_weight * weight, 0.0)  # type: ignore[operator]
     return Negatives(inputs.items.vectors[items], target, weight)
@@ -544,14 +544,14 @@ def perturbation_step(
 
 
 def pretrain_step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[RankingState, Feedback]:
-    """Do one update of table and reader; the target reader is the reader."""
+    """Do one update of table and encoder; the target encoder is the encoder."""
     state, metrics = next_item_step(config, state, batch, jax.random.fold_in(state.key, state.step))
-    stepped = state._replace(target_reader=state.next_item.reader, step=state.step + 1)
+    stepped = state._replace(target_encoder=state.next_item.encoder, step=state.step + 1)
     return stepped, Feedback(metrics)
 
 
 def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[RankingState, Feedback]:
-    """Do one update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
+    """Do one update of table and encoder (if `joint`), generator, critics, perturbation and targets, in this order."""
     windows: HistoryWindows = batch.data
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
     due = (state.step + 1) % config.policy_delay == 0
@@ -589,7 +589,7 @@ def update_targets(config: RecommenderBCQ, state: RankingState, rate: jax.Array)
     """Return the state with targets moved by `rate` of their gaps, one update of the main phase later."""
     perturbation = state.generation and polyak_update(state.target_perturbation, state.generation.perturbation, rate)
     return state._replace(
-        target_reader=polyak_update(state.target_reader, state.next_item.reader, rate),
+        target_encoder=polyak_update(state.target_encoder, state.next_item.encoder, rate),
         target_critic=polyak_update(state.target_critic, state.critic, rate),
         target_perturbation=perturbation,
         step=state.step + 1,
@@ -678,11 +678,11 @@ class RecommenderBCQ:
     full_softmax: int = field(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = field(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
     pretrain_share: float = field(
-        0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and reader alone, first"
+        0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and encoder alone, first"
     )
-    joint: bool = field(True, help="the main phase also trains table and reader")
+    joint: bool = field(True, help="the main phase also trains table and encoder")
     batch_size: int = fields.batch_size(128)
-    learning_rate: float = fields.learning_rate(1e-3, "table and reader")
+    learning_rate: float = fields.learning_rate(1e-3, "table and encoder")
     critic_learning_rate: float = fields.learning_rate(1e-3, "the critics")
     generator_learning_rate: float = fields.learning_rate(1e-3, "the generator")
     perturbation_learning_rate: float = fields.learning_rate(1e-3, "the perturbation")
@@ -700,7 +700,7 @@ class RecommenderBCQ:
 
     takes: ClassVar[tuple[type, ...]] = (Catalogue,)
     target_sources: ClassVar[dict[str, str]] = {  # sources of target networks under another name
-        "target_reader": "next_item.reader",
+        "target_encoder": "next_item.encoder",
         "target_perturbation": "generation.perturbation",
     }
     watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
@@ -778,7 +778,7 @@ class RecommenderBCQ:
         user: Any = spec.observation["user"] if self._reads_users(spec) else None
         size, features = self.size, len(catalogue.features) or None
         table = ItemTable.create(random, catalogue.n, size, features if self.content else None, self.tower_hidden)
-        reader = HistoryEncoder.create(
+        encoder = HistoryEncoder.create(
             random,
             self.encoder,
             size,
@@ -803,12 +803,12 @@ class RecommenderBCQ:
         if most := self.counted_successors(catalogue.n):
             after = Successors.create(size, len(history.events), catalogue.n)
             counted = SuccessorCounts.none(catalogue.n, most)
-        next_item = NextItemModel(table, reader, repeats, users, after)
+        next_item = NextItemModel(table, encoder, repeats, users, after)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
         networks = (next_item, critic, *(generation or (None, None)))
         return RankingState(
             next_item=next_item,
-            target_reader=copied(reader),
+            target_encoder=copied(encoder),
             critic=critic,
             target_critic=copied(critic),
             generation=generation,
@@ -839,7 +839,7 @@ class RecommenderBCQ:
         return state._replace(facts=facts, next_item=next_item)
 
     def policy_params(self, state: RankingState) -> RankingParams:
-        """Return table and reader, the first critic, the candidate networks, and the weight of Q.
+        """Return table and encoder, the first critic, the candidate networks, and the weight of Q.
 
         Without updates of Q its weight is 0.
         """

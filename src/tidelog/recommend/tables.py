@@ -32,13 +32,13 @@ def recommend_for_table(
     user_features: Path | pl.DataFrame | None = None,
     k: int = 10,
     unknown: Literal["error", "skip"] = "error",
-    because: bool = False,
+    explain: bool = False,
     **choices: Any,
 ) -> pl.DataFrame:
     """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
-    With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
-    many times likelier it makes it (`Policy.because`). A policy with a user embedding knows its users by `user`.
+    With `explain` there are two more columns: the item of the history on which a recommendation depends most, and how
+    many times likelier it makes it (`Policy.explain`). A policy with a user embedding knows its users by `user`.
     `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
     table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
     """
@@ -72,9 +72,9 @@ def recommend_for_table(
         item: lists.items.reshape(-1),
         scores: lists.scores.reshape(-1),
     }
-    if because:
-        reasons = policy.because(asked, lists.items)
-        columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
+    if explain:
+        reasons = policy.explain(asked, lists.items)
+        columns[_free("explain", user, item)] = reasons.items.reshape(-1).tolist()
         columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
     return pl.DataFrame(columns)
 
@@ -94,14 +94,14 @@ def _user_features(
     if not isinstance(profile, Profile):
         raise SpecError("this policy was trained without user features", fix="drop user_features (--user-features)")
     ids, features = _described(profile, table, user, "user")
-    place = dict(zip(ids, features, strict=True))
-    missing = [name for name in names if name not in place]
+    position = dict(zip(ids, features, strict=True))
+    missing = [name for name in names if name not in position]
     if missing and unknown != "skip":
         listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise SpecError(
             f"{table.source} has no row for {len(missing)} users ({listing})", fix="add rows, or set unknown to 'skip'"
         )
-    return [place.get(name) for name in names]
+    return [position.get(name) for name in names]
 
 
 def new_items(policy: Policy, source: Source | pl.DataFrame, item: str) -> Policy:

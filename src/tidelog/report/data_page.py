@@ -124,9 +124,9 @@ def _rewards(log: Log) -> Iterator[str]:
     sources = (("return of an episode", returns, "episodes"), ("reward of a step", log.reward, "rows"))
     for name, values, counted in sources:
         wide = values.reshape(len(values), -1)
-        for place in range(wide.shape[1]):
+        for position in range(wide.shape[1]):
             yield _numbers(
-                f"{name}{unit}" if wide.shape[1] == 1 else f"{name} [{place}]{unit}", wide[:, place], counted
+                f"{name}{unit}" if wide.shape[1] == 1 else f"{name} [{position}]{unit}", wide[:, position], counted
             )
 
 
@@ -134,13 +134,13 @@ def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
     counts = statistics.actions.get("counts")
     if counts is None:
         names = getattr(log.spec.action, "names", ()) or ()
-        for place in range(log.action.shape[1]):
-            yield _numbers(names[place] if names else f"action[{place}]", log.action[:, place])
+        for position in range(log.action.shape[1]):
+            yield _numbers(names[position] if names else f"action[{position}]", log.action[:, position])
     elif log.action.ndim == 1:
         yield _counts("action", counts)
     else:
-        for place, column in counts.items():
-            yield _counts(f"action[{place}]", dict(zip(map(str, range(len(column))), column, strict=True)))
+        for position, column in counts.items():
+            yield _counts(f"action[{position}]", dict(zip(map(str, range(len(column))), column, strict=True)))
 
 
 def _features(log: Log, statistics: Statistics) -> str:
@@ -149,7 +149,7 @@ def _features(log: Log, statistics: Statistics) -> str:
         if leaf.ndim != 2 or leaf.dtype.kind != "f":
             continue
         labels = getattr(log.spec.observation[name], "names", ()) or [f"{name}[{i}]" for i in range(leaf.shape[1])]
-        drawn += [(label, leaf[:, place]) for place, label in enumerate(labels)]
+        drawn += [(label, leaf[:, position]) for position, label in enumerate(labels)]
     figures = [_numbers(label, values) for label, values in drawn[:_MOST_FEATURES]]
     categories = list(statistics.categories.items())
     figures += [_counts(label, counts) for label, counts in categories[:_MOST_FEATURES]]

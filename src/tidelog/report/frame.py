@@ -152,7 +152,7 @@ def table(
     """
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     stacked = len(head) > _NARROW
-    body = "".join(_row(head if stacked else (), row, named, place in marked) for place, row in enumerate(rows))
+    body = "".join(_row(head if stacked else (), row, named, position in marked) for position, row in enumerate(rows))
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     label = f' role="region" aria-label="{escape(caption, quote=True)}"' if caption else ""
     kind = "wide stacked" if stacked else "wide"
@@ -164,9 +164,9 @@ def _row(head: Sequence[str], cells: Sequence[str], named: bool, stands_out: boo
     """A row; with a `head`, every cell knows the name of its column."""
     first = f'<th scope="row">{escape(cells[0])}</th>' if named else ""
     rest = ""
-    for place, cell in list(enumerate(cells))[1 if named else 0 :]:
+    for position, cell in list(enumerate(cells))[1 if named else 0 :]:
         kind = ' class="long"' if len(cell) > _LONG else ""
-        name = f' data-label="{escape(head[place], quote=True)}"' if head else ""
+        name = f' data-label="{escape(head[position], quote=True)}"' if head else ""
         rest += f"<td{kind}{name}>{escape(cell)}</td>"
     return f'<tr class="marked">{first}{rest}</tr>' if stands_out else f"<tr>{first}{rest}</tr>"
 

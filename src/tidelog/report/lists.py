@@ -190,7 +190,7 @@ def _measures_table(
             for name in measures
         ]
         rows.append([row.ranker, *([row.kind] if every_kind else []), f"{row.cases:,}", *cells])
-    marked = [place for place, row in enumerate(shown) if row.ranker not in RULES and ALONE not in row.ranker]
+    marked = [position for position, row in enumerate(shown) if row.ranker not in RULES and ALONE not in row.ranker]
     named = (f"{name}{in_unit(unit, 'in ')}" if name in REWARDS else name for name in measures)
     head = ("", *(["events"] if every_kind else []), "cases", *named)
     return table(head, rows, caption, marked=marked, named=True)
@@ -254,8 +254,8 @@ def _collapses(runs: Sequence[SavedRun]) -> str:
         "a quarter of its best: fewer and fewer items are recommended. fix: lower the weight of Q or its "
         "learning rate, or raise the threshold."
         for run in runs
-        for place, row in enumerate(run.rows)
-        for name in collapsed_metrics(watched[run.record.algorithm], row, run.rows[:place])
+        for position, row in enumerate(run.rows)
+        for name in collapsed_metrics(watched[run.record.algorithm], row, run.rows[:position])
     ]
     if not warnings:
         return paragraph("No collapse: coverage and entropy of lists never fell below a quarter of their best.")

@@ -73,7 +73,7 @@ class Line:
 def lines_of(runs: Sequence[SavedRun]) -> list[Line]:
     """The first `MOST_LINES` algorithms of all runs, each with a colour."""
     pairs = [(run, config) for run in runs for config in range(len(run.record.configs))]
-    return [Line(run, config, place) for place, (run, config) in enumerate(pairs[:MOST_LINES])]
+    return [Line(run, config, position) for position, (run, config) in enumerate(pairs[:MOST_LINES])]
 
 
 def learning(runs: Sequence[SavedRun]) -> str:
@@ -252,15 +252,15 @@ def _pictures(part: ComparedSteps, chosen: Sequence[Choices]) -> Iterator[str]:
     if isinstance(space, Discrete):
         yield _share_bars("action", space.n, space.names, logged, [(one.line.colour, one.actions) for one in chosen])
     elif isinstance(space, MultiDiscrete):
-        for place, size in enumerate(space.sizes[:_MOST_DIMENSIONS]):
-            mine = [(one.line.colour, one.actions[..., place]) for one in chosen]
-            yield _share_bars(f"action[{place}]", size, (), logged[:, place], mine)
+        for position, size in enumerate(space.sizes[:_MOST_DIMENSIONS]):
+            mine = [(one.line.colour, one.actions[..., position]) for one in chosen]
+            yield _share_bars(f"action[{position}]", size, (), logged[:, position], mine)
     else:
-        for place in range(min(space.size, _MOST_DIMENSIONS)):
-            name = space.names[place] if space.names else f"action[{place}]"
-            sources = [Source("log", "log", logged[:, place].astype(np.float64))]
+        for position in range(min(space.size, _MOST_DIMENSIONS)):
+            name = space.names[position] if space.names else f"action[{position}]"
+            sources = [Source("log", "log", logged[:, position].astype(np.float64))]
             sources += [
-                Source(one.line.name, f"c{one.line.colour}", one.actions[..., place].ravel().astype(np.float64))
+                Source(one.line.name, f"c{one.line.colour}", one.actions[..., position].ravel().astype(np.float64))
                 for one in chosen
             ]
             means = ", ".join(f"{one.name} mean {three_digits(one.values.mean())}" for one in sources)
@@ -276,7 +276,7 @@ def _share_bars(
     most = np.stack([values for _, values in sources]).max(axis=0)
     order = np.argsort(-most, kind="stable")[:_MOST_ACTIONS]
     order = np.sort(order) if count <= _MOST_ACTIONS else order
-    labels = [names[place] if names else str(place) for place in order]
+    labels = [names[position] if names else str(position) for position in order]
     top = int(np.argmax(sources[0][1]))
     title = f"Shares of each {name}: the log takes {names[top] if names else top} most often, {sources[0][1][top]:.1%}"
     shown = [(colour, values[order]) for colour, values in sources]

@@ -109,9 +109,9 @@ def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
     if not paths:
         raise ConfigError("no run folder", "at least one", "name a run folder")
     absolute = [path.resolve() for path in paths]
-    for place, path in enumerate(absolute):
-        if path in absolute[:place]:
-            raise ConfigError(f"{paths[place]} is named twice", "each run once", "remove one")
+    for position, path in enumerate(absolute):
+        if path in absolute[:position]:
+            raise ConfigError(f"{paths[position]} is named twice", "each run once", "remove one")
     return [_read(path, name) for path, name in zip(paths, _names(absolute), strict=True)]
 
 
@@ -369,9 +369,9 @@ def settings(runs: Sequence[SavedRun]) -> str:
 def _differences(runs: Sequence[SavedRun]) -> str:
     """Table of the fields whose values differ between the algorithms that have them."""
     columns = {
-        run.label(place): {"algorithm": run.record.algorithm, **config, **dict(_trained(run))}
+        run.label(position): {"algorithm": run.record.algorithm, **config, **dict(_trained(run))}
         for run in runs
-        for place, config in enumerate(run.record.configs)
+        for position, config in enumerate(run.record.configs)
     }
     names = dict.fromkeys(name for values in columns.values() for name in values)
     rows = []

@@ -73,10 +73,10 @@ def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
     replaced: set[tuple[str, str]] = set()
     judged = [run for run in runs if run.verdicts and not ranks(run)]
     for run in judged:
-        place = next((i for i, one in enumerate(run.verdicts) if one.together is not None), len(run.verdicts))
-        later = {one.name: one for one in reversed(run.verdicts[:place])}
+        position = next((i for i, one in enumerate(run.verdicts) if one.together is not None), len(run.verdicts))
+        later = {one.name: one for one in reversed(run.verdicts[:position])}
         alone |= {(f"{run.name}: " if len(judged) > 1 else "") + one.policy: one for one in later.values()}
-        for newest in filter(None, [one.together for one in run.verdicts[place : place + 1]]):
+        for newest in filter(None, [one.together for one in run.verdicts[position : position + 1]]):
             mark = repr(newest.rows)  # numbers that are not known are not equal
             same = [one for one in reversed(run.verdicts) if one.together and repr(one.together.rows) == mark]
             sets.setdefault(mark, (newest, {}))[1].update({one.name: one for one in same})
@@ -171,7 +171,7 @@ def _next(judged: JudgedCandidates, answer: OverallAnswer) -> str:
 
 def _table(candidates: CandidateTable, answer: OverallAnswer) -> str:
     rows, marked = [], []
-    for place, row in enumerate(candidates.rows):
+    for position, row in enumerate(candidates.rows):
         unknown = row.decision == "unsupported"
         share = row.effective_sample_size / row.episodes if row.episodes else math.nan
         rows.append([
@@ -182,7 +182,7 @@ def _table(candidates: CandidateTable, answer: OverallAnswer) -> str:
                                   f"{three_digits(row.difference.high, sign=True)}",
             f"{share:.1%}" if math.isfinite(share) else "",
         ])  # fmt: skip
-        marked += [place] if row is answer.row else []
+        marked += [position] if row is answer.row else []
     level = f", {percent(candidates.level)}" if candidates.simultaneous else ""
     level += " for all at once" if level and len(candidates.rows) > 1 else ""
     head = (
@@ -243,7 +243,7 @@ def verdict_section(run: SavedRun) -> str:
         ]  # fmt: skip
         difference = f"difference from the behaviour policy{in_unit(verdict.reward_unit, 'in ')}"
         head = ("file", "policy", "decision", difference, "deciding estimator", "episodes", "date")
-        marked = [place for place, one in enumerate(run.verdicts) if one is shown]
+        marked = [position for position, one in enumerate(run.verdicts) if one is shown]
         listed = table(head, rows, "All verdicts on this run, the newest first", named=True, marked=marked)
         body.append(folded(f"All {len(run.verdicts):,} verdicts on this run", listed))
     return "".join(body)

@@ -271,7 +271,7 @@ class Saved:
         content, expected = self.path.read_bytes(), again.getvalue()
         if content != expected:
             pairs = enumerate(zip(content, expected, strict=False))
-            at = next((place for place, (one, two) in pairs if one != two), min(len(content), len(expected)))
+            at = next((position for position, (one, two) in pairs if one != two), min(len(content), len(expected)))
             raise CheckpointError(f"{self.path} was changed after it was written, at byte {at:,}", fix="fetch it again")
 
     def arrays(self) -> dict[str, NumpyArray]:

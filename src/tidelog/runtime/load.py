@@ -121,7 +121,7 @@ def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
         if node["kind"] == "leaf" and node["picture"] is not None:
             yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
         if node["kind"] == RANKING:
-            body, steps = node["reader"]["body"], node["history"]
+            body, steps = node["encoder"]["body"], node["history"]
             yield max(steps, reach(node)) * node["catalogue"]["weight"].shape[1]
             if body["kind"] == "attention":
                 yield steps * steps * max([1, *(block["heads"] for block in body["blocks"])])

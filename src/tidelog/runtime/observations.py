@@ -154,7 +154,7 @@ def _with_lists(
     for name, labels in lists_among(_all_names(leaves)).items():
         if name in columns and not any(label in columns for label in labels):
             numbers = _numbers_of_lists(spread.pop(name), name, len(labels), table)
-            spread |= {label: numbers[..., place] for place, label in enumerate(labels)}
+            spread |= {label: numbers[..., position] for position, label in enumerate(labels)}
     return spread
 
 

@@ -17,7 +17,7 @@ from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.artefact import Saved, notes_of
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
-from tidelog.runtime.way_of_acting import Acts
+from tidelog.runtime.way_of_acting import BasePolicy
 from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyA
     return memory.carry
 
 
-class NumpyPolicy(Acts):
+class NumpyPolicy(BasePolicy):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out."""
 
     def __init__(self, saved: Saved, recipe: Recipe) -> None:
@@ -225,7 +225,7 @@ Mask = NDArray[np.bool_] | None
 Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
 
 
-def replay_actions(policy: Acts, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
+def replay_actions(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
     """Return the most likely actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N.
 
     Discrete actions are codes, whatever way of acting is declared.
@@ -250,7 +250,7 @@ def replay_log_probability(
     )
 
 
-def replay(policy: Acts, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
+def replay(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
     """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
 
     A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that

@@ -233,8 +233,8 @@ def sums_of_places(found: NumpyArray, items: NumpyArray, scores: NumpyArray, cou
     """
     top = scores.max(axis=1, keepdims=True)
     row = np.arange(len(items), dtype=np.int64)[:, None] * (count + 1)
-    keys, place = np.unique(row + items, return_inverse=True)
-    sums = np.bincount(place.ravel(), np.exp(scores - top, dtype=np.float64).ravel())
+    keys, position = np.unique(row + items, return_inverse=True)
+    sums = np.bincount(position.ravel(), np.exp(scores - top, dtype=np.float64).ravel())
     at = np.minimum(np.searchsorted(keys, row + found), len(keys) - 1)
     there = keys[at] == row + found
     return np.where(there, top + np.log(np.maximum(sums[at], 1e-300)), -np.inf)
@@ -380,11 +380,11 @@ class _BestSoFar:
             return
         rows, k = self.scores.shape
         known = (np.repeat(np.arange(rows), k), self.places.ravel(), self.scores.ravel())
-        row, place, score = (np.concatenate(parts) for parts in zip(known, *self._candidates, strict=True))
-        order = np.lexsort((place, -score, row))
+        row, position, score = (np.concatenate(parts) for parts in zip(known, *self._candidates, strict=True))
+        order = np.lexsort((position, -score, row))
         within = np.arange(len(row)) - np.searchsorted(row[order], row[order])
         order = order[within < k]
-        self.places, self.scores = place[order].reshape(rows, k), score[order].reshape(rows, k)
+        self.places, self.scores = position[order].reshape(rows, k), score[order].reshape(rows, k)
         self._candidates, self._many = [], 0
 
 
@@ -457,7 +457,7 @@ def ranking_functions(node: Node) -> RankingFunctions:
         score_items=lambda seen, *found: item_scores(np, node, states(np, node, seen), *found),
         places=(lambda seen: places(np, node, states(np, node, seen), seen)) if has_places(node) else None,
         history=reach(node),
-        kinds=len(node["reader"]["events"]) - 1,
+        kinds=len(node["encoder"]["events"]) - 1,
         features=features_of(node),
         known_users=known_users(node),
         width=node["width"],
@@ -481,13 +481,13 @@ def _check_successors(catalogue: Node) -> None:
 
 def features_of(node: Node) -> int:
     """Return the number of user features."""
-    profile = node["reader"]["profile"]
+    profile = node["encoder"]["profile"]
     return 0 if profile is None else profile.shape[0]
 
 
 def known_users(node: Node) -> int:
     """Return the number of users with a vector of their own."""
-    users = node["reader"].get("users")
+    users = node["encoder"].get("users")
     return 0 if users is None else users.shape[0] - 1
 
 
@@ -583,18 +583,18 @@ def scan_steps(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
 def states(xp: Any, node: Node, seen: HistoryArrays, loop: Loop = scan_steps) -> Array:
     """Return the states [B, D] at the end of histories, of which the encoder reads the last events."""
     items, events = seen.items[:, -node["history"] :], seen.events[:, -node["history"] :]
-    reader, real = node["reader"], events > 0
+    encoder, real = node["encoder"], events > 0
     vectors, _ = _items(xp, node["catalogue"], items)
-    steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
-    body = reader["body"]
+    steps = math.sqrt(vectors.shape[-1]) * vectors + encoder["events"][events]
+    body = encoder["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
-    state = xp.where(real[:, -1:], state, reader["empty"])
-    if reader["profile"] is not None:
-        state = state + seen.users @ reader["profile"]
+    state = xp.where(real[:, -1:], state, encoder["empty"])
+    if encoder["profile"] is not None:
+        state = state + seen.users @ encoder["profile"]
     if known_users(node):
-        own = reader["users"][seen.user_index]
-        state = state + reader["users"][0] + xp.where(seen.user_index[:, None] > 0, own, 0.0)
-    return layer_norm(xp, reader["norm"], state)
+        own = encoder["users"][seen.user_index]
+        state = state + encoder["users"][0] + xp.where(seen.user_index[:, None] > 0, own, 0.0)
+    return layer_norm(xp, encoder["norm"], state)
 
 
 def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 
 from tidelog._machine import shortage
 from tidelog._text import rows_table
-from tidelog.errors import SpaceError, SpecError, nearest
+from tidelog.errors import MemoryLimitError, SpecError, nearest
 from tidelog.runtime.artefact import Saved, notes_of
 from tidelog.runtime.networks import refuse_overflow
 from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few
@@ -32,7 +32,7 @@ POOL, LEAST_POOL = 4, 50  # a more diverse list is chosen among so many times it
 MOST_REASONS = 50  # last different items of a history that can be a reason
 
 
-class Reasons(NamedTuple):
+class Explanations(NamedTuple):
     """For each recommended item the item of the history without which it would be least likely; None without one."""
 
     items: NumpyArray  # [B, K] objects
@@ -69,10 +69,10 @@ def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int,
     free = np.ones(items.shape, bool)
     order = np.zeros((len(items), k), np.int64)
     directions = vectors[items]  # [B, P, D]
-    for place in range(k):
+    for position in range(k):
         check()
         value = np.where(free, (1.0 - weight) * relevance - weight * near, -np.inf)
-        order[:, place] = best = value.argmax(axis=1)
+        order[:, position] = best = value.argmax(axis=1)
         free[rows, best] = False
         near = np.maximum(near, np.einsum("bpd,bd->bp", directions, directions[rows, best]))
     return np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
@@ -178,8 +178,8 @@ class Recommendations(NamedTuple):
         title = "; ".join([f"Recommendations: {lists:,} lists of {length:,} items", *filter(None, more)])
         shown = zip(self.items[:MOST_SHOWN, :MOST_SHOWN], self.scores[:MOST_SHOWN, :MOST_SHOWN], strict=True)
         rows = [
-            (place, *(f"{item} ({score:.3g})" for item, score in zip(items.tolist(), scores.tolist(), strict=True)))
-            for place, (items, scores) in enumerate(shown)
+            (position, *(f"{item} ({score:.3g})" for item, score in zip(items.tolist(), scores.tolist(), strict=True)))
+            for position, (items, scores) in enumerate(shown)
         ]
         return rows_table(title, ("list", *map(str, range(1, min(length, MOST_SHOWN) + 1))), rows)
 
@@ -242,7 +242,7 @@ class Recommends(ABC):
         `spec.action.ids`; `exclude` are never chosen; `diversity` from 0 to 1 trades score against similarity within a
         list. `progress` is called with the share of the lists that is made.
         The same input gives the same lists. SpecError where fewer than `k` items remain, or an id or value is unknown;
-        SpaceError if the lists do not fit into free memory.
+        MemoryLimitError if the lists do not fit into free memory.
         """
         vocabulary, ranker = self._vocabulary, self._ranker
         if isinstance(k, bool) or not isinstance(k, int | np.integer):
@@ -259,7 +259,9 @@ class Recommends(ABC):
         most = max(1, MARKS // (ranker.items + 1))
         problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
         if problem is not None:
-            raise SpaceError(f"{len(items):,} lists of {k} items: {problem}", fix="recommend to fewer users at a time")
+            raise MemoryLimitError(
+                f"{len(items):,} lists of {k} items: {problem}", fix="recommend to fewer users at a time"
+            )
         parts = []
         for begin in range(0, len(items), most):
             rows = slice(begin, begin + most)
@@ -280,7 +282,7 @@ class Recommends(ABC):
         recommended, scores = zip(*parts, strict=True)
         return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 
-    def because(self, histories: Any, items: Any) -> Reasons:
+    def explain(self, histories: Any, items: Any) -> Explanations:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
         `histories` as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
@@ -298,7 +300,7 @@ class Recommends(ABC):
                 "pass lists.items of recommend(...)",
             )
         found, more = reasons(whole, known, np.asarray(lists, np.int64))
-        return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], more)
+        return Explanations(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], more)
 
 
 class Recommender(Recommends):
@@ -448,10 +450,10 @@ class Vocabulary:
         """Return indices of ids; SpecError names an unknown id, or with `skip` its index is 0."""
         indices = []
         for one in ids:
-            place = self._place.get(str(one), 0)
-            if not place and not skip:
+            position = self._place.get(str(one), 0)
+            if not position and not skip:
                 raise self._unknown(where, one)
-            indices.append(place)
+            indices.append(position)
         return indices
 
     def user_places(self, ids: Any, rows: int) -> NumpyArray:
@@ -488,8 +490,8 @@ class Profiles:
     ) -> None:
         self._profile, self._whose, self._each = profile, whose, each
         self.columns: dict[str, dict[str | None, int]] = {}  # the categories of each; for numbers only None
-        for place, (column, word) in enumerate(zip(profile.columns, profile.words, strict=True)):
-            self.columns.setdefault(column, {})[word] = place
+        for position, (column, word) in enumerate(zip(profile.columns, profile.words, strict=True)):
+            self.columns.setdefault(column, {})[word] = position
 
     def is_number(self, column: str) -> bool:
         """Return whether a column holds numbers."""
@@ -515,19 +517,23 @@ class Profiles:
                 if column not in self.columns:
                     raise SpecError(f"{where} is an unknown column: {nearest(str(column), self.columns)}")
                 if self.is_number(column):
-                    place = self.columns[column][None]
-                    numbers[i, place] = self._number(place, value, where)
+                    position = self.columns[column][None]
+                    numbers[i, position] = self._number(position, value, where)
                 else:
                     numbers[i, self._words(column, value, where, skip)] = 1.0
         return numbers
 
-    def _number(self, place: int, value: Any, where: str) -> float:
+    def _number(self, position: int, value: Any, where: str) -> float:
         if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
             return 0.0
         if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
             raise SpecError(f"{where} is {value!r:.80}", "a number", "convert it, or leave it out")
         number: Any = value
-        away = (float(number) - self._profile.mean[place]) / self._profile.spread[place] if abs(number) < MOST else MOST
+        away = (
+            (float(number) - self._profile.mean[position]) / self._profile.spread[position]
+            if abs(number) < MOST
+            else MOST
+        )
         if not abs(away) < MOST:
             raise SpecError(f"{where} is {value!r:.80}", "a finite number", "leave it out")
         return away

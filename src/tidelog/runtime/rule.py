@@ -22,7 +22,7 @@ from tidelog._files import Kind, digest, open_regular, read_regular, write_file
 from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
 from tidelog.runtime.artefact import read_spec, spec_notes
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
-from tidelog.runtime.way_of_acting import Acting, Acts
+from tidelog.runtime.way_of_acting import Acting, BasePolicy
 from tidelog.types import Codes, Discrete, Image, Spec, Vector
 
 RULE = Kind("rule", 1)
@@ -38,7 +38,7 @@ Place: TypeAlias = tuple[str, int]  # a leaf, and a column of it
 class Question:
     """A question about one column: is a number below a threshold, or is a word this one?"""
 
-    place: Place
+    position: Place
     below: float | None  # of a number
     code: int | None  # of a word
     yes: Tree
@@ -46,7 +46,7 @@ class Question:
 
     def answers(self, leaves: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
         """Whether the answer is yes, [B]."""
-        values = leaves[self.place[0]][:, self.place[1]]
+        values = leaves[self.position[0]][:, self.position[1]]
         if self.below is not None:
             return np.asarray(values.astype(np.float64) < self.below)
         return np.asarray(values == self.code)
@@ -55,7 +55,7 @@ class Question:
 Tree: TypeAlias = Question | int  # an action is a code
 
 
-class Rule(Acts):
+class Rule(BasePolicy):
     """Takes the action of a rule. Raises SpecError for actions that are not discrete.
 
     `fallback` are all actions, the best one first: where the action of the rule is not allowed, the first allowed one
@@ -185,18 +185,18 @@ def allowed_actions(actions: NDArray[np.int32], mask: NDArray[np.bool_], order: 
     return np.where(mask[np.arange(len(actions)), actions], actions, best).astype(np.int32)
 
 
-def column_label(spec: Spec, place: Place) -> str:
+def column_label(spec: Spec, position: Place) -> str:
     """The name of a column of the observation: that of the log, else the leaf with the position."""
-    leaf: Any = spec.observation[place[0]]
-    return str(leaf.names[place[1]]) if leaf.names else f"{place[0]}[{place[1]}]"
+    leaf: Any = spec.observation[position[0]]
+    return str(leaf.names[position[1]]) if leaf.names else f"{position[0]}[{position[1]}]"
 
 
 def question_text(question: Question, spec: Spec) -> str:
     """The question in words: "age < 40", "village is north", "income is missing"."""
-    label = column_label(spec, question.place)
+    label = column_label(spec, question.position)
     if question.below is None:
         return f"{label} is {_level(spec, question)}"
-    leaf = spec.observation[question.place[0]]
+    leaf = spec.observation[question.position[0]]
     if isinstance(leaf, Vector) and label.endswith(MISSING) and label.removesuffix(MISSING) in dict(leaf.fills):
         return f"{label.removesuffix(MISSING)} is known"
     return f"{label} < {number_text(question.below)}"
@@ -208,8 +208,8 @@ def number_text(value: float) -> str:
 
 
 def _level(spec: Spec, question: Question) -> str:
-    leaf = spec.observation[question.place[0]]
-    words = leaf.vocabularies[question.place[1]] if isinstance(leaf, Codes) and leaf.vocabularies else ()
+    leaf = spec.observation[question.position[0]]
+    words = leaf.vocabularies[question.position[1]] if isinstance(leaf, Codes) and leaf.vocabularies else ()
     code = int(question.code or 0)
     return (words[code] or "(empty)") if words else str(code)
 
@@ -228,12 +228,12 @@ def _tree_to_json(tree: Tree, spec: Spec, labels: tuple[str, ...]) -> dict[str, 
         return {"action": labels[tree]}
     asked: dict[str, Any] = {"below": tree.below} if tree.below is not None else {"is": _word(spec, tree)}
     branches = {"yes": _tree_to_json(tree.yes, spec, labels), "no": _tree_to_json(tree.no, spec, labels)}
-    return {"column": column_label(spec, tree.place), **asked, **branches}
+    return {"column": column_label(spec, tree.position), **asked, **branches}
 
 
 def _word(spec: Spec, question: Question) -> str | int:
-    leaf = spec.observation[question.place[0]]
-    words = leaf.vocabularies[question.place[1]] if isinstance(leaf, Codes) and leaf.vocabularies else ()
+    leaf = spec.observation[question.position[0]]
+    words = leaf.vocabularies[question.position[1]] if isinstance(leaf, Codes) and leaf.vocabularies else ()
     return words[int(question.code or 0)] if words else int(question.code or 0)
 
 
@@ -245,7 +245,7 @@ def columns_of(spec: Spec) -> dict[str, Place]:
         if isinstance(leaf, Vector | Codes)
         for column in range(leaf.size if isinstance(leaf, Vector) else len(leaf.sizes))
     ]
-    return {column_label(spec, place): place for place in places}
+    return {column_label(spec, position): position for position in places}
 
 
 def load_rule(path: str | Path) -> Rule:
@@ -303,17 +303,17 @@ def _tree_from_json(node: Any, spec: Spec, codes: Mapping[str, int], deepest: in
         raise ValueError(f"a part of the rule has the fields {sorted(node)}: expected an action or a question")
     if deepest == 0:
         raise ValueError(f"the rule asks more than {DEEPEST} questions")
-    place = _known(columns_of(spec), node["column"], "column")
-    leaf, below, code = spec.observation[place[0]], None, None
+    position = _known(columns_of(spec), node["column"], "column")
+    leaf, below, code = spec.observation[position[0]], None, None
     if kind == "below":
         below = node["below"]
         if not isinstance(leaf, Vector) or type(below) not in (int, float) or not math.isfinite(below):
             raise ValueError(f"'{node['column']}' is not compared with a number")
         below = float(below)
     else:
-        code = _code(leaf, place[1], node["is"])
+        code = _code(leaf, position[1], node["is"])
     yes, no = (_tree_from_json(node[name], spec, codes, deepest - 1) for name in ("yes", "no"))
-    return Question(place, below, code, yes, no)
+    return Question(position, below, code, yes, no)
 
 
 def _code(leaf: Any, column: int, level: Any) -> int:

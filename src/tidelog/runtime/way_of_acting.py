@@ -127,7 +127,7 @@ class ActingWarning(UserWarning):
     """A policy acts in another way than the declared one; a verdict on the declared way does not hold for it."""
 
 
-class Acts(ABC):
+class BasePolicy(ABC):
     """The calls of a policy: one in its declared way, one for each way. A subclass computes `act`.
 
     Discrete actions are answered by the labels of the log, if it has any (`LabelledActions`); `act` returns codes.
@@ -272,7 +272,7 @@ def _checked(seed: Any) -> int:
     return int(seed)
 
 
-P = TypeVar("P", bound=Acts)
+P = TypeVar("P", bound=BasePolicy)
 
 
 def read_acting(value: Any) -> Acting | None:

@@ -96,7 +96,7 @@ class ListChoices(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     exclude: list[Id] | None = None
     diversity: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.0
     unknown: Literal["error", "skip"] = "error"
-    because: bool = False  # whether the answer has reasons
+    explain: bool = False  # whether the answer has reasons
 
 
 class OneHistory(ListChoices, kw_only=True):
@@ -399,9 +399,9 @@ class RecommendEndpoint:
                 MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here", fix="send a smaller k"
             )
         scores, parts = rows * items, ["'histories'"]
-        if body.because:
+        if body.explain:
             scores += rows * MOST_REASONS * items
-            parts.append("'because'")
+            parts.append("'explain'")
         if body.diversity:
             scores += DIVERSITY * rows * k * min(max(POOL * k, LEAST_POOL), items)
             parts.append("'k' with 'diversity'")
@@ -419,9 +419,9 @@ class RecommendEndpoint:
             asked.histories, body.k, body.exclude_seen, body.candidates, body.exclude, diversity=body.diversity
         )
         answer = {"items": lists.items.tolist(), "scores": lists.scores.tolist()}
-        if body.because:
-            reasons = self.policy.because(asked.histories, answer["items"])
-            answer |= {"because": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
+        if body.explain:
+            reasons = self.policy.explain(asked.histories, answer["items"])
+            answer |= {"explain": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
         return {name: values[0] for name, values in answer.items()} if asked.single else answer
 
 

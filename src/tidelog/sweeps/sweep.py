@@ -63,7 +63,7 @@ from tidelog.sweeps.plan import (
 )
 from tidelog.training.fit import CLOSEST, SELECTION, fit
 from tidelog.training.learn import load_run
-from tidelog.training.metrics import Screen, direction
+from tidelog.training.metrics import Progress, direction
 from tidelog.training.options import OF_SWEEPS, Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
 from tidelog.training.record import FILE as RUN
 from tidelog.training.record import Checkpoints, Record, check_free, check_unlocked, locked, versions
@@ -262,7 +262,7 @@ def sweep(
     third after 10,000 updates, of these all but a third after 30,000, and so on; it needs
     `best_metric="held_out/..."`. A trial that diverges or fails is a row of the table and does not end the sweep.
     `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only written (`train=False`). Raises
-    ConfigError, SpecError, SpaceError, LogError before anything is written.
+    ConfigError, SpecError, MemoryLimitError, LogError before anything is written.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -506,7 +506,7 @@ class Driver:
         After a signal all runs are saved, then KeyboardInterrupt or SystemExit(143) is raised. ConfigError where a
         process does not see the folder, or has other versions.
         """
-        with locked(self.folder), Interrupts() as interrupts, Screen("sweep", progress) as screen:
+        with locked(self.folder), Interrupts() as interrupts, Progress("sweep", progress) as screen:
             tidy(self.folder)
             sha256, packages = checksum(self.folder / PLAN), dict(versions())
             try:
@@ -530,7 +530,7 @@ class Driver:
         last = bool(self.decisions) and len(self.decisions[-1].promoted) <= 1
         return self.plan.options.steps if last or decided >= len(rungs) else rungs[decided]
 
-    def _unfinished(self, screen: Screen) -> list[int]:
+    def _unfinished(self, screen: Progress) -> list[int]:
         """The trials that have something to do; rungs at which all trials stand are decided first."""
         while True:
             target, compared = self._target(), [trial for trial in self._trials if trial not in self._stopped]
@@ -553,7 +553,7 @@ class Driver:
                 f"{decision.metric}: {names}"
             )
 
-    def _collect(self, screen: Screen) -> None:
+    def _collect(self, screen: Progress) -> None:
         """Wait until a process ends, for a moment at most, and note how its trial stands."""
         if not self._running:  # the pool is not ready
             time.sleep(POLL_SECONDS)
@@ -583,7 +583,7 @@ class Driver:
             if status.state in ("diverged", "failed"):
                 screen.note(f"trial {trial} {status.state} at update {status.update:,}: {status.reason}")
 
-    def _show_progress(self, screen: Screen) -> None:
+    def _show_progress(self, screen: Progress) -> None:
         """Say how many trials have nothing to do any more, and where some of the running ones are."""
         ended = sum(status.state != "standing" for trial, status in self.statuses.items() if trial not in self._stopped)
         ended, count = ended + len(self._stopped), len(self._trials)
@@ -591,7 +591,7 @@ class Driver:
         at = [f"trial {job.number} at {int(_sign(job)[0] or 0):,}" for job in jobs[:MOST_SHOWN]]
         at += [f"{len(jobs) - MOST_SHOWN:,} more"] if len(jobs) > MOST_SHOWN else []
         where = f"; {', '.join(at)} of {self._target():,} updates" if at else ""
-        screen.tell(f"{ended:,} of {count:,} trials ended{where}", ended / count)
+        screen.update(f"{ended:,} of {count:,} trials ended{where}", ended / count)
 
 
 def _sign(job: Job) -> Sign:

@@ -264,7 +264,7 @@ def fresh_collectors(
 ) -> list[LearnerState]:
     """Create learners before their first decision; each depends only on its own seed and settings.
 
-    `stores` are those that do not change. Raises SpaceError if their own do not fit. `vmap` is that of the run.
+    `stores` are those that do not change. Raises MemoryLimitError if their own do not fit. `vmap` is that of the run.
     """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, new_key(member.seed), updates) for member in members]

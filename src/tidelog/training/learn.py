@@ -81,7 +81,7 @@ def finetune(
 
     `tidelog.training.options.FinetuneOptions` describes the options, such as `offline`, the share of a minibatch that
     comes from the log. `overwrite` replaces the run in `out`. `train=False` returns the run before its first decision.
-    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+    Raises ConfigError, SpecError, MemoryLimitError, EnvironmentFailure, DivergenceError.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -212,7 +212,7 @@ def learn(
     list of algorithms is a population of members that differ in numbers. `tidelog.training.options.LearnOptions`
     describes the options. `overwrite` replaces the run in `out`. `evaluate` acts deterministically; `"sampled:NAME"`
     samples the actions. `train=False` returns the run before its first decision. Raises ConfigError, SpecError,
-    SpaceError, EnvironmentFailure, DivergenceError.
+    MemoryLimitError, EnvironmentFailure, DivergenceError.
 
     Example:
         >>> algorithm = tl.PPO(num_envs=8, rollout_steps=16, hidden=(16,))

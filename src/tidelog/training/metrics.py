@@ -186,9 +186,9 @@ def direction(best: str | None) -> tuple[str | None, float]:
 # A figure about a run: its learning curves. Letters: `S` seeds, `T` reports.
 
 
-def config_name(name: str, configs: Sequence[Mapping[str, Any]], place: int) -> str:
+def config_name(name: str, configs: Sequence[Mapping[str, Any]], position: int) -> str:
     """Return the name of one algorithm of a population: the settings that differ; of one algorithm, the run's name."""
-    mine = configs[place]
+    mine = configs[position]
     differs = [f"{key} {value}" for key, value in mine.items() if any(one[key] != value for one in configs)]
     return f"{name} [{', '.join(differs)}]" if differs else name
 
@@ -246,7 +246,7 @@ SETTLED_SECONDS = 5.0  # of training, until its rate is near the later one
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """The progress of a run after each chunk; `rows` are its new reports."""
 
     doing: str  # "compiling", "training", "validating" or "done"
@@ -288,7 +288,7 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class Screen:
+class Progress:
     """What long work shows: a live line on a terminal, a bar in a notebook, elsewhere a line every few seconds.
 
     All of it goes to standard error, except the notebook's bar. Work that ends within `QUIET_SECONDS` writes no line.
@@ -299,7 +299,7 @@ class Screen:
         self._name = name
         self._view: _View = _Silent() if show is False else _view(name, live=show is True)
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> Progress:
         self._view.begin()
         return self
 
@@ -312,11 +312,11 @@ class Screen:
         """Write a line that stays."""
         self._view.note(f"note: {text}")
 
-    def tell(self, doing: str, share: float) -> None:
+    def update(self, doing: str, share: float) -> None:
         """Show the current activity, and the share of it that is done."""
         self._view.show(f"{self._name}  {doing}  {share:.0%}", share)
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: TrainingProgress) -> None:
         """Show the progress of a run."""
         self._view.show(progress.line(self._name), progress.update / max(progress.steps, 1))
 

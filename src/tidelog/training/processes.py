@@ -176,10 +176,10 @@ def connect_processes(
             **{k: v for k, v in more.items() if k in known},
         )
     except (RuntimeError, ValueError) as error:
-        place = "the coordinator" if coordinator is None else coordinator
+        position = "the coordinator" if coordinator is None else coordinator
         line = str(error).splitlines()[0]
         raise ConfigError(
-            f"rank {rank}: no connection through {place} within {seconds:g} seconds ({line})",
+            f"rank {rank}: no connection through {position} within {seconds:g} seconds ({line})",
             fix=(
                 "start all processes with the address of process 0, and a free port that the others reach; "
                 "connect before anything else of JAX"

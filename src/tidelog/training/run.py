@@ -48,8 +48,8 @@ from tidelog.training.metrics import (
     SETTLED_SECONDS,
     Chosen,
     Progress,
-    Screen,
     Selection,
+    TrainingProgress,
     config_name,
     run_figure,
 )
@@ -210,7 +210,7 @@ class Run:
         self._processes = connected()
         self._saved: Any = None
         self._files: list[MetricsFile] = []
-        self._screen: Screen | None = None  # while `train` shows one
+        self._screen: Progress | None = None  # while `train` shows one
         self._updates_on_disk = [] if folder is None else self._checkpoints().updates()
 
     @property
@@ -370,10 +370,10 @@ class Run:
     def train(self, progress: bool | None = None) -> Run:
         """Train to the end, and show the progress and the run's notes; `progress` False shows nothing.
 
-        The expected duration is said as soon as the rate is measured. Progress is a live line on a terminal, a bar in a
+        The expected duration is said as soon as the rate is measured. TrainingProgress is a live line on a terminal, a bar in a
         notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
-        with Screen(self.name, progress if self._processes.rank == 0 else False) as screen:
+        with Progress(self.name, progress if self._processes.rank == 0 else False) as screen:
             for note in (*self.notes(), *(() if self.chooser is None else self.chooser.notes)):
                 screen.note(note)
             announce, unmeasured = None, 0
@@ -393,7 +393,7 @@ class Run:
         self._screen = None
         return self
 
-    def stream(self, until: int | None = None) -> Iterator[Progress]:
+    def stream(self, until: int | None = None) -> Iterator[TrainingProgress]:
         """Train to the end, or for `until` steps in all, and yield after every chunk.
 
         The run is saved where it stops. Raises DivergenceError at a non-finite metric, KeyboardInterrupt and
@@ -409,7 +409,7 @@ class Run:
             yield from self._train(interrupts, sinks, self.record.options.last if until is None else until)
             self._processes.decide(None, len)  # none ends before process 0 has saved
             interrupts.leave()
-        yield Progress("done", self.done, self.record.options.last, unit=self.unit)
+        yield TrainingProgress("done", self.done, self.record.options.last, unit=self.unit)
 
     def _open(self, stack: ExitStack) -> list[Sink]:
         """Lock and prepare the folder, if there is one, and open the sinks."""
@@ -450,14 +450,14 @@ class Run:
                 stack.callback(one.close)
         return [*self._files, *self._sinks]
 
-    def _train(self, interrupts: Interrupts, sinks: list[Sink], until: int) -> Iterator[Progress]:
+    def _train(self, interrupts: Interrupts, sinks: list[Sink], until: int) -> Iterator[TrainingProgress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.last)
         saved, reporting = time.monotonic(), _Reporting()
         if self.finished:  # the process may have ended between the last checkpoint and `close`
             self._engine.close()
         while not self.finished and self.done < until:
             if self._engine.needs_compiling():
-                yield Progress("compiling", self.done, settings.last, unit=self.unit)
+                yield TrainingProgress("compiling", self.done, settings.last, unit=self.unit)
                 self._computed(self._engine.compile)
                 pace.restart()
             boundary = min(settings.last, (self.done // settings.eval_every + 1) * settings.eval_every)
@@ -469,7 +469,7 @@ class Run:
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
                 if self._screen is not None and self._measures:
-                    self._screen.show(Progress("validating", self.done, settings.last, unit=self.unit))
+                    self._screen.show(TrainingProgress("validating", self.done, settings.last, unit=self.unit))
                 with reporting:
                     rows = self._report(sinks)
             due = time.monotonic() - saved >= settings.save_seconds
@@ -490,7 +490,9 @@ class Run:
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
             first = self._measures and reports > 0 and reporting.count == 1
-            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first)
+            yield TrainingProgress(
+                "training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first
+            )
             if received is not None:  # one that arrives after the decision waits for the next one
                 interrupts.received = received
                 interrupts.leave()

@@ -19,7 +19,7 @@ from tidelog.algorithms.segments import Columns
 from tidelog.data.log import Log
 from tidelog.data.raw import ranges
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
-from tidelog.errors import LogError, SpaceError
+from tidelog.errors import LogError, MemoryLimitError
 from tidelog.networks.layers import from_host, int32
 from tidelog.recommend.interactions import Interactions
 from tidelog.types import Continuous, Discrete, Spec
@@ -275,7 +275,8 @@ MOMENTS = 2  # of Adam, the optimiser by default
 
 
 def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | Interactions | None) -> None:
-    """Raise SpaceError if the log, its batches, and the networks with their optimisers do not fit into free memory.
+    """Raise MemoryLimitError if the log, its batches, and the networks with their optimisers do not fit into free
+    memory.
 
     A memory-mapped log stays on disk, and `log` None is an environment. On an accelerator its own memory counts.
     """
@@ -291,7 +292,7 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
     fixes = ["use fewer seeds or smaller networks"] if states > data else []
     fixes += ["open the log with memory_map=True", "use fewer rows"] if data > states and isinstance(log, Log) else []
     members = seeds * len(algorithms)
-    raise SpaceError(
+    raise MemoryLimitError(
         f"training needs at least {in_units(data + states + programs)} of memory ({in_units(data)} "
         f"for the log and its batches, {in_units(states)} for {members} member(s) with optimisers, "
         f"{in_units(programs)} for compiled programs), but {in_units(free)} are free; nothing was "
@@ -301,7 +302,7 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
 
 
 def check_segments(planned: Planned, members: int, stacked: bool) -> None:
-    """Raise SpaceError, with the numbers, if the stores of segments of all members do not fit into free memory.
+    """Raise MemoryLimitError, with the numbers, if the stores of segments of all members do not fit into free memory.
 
     `stacked` members take their memory twice at the start: one by one, and stacked.
     """
@@ -312,11 +313,11 @@ def check_segments(planned: Planned, members: int, stacked: bool) -> None:
         return
     several = f" for each of {members} members" if members > 1 else ""
     twice = ", twice while the members are stacked (vmap=False: once)" if stacked else ""
-    place = "this machine" if jax.default_backend() == "cpu" else "the device"
+    position = "this machine" if jax.default_backend() == "cpu" else "the device"
     largest = max(sizes, key=lambda name: sizes[name])
-    raise SpaceError(
+    raise MemoryLimitError(
         f"the stores of segments take {in_units(each)}{several}{twice}, {in_units(needed)} in total; "
-        f"the largest is '{largest}' with {in_units(sizes[largest])}; but {place} has "
+        f"the largest is '{largest}' with {in_units(sizes[largest])}; but {position} has "
         f"{in_units(free)} of memory free; nothing was written",
         fix="reduce environments or rollout_steps, or the algorithm's policy_iterations or capacity",
     )
