@@ -165,8 +165,8 @@ def learnt(run: tl.Run, log: tl.Log) -> list[Any]:
     for member in run.members:
         policy = run.policy(member=member.index)
         if policy.is_recurrent:
-            memory = policy.start(len(rows))
-            found += [policy.act(seen, mask=mask, memory=memory)[0] for _ in range(2)]
+            state = policy.initial_state(len(rows))
+            found += [policy.act(seen, mask=mask, state=state)[0] for _ in range(2)]
             continue
         found += [policy.act(seen, seed, mask)[0] for seed in (None, 3)]
         if isinstance(policy.spec.action, Discrete):

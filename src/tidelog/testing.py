@@ -145,11 +145,11 @@ def _mask(log: Log) -> Any:
 
 def _act(policy: Any, seen: Any, mask: Any, seed: int | None = None) -> np.ndarray[Any, Any]:
     """Return the actions of all rows, each as the first step of an episode; with a seed, samples."""
-    return np.asarray(policy.act(seen, seed, mask, _memory(policy, seen))[0])
+    return np.asarray(policy.act(seen, seed, mask, _state(policy, seen))[0])
 
 
-def _memory(policy: Any, seen: Any) -> Any:
-    return policy.start(len(next(iter(seen.values())))) if policy.is_recurrent else None
+def _state(policy: Any, seen: Any) -> Any:
+    return policy.initial_state(len(next(iter(seen.values())))) if policy.is_recurrent else None
 
 
 def _losses(run: Run) -> str | None:
@@ -250,9 +250,9 @@ def _without_jax(run: Run, log: Log, folder: Path) -> str | None:
 
 def _estimates(run: Run, log: Log) -> str | None:
     policy, seen, mask = run.policy(), _observations(log), _mask(log)
-    if policy.log_probability(seen, np.asarray(log.action), mask, _memory(policy, seen)) is None:
+    if policy.log_probability(seen, np.asarray(log.action), mask, _state(policy, seen)) is None:
         return None
-    chances = np.asarray(policy.probabilities(seen, mask, _memory(policy, seen)))
+    chances = np.asarray(policy.probabilities(seen, mask, _state(policy, seen)))
     if not np.allclose(chances.sum(axis=1), 1.0, atol=1e-4):
         return "probabilities do not sum to 1"
     value = estimate(policy, log, ["wis"], sample=True)["wis"].estimate  # most likely actions may be in no episode

@@ -104,7 +104,7 @@ def test_an_own_phasic_network_acts_with_its_policy():
     found = PPG().act(OwnPhasic(), observation, mask=mask, carry="kept")
     assert found.action.tolist() == [2]
     assert found.carry == "kept"
-    assert PPG().start(OwnPhasic(), 1) is None
+    assert PPG().initial_state(OwnPhasic(), 1) is None
 
 
 def test_new_episodes_begin_with_returns_of_0():

@@ -63,7 +63,9 @@ def played(h, state, source):
     if not hasattr(source, "observe"):
         host = Host(source, 0, True)
         carried, found = (
-            initial_collection_state(None, source.count, jax.random.key(0), h.start(params, source.count)).carried,
+            initial_collection_state(
+                None, source.count, jax.random.key(0), h.initial_state(params, source.count)
+            ).carried,
             [],
         )
         for round in range(2):
@@ -71,7 +73,7 @@ def played(h, state, source):
             found.append(columns)
         return [jax.tree.map(jnp.asarray, columns) for columns in found]
     now, found = (
-        initial_collection_state(source, h.num_envs, jax.random.key(1), h.start(params, h.num_envs)),
+        initial_collection_state(source, h.num_envs, jax.random.key(1), h.initial_state(params, h.num_envs)),
         [],
     )
     for round in range(2):
@@ -114,7 +116,7 @@ SOURCES = {
 def test_unrolled_segments_say_what_was_said_step_by_step(name):
     source = SOURCES[name]
     h, state = fresh(source.spec)
-    carry = h.start(state.network, 4), state.carry
+    carry = h.initial_state(state.network, 4), state.carry
     ends = 0
     for columns in played(h, state, source):
         counts = np.asarray(columns["valid"])
@@ -232,13 +234,13 @@ def test_a_saved_policy_carries_its_memory(tmp_path):
     policy.save(tmp_path / "policy")
     again = tl.load_policy(tmp_path / "policy")
     assert again.is_recurrent
-    memory, found = again.start(4), []
+    state, found = again.initial_state(4), []
     for t in range(STEPS):
-        memory.forget(np.asarray(columns["first"][:, t]))
+        state.forget(np.asarray(columns["first"][:, t]))
         seen, action = columns["observation"]["observation"][:, t], columns["action"][:, t]
-        before = type(memory)(memory.carry)
-        found.append(again.log_probability(seen, action, memory=before))
-        again(seen, memory=memory)
+        before = type(state)(state.carry)
+        found.append(again.log_probability(seen, action, state=before))
+        again(seen, state=state)
     np.testing.assert_allclose(np.stack(found, 1), columns["log_probability"], atol=1e-5)
     assert (tl.rollout(again, ENV, 3) >= 8).all()
 

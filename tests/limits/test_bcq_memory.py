@@ -106,7 +106,7 @@ def test_acting_goes_on_from_what_was_seen(seed):
     params = H.policy_params(fresh())
     rows = [{name: leaf[LOG.position[t : t + 3]] for name, leaf in LOG.observation.items()} for t in range(4)]
     key = None if seed is None else jax.random.key(seed)
-    carry = H.start(params, 3)
+    carry = H.initial_state(params, 3)
     assert carry.shape == (3, 15)
 
     @eqx.filter_jit
@@ -159,12 +159,12 @@ def test_discrete_networks_go_on_from_what_each_of_them_saw():
     h, log = small("discrete-bcq", recurrent_size=5, window=3), world("discrete")
     params = h.policy_params(h.init(log.spec, jax.random.key(0), 9))
     rows = [{name: leaf[log.position[t : t + 3]] for name, leaf in log.observation.items()} for t in range(4)]
-    carry, along = h.start(params, 3), eqx.filter_jit(step_along)
+    carry, along = h.initial_state(params, 3), eqx.filter_jit(step_along)
     for row in rows:
         values, logits, carry = along(params, row, carry)
     window, real = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}, np.ones((3, 4), bool)
     every, policy = (eqx.filter_jit(part)(window, real=real) for part in (params.critic.all_actions, params.imitator))
     close(values, np.asarray(every)[:, -1], atol=1e-6)
     close(logits, np.asarray(policy.logits)[:, -1], atol=1e-6)
-    first, _, _ = along(params, rows[-1], h.start(params, 3))
+    first, _, _ = along(params, rows[-1], h.initial_state(params, 3))
     assert float(np.abs(np.asarray(values) - np.asarray(first)).max()) > 1e-4

@@ -15,7 +15,7 @@ def unit() -> GRU:
 def test_an_unroll_is_one_step_after_another(unit: GRU) -> None:
     x = np.random.default_rng(1).standard_normal((2, 4, 3)).astype(np.float32)
     carries = np.asarray(eqx.filter_jit(unit.unroll)(x, np.ones((2, 4), bool)))
-    carry = unit.start(2)
+    carry = unit.initial_state(2)
     for t in range(4):
         carry = eqx.filter_jit(unit)(carry, x[:, t])
         assert carries[:, t] == pytest.approx(np.asarray(carry), abs=1e-6)

@@ -184,7 +184,7 @@ def test_it_satisfies_the_contract_and_cannot_act(small):
     seen = {name: leaf[:5] for name, leaf in small.observation.items()}
     assert h.q_values(params, seen) == pytest.approx(params.critic.all_actions(seen)[:, 0] + 1.5)
     assert h.distribution(params, seen) is None
-    assert h.start(params, 1) is None
+    assert h.initial_state(params, 1) is None
     with pytest.raises(TypeError, match="it cannot act"):
         h.act(params, seen)
 

@@ -1,4 +1,6 @@
-"""What a policy would do along a log: in the log's words, with its memory, and as a density of continuous actions."""
+"""What a policy would do along a log: in the log's words, with its recurrent state, and as a density of continuous
+actions.
+"""
 
 from dataclasses import replace
 
@@ -92,12 +94,12 @@ def test_a_memory_goes_along_each_episode_and_sees_what_followed_its_end():
     starts = stored_starts(log)
     assert starts[-1] == len(found.probabilities)
     episode = int(np.argmax(np.diff(starts)))
-    memory = policy.start(1)
+    state = policy.initial_state(1)
     for at in range(starts[episode], starts[episode + 1]):
         seen = {name: leaf[[at]] for name, leaf in log.observation.items()}
-        wanted = policy.probabilities(seen, log.action_mask[[at]], memory)
+        wanted = policy.probabilities(seen, log.action_mask[[at]], state)
         assert found.probabilities[at] == pytest.approx(wanted[0], abs=1e-6)
-        policy(seen, log.action_mask[[at]], memory)
+        policy(seen, log.action_mask[[at]], state)
     chosen = target_of(policy, log)
     acted = replay_actions(policy, log.transitions.observation, log.starts, log.transitions.mask)
     assert (chosen.probabilities[log.position].argmax(1) == acted).all()

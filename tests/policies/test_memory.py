@@ -29,32 +29,32 @@ def observations(log, rows):
 def test_a_memory_is_asked_for_and_has_to_fit(policy, log):
     with pytest.raises(SpecError, match=r"policy\.start\(count\)"):
         policy(observations(log, [0, 1]))
-    with pytest.raises(SpecError, match="memory has 3 episodes for 2 observations"):
-        policy(observations(log, [0, 1]), memory=policy.start(3))
+    with pytest.raises(SpecError, match="recurrent state has 3 episodes for 2 observations"):
+        policy(observations(log, [0, 1]), state=policy.initial_state(3))
     memoryless = tl.fit(tl.BC(hidden=(8, 8), batch_size=8), log, 1).policy()
     assert not memoryless.is_recurrent
     with pytest.raises(SpecError, match="policy is feed-forward"):
-        memoryless.start()
+        memoryless.initial_state()
 
 
 def test_what_was_seen_before_changes_what_is_done(policy, log):
-    memory, fresh = policy.start(3), policy.start(3)
-    policy(observations(log, [0, 1, 2]), memory=memory)
-    assert memory.carry.any()
-    later = policy.probabilities(observations(log, [3, 4, 5]), memory=memory)
-    assert np.abs(later - policy.probabilities(observations(log, [3, 4, 5]), memory=fresh)).max() > 1e-4
-    memory.forget(np.asarray([True, False, True]))
-    assert not memory.carry[[0, 2]].any()
-    assert memory.carry[1].any()
+    state, fresh = policy.initial_state(3), policy.initial_state(3)
+    policy(observations(log, [0, 1, 2]), state=state)
+    assert state.carry.any()
+    later = policy.probabilities(observations(log, [3, 4, 5]), state=state)
+    assert np.abs(later - policy.probabilities(observations(log, [3, 4, 5]), state=fresh)).max() > 1e-4
+    state.forget(np.asarray([True, False, True]))
+    assert not state.carry[[0, 2]].any()
+    assert state.carry[1].any()
 
 
 def test_asking_how_likely_does_not_move_the_memory_on(policy, log):
-    memory = policy.start(2)
-    policy.log_probability(observations(log, [0, 1]), log.action[[0, 1]], memory=memory)
-    policy.probabilities(observations(log, [0, 1]), memory=memory)
-    assert not memory.carry.any()
-    action, propensity = policy.sample_with_propensity(observations(log, [0, 1]), 3, None, memory)
-    chance = policy.probabilities(observations(log, [0, 1]), memory=policy.start(2))
+    state = policy.initial_state(2)
+    policy.log_probability(observations(log, [0, 1]), log.action[[0, 1]], state=state)
+    policy.probabilities(observations(log, [0, 1]), state=state)
+    assert not state.carry.any()
+    action, propensity = policy.sample_with_propensity(observations(log, [0, 1]), 3, None, state)
+    chance = policy.probabilities(observations(log, [0, 1]), state=policy.initial_state(2))
     assert propensity == pytest.approx(chance[np.arange(2), action], rel=1e-5)
 
 
@@ -64,12 +64,12 @@ def test_along_a_log_is_one_episode_after_another(policy, log):
     done = replay_actions(policy, seen, log.starts, mask)
     likely = replay_log_probability(policy, seen, log.action, log.starts, mask)
     for episode in (0, len(log.episodes) - 1):
-        memory = policy.start(1)
+        state = policy.initial_state(1)
         for row in range(log.starts[episode], log.starts[episode + 1]):
             allowed = None if mask is None else mask[[row]]
-            one = policy.log_probability(observations(log, [row]), log.action[[row]], allowed, memory)
+            one = policy.log_probability(observations(log, [row]), log.action[[row]], allowed, state)
             assert likely[row] == pytest.approx(one[0], abs=1e-5)
-            assert done[row] == policy(observations(log, [row]), allowed, memory)[0]
+            assert done[row] == policy(observations(log, [row]), allowed, state)[0]
     found = agreement(policy, log)
     assert found["share of equal actions"] == pytest.approx(np.mean(done == log.action))
 
@@ -97,7 +97,7 @@ def test_a_table_needs_to_say_which_rows_belong_together(tmp_path):
         act_on_table(policy, tmp_path / "rows.csv")
     (tmp_path / "m.toml").write_text('observation = "x"\naction = "act"\nepisode = "who"\nstep = "when"\n')
     acted = act_on_table(policy, tmp_path / "rows.csv", tmp_path / "m.toml")["action"].to_list()
-    memory = policy.start(2)
-    first = policy({"numeric": np.asarray([[2.0], [0.0]], np.float32)}, memory=memory)
-    second = policy({"numeric": np.asarray([[0.5], [-1.0]], np.float32)}, memory=memory)
+    state = policy.initial_state(2)
+    first = policy({"numeric": np.asarray([[2.0], [0.0]], np.float32)}, state=state)
+    second = policy({"numeric": np.asarray([[0.5], [-1.0]], np.float32)}, state=state)
     assert acted == [second[0], second[1], first[0], first[1]]

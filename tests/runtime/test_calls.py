@@ -25,30 +25,30 @@ def test_one_a_batch_and_a_frame_get_the_same_answers(artefacts):
 
 
 def test_many_rows_are_computed_in_parts(artefacts):
-    plain = runtime.load(artefacts["iql, memory"])
-    seen = random_observations(policy("iql, memory"), 5000)
-    memory = plain.start(5000)
-    plain(seen, memory=memory)
+    plain = runtime.load(artefacts["iql, recurrent state"])
+    seen = random_observations(policy("iql, recurrent state"), 5000)
+    state = plain.initial_state(5000)
+    plain(seen, state=state)
     few = {name: values[4090:4100] for name, values in seen.items()}
-    part = plain.start(10)
-    plain(few, memory=part)
-    np.testing.assert_allclose(memory.carry[4090:4100], part.carry, atol=1e-6)
+    part = plain.initial_state(10)
+    plain(few, state=part)
+    np.testing.assert_allclose(state.carry[4090:4100], part.carry, atol=1e-6)
 
 
 def test_what_does_not_fit_is_said_as_the_policy_on_jax_says_it(artefacts):
-    plain, whole = runtime.load(artefacts["iql, memory"]), policy("iql, memory")
+    plain, whole = runtime.load(artefacts["iql, recurrent state"]), policy("iql, recurrent state")
     for given in ({"agee": 1.0}, {"age": 1.0}, ROW | {"age": float("nan")}, ROW | {"ward": "x"}, np.zeros(3)):
         with pytest.raises(SpecError) as one:
-            plain(given, memory=plain.start(1))
+            plain(given, state=plain.initial_state(1))
         with pytest.raises(SpecError) as two:
-            whole(given, memory=whole.start(1))
+            whole(given, state=whole.initial_state(1))
         assert str(one.value) == str(two.value)
     with pytest.raises(SpecError, match="this policy is recurrent"):
         plain(ROW)
-    with pytest.raises(SpecError, match="the memory has 2 episodes for 1 observations"):
-        plain(ROW, memory=plain.start(2))
+    with pytest.raises(SpecError, match="the recurrent state has 2 episodes for 1 observations"):
+        plain(ROW, state=plain.initial_state(2))
     still = runtime.load(artefacts["bcq"])
-    for call in (lambda: still.start(1), lambda: still.probabilities(ROW), lambda: still.q_values(ROW)):
+    for call in (lambda: still.initial_state(1), lambda: still.probabilities(ROW), lambda: still.q_values(ROW)):
         with pytest.raises(SpecError):
             call()
     with pytest.raises(SpecError, match=r"seed = -1: expected a whole number from 0"):

@@ -41,7 +41,7 @@ BODIES = {
     "mask words": ({"observation": ROW, "mask": ["yes"] * 5}, 422, "got `str` - at `$.mask[0]`"),
     "mask allows nothing": ({"observation": ROW, "mask": [False] * 5}, 422, "allows no action"),
     "ragged mask": ({"observations": [ROW] * 2, "masks": [[True], [True, True]]}, 422, "different lengths"),
-    "a memory": ({"observation": ROW, "memory": [0.0]}, 422, "this policy is feed-forward and has no memory"),
+    "a recurrent state": ({"observation": ROW, "state": [0.0]}, 422, "this policy is feed-forward and has no recurrent state"),
     "a seed": ({"observation": ROW, "seed": -1}, 422, "Expected `int` >= 0 - at `$.seed`"),
 }  # fmt: skip
 ODD = (None, True, -1, 0, 10**400, 1e308, "", "x", "b", [], {}, [[[[[[[1]]]]]]], [None], ["a", 1], {"age": 1})
@@ -61,7 +61,7 @@ def random_body(generator):
         elif place == 1 and isinstance(row, dict) and row:
             row.pop(next(iter(row)))
         elif place == 2:
-            body[["mask", "masks", "memory", "seed", "x"][generator.integers(5)]] = odd
+            body[["mask", "masks", "state", "seed", "x"][generator.integers(5)]] = odd
         elif place == 3 and "observation" in body:
             body["observation"] = odd or dict(ROW)
     text = bytearray(json.dumps(body).encode())

@@ -88,15 +88,15 @@ def test_samples_come_with_their_propensity(plain):
 
 
 def test_a_memory_goes_to_the_client_and_back(plain):
-    policy = plain["iql, memory"]
+    policy = plain["iql, recurrent state"]
     first = act(policy, {"observation": ROW}).json()
-    second = act(policy, {"observation": ROW, "memory": first["memory"]}).json()
-    memory = policy.start(1)
+    second = act(policy, {"observation": ROW, "state": first["state"]}).json()
+    state = policy.initial_state(1)
     batch = {name: [value] for name, value in ROW.items()}
     for answer in (first, second):
-        assert answer["action"] == policy(batch, memory=memory)[0]
-        np.testing.assert_allclose(answer["memory"], memory.carry[0], rtol=1e-6)
-    assert act(policy, {"observation": ROW, "memory": [0.0]}).status_code == 422
+        assert answer["action"] == policy(batch, state=state)[0]
+        np.testing.assert_allclose(answer["state"], state.carry[0], rtol=1e-6)
+    assert act(policy, {"observation": ROW, "state": [0.0]}).status_code == 422
 
 
 def test_pictures_are_whole_numbers_to_255(plain):
@@ -195,7 +195,7 @@ def test_random_bodies_are_answered(plain):
 
 
 def test_letters_and_numbers_beyond_what_fits_are_answered_in_json(plain):
-    policy, memory = plain["iql, choice"], plain["iql, memory"]
+    policy, state = plain["iql, choice"], plain["iql, recurrent state"]
     odd = asked(policy, ("POST", "/act", {"content": b'{"observation": {"age": 1, "\\ud800": 1}}', "headers": JSON}))[0]
     assert odd.status_code == 422
     assert "unknown feature" in odd.json()["error"]
@@ -203,7 +203,7 @@ def test_letters_and_numbers_beyond_what_fits_are_answered_in_json(plain):
     half = asked(policy, ("POST", "/act", {"content": text, "headers": JSON}))[0]
     assert (half.status_code, half.json()["error"][:30]) == (422, "a text has half of a character")
     assert act(policy, {"observation": ROW | {"ward": "b\0"}}).status_code == 422
-    far = act(memory, {"observation": ROW, "memory": [1e300] * memory.start().carry.shape[1]})
+    far = act(state, {"observation": ROW, "state": [1e300] * state.initial_state().carry.shape[1]})
     assert far.status_code == 422
     assert "expected finite numbers of shape" in far.json()["error"]
     beyond = act(policy, {"observation": ROW | {"age": 3e38}, "seed": 1})

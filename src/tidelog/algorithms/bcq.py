@@ -287,7 +287,7 @@ class BCQ:
         """Return generator, perturbation, the first critic and the fixed latents."""
         return BCQParams(state.generator, state.perturbation, state.critic.members[0], state.latents)
 
-    def start(self, params: BCQParams, batch: int) -> jax.Array | None:
+    def initial_state(self, params: BCQParams, batch: int) -> jax.Array | None:
         """Return the three initial recurrent states, concatenated; None for feed-forward networks."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 3 * self.recurrent_size))
 
@@ -300,7 +300,7 @@ class BCQ:
     ) -> Act:
         """Return the best of `samples` candidates: from the fixed latents, or from random latents with a key."""
         rows = len(next(iter(observation.values())))
-        carry = self.start(params, rows) if carry is None else carry
+        carry = self.initial_state(params, rows) if carry is None else carry
         shape = (rows, *params.latents.shape)
         latents = jnp.broadcast_to(params.latents, shape) if key is None else clipped_normal(self, key, shape)
 

@@ -149,7 +149,7 @@ class Algorithm(Protocol):
     ) -> Act:
         """Choose actions for observations [B, ...]; deterministic without a key."""
 
-    def start(self, params: PolicyParams, batch: int) -> Any:
+    def initial_state(self, params: PolicyParams, batch: int) -> Any:
         """Return the initial recurrent state of acting, or None for a feed-forward policy."""
 
     def distribution(

@@ -224,7 +224,7 @@ class DiscreteBCQ:
         }
         return {("critic", "imitator"): q_loss + imitation_loss + self.logit_penalty * logit_loss}, metrics
 
-    def start(self, params: Any, batch: int) -> jax.Array | None:
+    def initial_state(self, params: Any, batch: int) -> jax.Array | None:
         """Return both initial recurrent states, concatenated; None for feed-forward networks."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 2 * self.recurrent_size))
 
@@ -251,7 +251,7 @@ class DiscreteBCQ:
     def _policy(
         self, params: Any, observation: Observation, mask: jax.Array | None, carry: Any
     ) -> tuple[EpsilonGreedy, Any]:
-        carry = self.start(params, len(next(iter(observation.values())))) if carry is None else carry
+        carry = self.initial_state(params, len(next(iter(observation.values())))) if carry is None else carry
         values, logits, carry = step_along(params, observation, carry)
         return EpsilonGreedy(values, supported(logits, self.threshold, mask), self.epsilon), carry
 

@@ -208,9 +208,9 @@ class FinetunedAlgorithm(eqx.Module):
         """Return the inner algorithm's acting arrays."""
         return self.inner.policy_params(state)
 
-    def start(self, params: Any, batch: int) -> Any:
+    def initial_state(self, params: Any, batch: int) -> Any:
         """Return the inner algorithm's initial recurrent state: None."""
-        return self.inner.start(params, batch)
+        return self.inner.initial_state(params, batch)
 
     def act(
         self,

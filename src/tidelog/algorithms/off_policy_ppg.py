@@ -409,7 +409,7 @@ class OffPolicyPPG:
 
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params
-    start = ppg_common.start
+    initial_state = ppg_common.initial_state
     act = ppg_common.act
     distribution = ppg_common.distribution
     recipe = ppg_common.recipe_of

@@ -240,7 +240,7 @@ def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> PPGState:
     )
     rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
     own = config.recurrent_size is not None and network.value_trunk is not None
-    carry = network.value_trunk.encoder.start(config.num_envs) if own else None
+    carry = network.value_trunk.encoder.initial_state(config.num_envs) if own else None
     return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
@@ -431,7 +431,7 @@ class PPG:
 
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params
-    start = ppg_common.start
+    initial_state = ppg_common.initial_state
     act = ppg_common.act
     distribution = ppg_common.distribution
     recipe = ppg_common.recipe_of

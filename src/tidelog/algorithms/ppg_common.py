@@ -92,7 +92,7 @@ def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | N
     generator = host_generator(key)
     own = config.network
     network = phasic.create(config.architecture, generator, spec, shape) if own is None else copied(own(spec, key))
-    if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
+    if recurrent_size is None and isinstance(network, Phasic) and network.initial_state(1) is not None:
         raise ConfigError(
             f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported",
             fix="use PPG(recurrent_size=64)",
@@ -237,9 +237,9 @@ def policy_params(config: Any, state: Any) -> Any:
     return state.network
 
 
-def start(config: Any, params: Any, batch: int) -> Any:
+def initial_state(config: Any, params: Any, batch: int) -> Any:
     """Return the policy's initial recurrent state; None for a feed-forward policy."""
-    return params.start(batch) if isinstance(params, Phasic) else None
+    return params.initial_state(batch) if isinstance(params, Phasic) else None
 
 
 def act(
@@ -268,11 +268,11 @@ def _policy_step(params: Any, observation: Observation, mask: jax.Array | None, 
     """Return the sampled policy and the new recurrent state."""
     if not isinstance(params, Phasic):
         return params.policy(observation, mask), carry
-    carry = params.start(len(jax.tree.leaves(observation)[0])) if carry is None else carry
+    carry = params.initial_state(len(jax.tree.leaves(observation)[0])) if carry is None else carry
     return params.step(observation, mask, carry)
 
 
 def recipe_of(config: Any, params: Any) -> dict[str, Any]:
     """Return the acting computation as plain nodes."""
-    carry = start(config, params, 1)
+    carry = initial_state(config, params, 1)
     return recipe.whole(recipe.likely(params), carry=None if carry is None else carry.shape[1])

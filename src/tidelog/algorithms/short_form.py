@@ -52,7 +52,7 @@ from tidelog.algorithms.optimisation import (
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered
 from tidelog.errors import ConfigError, SpecError, unknown_name
 from tidelog.networks import recipe
-from tidelog.networks.actors import choose, sampled, start
+from tidelog.networks.actors import choose, initial_state, sampled
 from tidelog.networks.critics import smallest_values
 from tidelog.networks.encoder import EncoderConfig
 from tidelog.networks.layers import fold_in, host_generator, scalar
@@ -383,7 +383,7 @@ def _complete_acting_by_actor(cls: type[Any]) -> None:
 
     def begin(self: Any, params: Any, batch: int) -> Any:
         """Return the actor's initial recurrent state, or None."""
-        return start(params.actor, batch)
+        return initial_state(params.actor, batch)
 
     def act(
         self: Any,
@@ -411,7 +411,7 @@ def _complete_acting_by_actor(cls: type[Any]) -> None:
         act = recipe.likely(params.actor, setting(self, "epsilon"))
         return recipe.whole(act, values, setting(self, "recurrent_size"))
 
-    _fill(cls, start=begin, act=act, distribution=distribution, recipe=plain)
+    _fill(cls, initial_state=begin, act=act, distribution=distribution, recipe=plain)
 
 
 def _complete_acting(cls: type[Any]) -> None:
@@ -458,7 +458,7 @@ def _complete_acting(cls: type[Any]) -> None:
         _set(cls, act=act)
     if not distribution_reads >= {"mask", "carry"}:
         _set(cls, distribution=distribution)
-    _fill(cls, start=begin, q_values=q_values)
+    _fill(cls, initial_state=begin, q_values=q_values)
 
 
 def _known(optional: dict[str, Any], names: set[str]) -> dict[str, Any]:

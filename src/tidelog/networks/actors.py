@@ -288,9 +288,9 @@ class Actor(eqx.Module):
         """Return the distribution for next observations, without mask; recurrent: from the previous step's state."""
         return self._act(self.encoder.both(row)[1], None, None, None)
 
-    def start(self, batch: int) -> jax.Array | None:
+    def initial_state(self, batch: int) -> jax.Array | None:
         """Return the initial recurrent state, or None for a feed-forward network."""
-        return self.encoder.start(batch)
+        return self.encoder.initial_state(batch)
 
     def step(
         self, observation: Observation, carry: jax.Array | None, mask: jax.Array | None
@@ -396,9 +396,9 @@ class EpsilonMode(NamedTuple):
         return self.base.entropy()
 
 
-def start(actor: Any, batch: int) -> Any:
+def initial_state(actor: Any, batch: int) -> Any:
     """Return an actor's initial recurrent state, or None for a feed-forward actor."""
-    return actor.start(batch) if isinstance(actor, Actor) else None
+    return actor.initial_state(batch) if isinstance(actor, Actor) else None
 
 
 def sampled(
@@ -406,7 +406,7 @@ def sampled(
 ) -> tuple[Distribution, Any]:
     """Return the sampled policy, mixed with its own mode where there is an epsilon, and the new recurrent state."""
     if isinstance(actor, Actor):
-        carry = actor.start(_rows(observation)) if carry is None else carry
+        carry = actor.initial_state(_rows(observation)) if carry is None else carry
         base, carry = actor.step(observation, carry, mask)
     else:
         base = actor(observation, mask=mask)

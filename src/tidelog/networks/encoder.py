@@ -153,9 +153,9 @@ class Encoder(eqx.Module):
             raise TypeError("a feed-forward network reads steps, not segments. fix: set recurrent_size")
         return self.recurrent
 
-    def start(self, batch: int) -> jax.Array | None:
+    def initial_state(self, batch: int) -> jax.Array | None:
         """Return the initial recurrent state [B, width], or None for a feed-forward network."""
-        return None if self.recurrent is None else self.recurrent.start(batch)
+        return None if self.recurrent is None else self.recurrent.initial_state(batch)
 
     def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
         """Return features of one more observation [B, ...], and the new recurrent state."""

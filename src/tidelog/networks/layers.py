@@ -357,7 +357,7 @@ class GRU(eqx.Module):
         """Return the size of the state."""
         return self.recurrent.shape[0]
 
-    def start(self, batch: int) -> jax.Array:
+    def initial_state(self, batch: int) -> jax.Array:
         """Return the initial state: zeros [B, H]."""
         return jnp.zeros((batch, self.width))
 
@@ -379,7 +379,7 @@ class GRU(eqx.Module):
             return after, after
 
         inputs = jnp.swapaxes(projected, 0, 1), jnp.swapaxes(real, 0, 1)
-        _, carries = jax.lax.scan(step, self.start(x.shape[0]), inputs)
+        _, carries = jax.lax.scan(step, self.initial_state(x.shape[0]), inputs)
         return jnp.swapaxes(carries, 0, 1)
 
     def follow(self, carry: jax.Array, x: jax.Array, first: jax.Array) -> jax.Array:

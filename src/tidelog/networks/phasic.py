@@ -133,9 +133,9 @@ class Phasic(eqx.Module):
         value, later = (self.value(trunk.body(seen))[..., 0] for seen in (carries, after))
         return value, later, carries
 
-    def start(self, batch: int) -> jax.Array | None:
+    def initial_state(self, batch: int) -> jax.Array | None:
         """Return the policy's initial recurrent state [B, H], or None for a feed-forward network."""
-        return self.trunk.encoder.start(batch)
+        return self.trunk.encoder.initial_state(batch)
 
     def step(
         self, observation: Observation, mask: jax.Array | None, carry: jax.Array | None

@@ -186,7 +186,7 @@ class FQE:
         """The critic."""
         return FQEParams(state.critic)
 
-    def start(self, params: FQEParams, batch: int) -> None:
+    def initial_state(self, params: FQEParams, batch: int) -> None:
         """None: the critic is not recurrent."""
 
     def act(self, params: FQEParams, observation: Observation, **how: Any) -> Any:

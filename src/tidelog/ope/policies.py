@@ -95,7 +95,7 @@ class EstimatorPolicy:
             )
         self._names = None if unnamed else names
 
-    def probabilities(self, leaves: LeafArrays, mask: Mask = None, memory: Any = None) -> Floats:
+    def probabilities(self, leaves: LeafArrays, mask: Mask = None, state: Any = None) -> Floats:
         """Probabilities [B, A] of the sampled policy; SpecError if an allowed action has none."""
         chances = self._chances(leaves)
         chances = chances if mask is None else np.where(mask, chances, 0.0)
@@ -110,7 +110,7 @@ class EstimatorPolicy:
         return np.asarray(chances / sums)
 
     def act(
-        self, leaves: LeafArrays, seed: None = None, mask: Mask = None, memory: Any = None
+        self, leaves: LeafArrays, seed: None = None, mask: Mask = None, state: Any = None
     ) -> tuple[NDArray[Any], None]:
         """Predicted actions, codes [B] or numbers [B, A], without propensities."""
         space, action = self.spec.action, self._predicted(leaves)
@@ -121,7 +121,7 @@ class EstimatorPolicy:
             action = np.where(allowed, action, self.probabilities(leaves, mask).argmax(axis=1))
         return action, None
 
-    def log_probability(self, leaves: LeafArrays, action: Any, mask: Mask = None, memory: Any = None) -> None:
+    def log_probability(self, leaves: LeafArrays, action: Any, mask: Mask = None, state: Any = None) -> None:
         """None: a regressor has no density."""
 
     def notes(self, leaves: LeafArrays, mask: Mask, sample: bool) -> list[str]:
@@ -379,8 +379,8 @@ def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np
     """Sampled actions [M, K, A]."""
     generator = np.random.default_rng([seed, 4])
 
-    def ask(seen: Any, allowed: Any, rows: Any, memory: Any) -> NDArray[Any]:
-        before = None if memory is None else memory.of(slice(None))
+    def ask(seen: Any, allowed: Any, rows: Any, state: Any) -> NDArray[Any]:
+        before = None if state is None else state.of(slice(None))
         seeds = generator.integers(2**31, size=DRAWS)
         several = [policy.act(seen, int(one), allowed, before and before.of(slice(None)))[0] for one in seeds]
         return np.stack(several, axis=1)
@@ -429,7 +429,7 @@ class ExternalPolicy:
         self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
         self.actions, self.kind = spec.action.n, type(tells).__name__
 
-    def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
+    def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, state: Any = None) -> NDArray[Any]:
         """The external policy's probabilities [B, A]; SpecError if they are invalid."""
         chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
         expected = (len(next(iter(leaves.values()))), self.actions)
@@ -444,7 +444,7 @@ class ExternalPolicy:
         return chances
 
     def act(
-        self, leaves: Mapping[str, NDArray[Any]], seed: None = None, mask: Any = None, memory: Any = None
+        self, leaves: Mapping[str, NDArray[Any]], seed: None = None, mask: Any = None, state: Any = None
     ) -> tuple[NDArray[Any], None]:
         """The most likely actions [B], without propensities."""
         return np.asarray(self.probabilities(leaves, mask).argmax(axis=1)), None

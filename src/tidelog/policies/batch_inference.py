@@ -301,10 +301,10 @@ def act_in_order(
     """
     generator, propensities = np.random.default_rng(seed), []
 
-    def answer(seen: Any, may: Any, rows: Any, memory: Any) -> Any:
+    def answer(seen: Any, may: Any, rows: Any, state: Any) -> Any:
         if policy.acting != "sample":
-            return policy.act(seen, None, may, memory)[0]
-        actions, likely = policy.act(seen, int(generator.integers(2**32)), may, memory)
+            return policy.act(seen, None, may, state)[0]
+        actions, likely = policy.act(seen, int(generator.integers(2**32)), may, state)
         propensities.append((rows, likely))
         return actions
 

@@ -483,11 +483,11 @@ def answers_of(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[A
         k = min(LENGTH, ranker.width, ranker.items)
         items, scores = ranker.rank(HistoryArrays(**leaves), k, mask)
         return {"action": items[None], "score": scores}
-    memory = reader.start(_count(leaves)) if reader.is_recurrent else None
-    actions = [reader.act(leaves, None, mask, memory)[0] for _ in range(STEPS if reader.is_recurrent else 1)]
+    state = reader.initial_state(_count(leaves)) if reader.is_recurrent else None
+    actions = [reader.act(leaves, None, mask, state)[0] for _ in range(STEPS if reader.is_recurrent else 1)]
     answers = {"action": np.stack(actions)}
     if isinstance(reader.spec.action, Discrete):
-        answers["probabilities"] = reader.probabilities(leaves, mask, memory)
+        answers["probabilities"] = reader.probabilities(leaves, mask, state)
     return answers
 
 

@@ -38,7 +38,7 @@ from tidelog.networks.recipe import named
 from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
-from tidelog.runtime.policy import Memory, memory_state
+from tidelog.runtime.policy import RecurrentState, carry_of
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommends, Vocabulary
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
@@ -183,7 +183,7 @@ class Policy(BasePolicy, Recommends):
         self.scaler = scaler
         self.params = params
         self.origin = dict(origin or {})
-        self._is_recurrent = algorithm.start(params, 1) is not None
+        self._is_recurrent = algorithm.initial_state(params, 1) is not None
         self._numbers = jax.tree.map(lambda number: float32(np.asarray(number)), algorithm)
         self.declare(acting, verdict)
 
@@ -193,7 +193,7 @@ class Policy(BasePolicy, Recommends):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether every call needs a memory from `start`."""
+        """Whether every call needs a recurrent state from `initial_state`."""
         return self._is_recurrent
 
     def notes(self) -> list[str]:
@@ -204,17 +204,17 @@ class Policy(BasePolicy, Recommends):
             notes.insert(0, f"known by their features alone, because training never saw them: {count_of(new, 'item')}")
         return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
-    def start(self, count: int = 1) -> Memory:
-        """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
-        carry = self.algorithm.start(self.params, count)
+    def initial_state(self, count: int = 1) -> RecurrentState:
+        """Return a recurrent state for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
+        carry = self.algorithm.initial_state(self.params, count)
         if carry is None:
             raise SpecError(
-                f"this {type(self.algorithm).__name__} policy is feed-forward", fix="call it without memory"
+                f"this {type(self.algorithm).__name__} policy is feed-forward", fix="call it without a state"
             )
-        return Memory(np.array(carry))
+        return RecurrentState(np.array(carry))
 
     def act(
-        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Memory | None = None
+        self, observation: Any, seed: int | None = None, mask: Any = None, state: RecurrentState | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
         """Return actions for programs, codes of discrete ones, and the propensities of a sample, else None.
 
@@ -222,18 +222,18 @@ class Policy(BasePolicy, Recommends):
         """
         inputs = self._read(observation, mask)
         if seed is None:
-            return self._to_action(self._apply(_mode, inputs, memory), inputs), None
-        before = None if memory is None else Memory(memory.carry)
-        action = self._to_action(self._apply(_sample, inputs, memory, seed=seed), inputs)
+            return self._to_action(self._apply(_mode, inputs, state), inputs), None
+        before = None if state is None else RecurrentState(state.carry)
+        action = self._to_action(self._apply(_sample, inputs, state, seed=seed), inputs)
         likely = self._log_density(inputs, action, before)
         return action, None if likely is None else _unbatched(np.exp(likely), inputs)
 
-    def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
+    def probabilities(self, observation: Any, mask: Any = None, state: RecurrentState | None = None) -> NumpyArray:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for continuous actions."""
         if not isinstance(self.spec.action, Discrete):
             raise SpecError("continuous actions have no probabilities", fix="use log_probability(observation, action)")
         inputs = self._read(observation, mask)
-        probabilities = self._apply(_probabilities, inputs, memory)
+        probabilities = self._apply(_probabilities, inputs, state)
         if probabilities is None:
             raise SpecError(
                 f"{type(self.algorithm).__name__} has no probabilities of actions",
@@ -242,16 +242,16 @@ class Policy(BasePolicy, Recommends):
         return _unbatched(probabilities, inputs)
 
     def log_probability(
-        self, observation: Any, action: Any, mask: Any = None, memory: Memory | None = None
+        self, observation: Any, action: Any, mask: Any = None, state: RecurrentState | None = None
     ) -> NumpyArray | None:
         """Return the log-probability (or log-density, in own units) of given actions; None without a density."""
         inputs = self._read(observation, mask)
-        result = self._log_density(inputs, action, memory)
+        result = self._log_density(inputs, action, state)
         return None if result is None else _unbatched(result, inputs)
 
-    def _log_density(self, inputs: RawBatch, action: Any, memory: Memory | None) -> Any:
+    def _log_density(self, inputs: RawBatch, action: Any, state: RecurrentState | None) -> Any:
         space = self.spec.action
-        result = self._apply(_log_probability, inputs, memory, read_action(inputs, action, self.spec))
+        result = self._apply(_log_probability, inputs, state, read_action(inputs, action, self.spec))
         if result is None:
             return None
         return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
@@ -262,7 +262,7 @@ class Policy(BasePolicy, Recommends):
         A mean that training subtracted is added again (`Scaler.value_constant`). SpecError without values.
         """
         inputs = self._read(observation, None)
-        values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.start(inputs.size))
+        values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.initial_state(inputs.size))
         if values is None:
             raise SpecError(
                 f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values",
@@ -306,25 +306,25 @@ class Policy(BasePolicy, Recommends):
         self,
         function: Any,
         inputs: RawBatch,
-        memory: Memory | None,
+        state: RecurrentState | None,
         action: NumpyArray | None = None,
         seed: int | None = None,
     ) -> Any:
-        """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the memory."""
-        carry = memory_state(memory, inputs.size, self.is_recurrent)
+        """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the recurrent state."""
+        carry = carry_of(state, inputs.size, self.is_recurrent)
         if carry is not None:
             carry = np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
         parts, carries = [], []
         for i, start in enumerate(range(0, inputs.size + inputs.padding, CHUNK)):
             rows = slice(start, start + CHUNK)
             leaves = {name: leaf[rows] for name, leaf in inputs.leaves.items()}
-            mask, logged, state = (None if x is None else x[rows] for x in (inputs.mask, action, carry))
+            mask, logged, before = (None if x is None else x[rows] for x in (inputs.mask, action, carry))
             key = None if seed is None else fold_in(new_key(seed), i)
-            part, after = function(self._numbers, self.params, leaves, mask, logged, key, state)
+            part, after = function(self._numbers, self.params, leaves, mask, logged, key, before)
             parts.append(part)
             carries.append(after)
-        if memory is not None and carries[0] is not None:
-            memory.carry = np.concatenate([np.asarray(after) for after in carries])[: inputs.size]
+        if state is not None and carries[0] is not None:
+            state.carry = np.concatenate([np.asarray(after) for after in carries])[: inputs.size]
         return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: inputs.size]
 
     def _read(self, observation: Any, mask: Any) -> RawBatch:
@@ -468,8 +468,8 @@ def has_density(policy: Any, spec: Spec) -> bool:
     """
     if not isinstance(spec.action, Continuous):
         return False
-    action, memory = np.asarray([spec.action.low], np.float32), policy.start(1) if policy.is_recurrent else None
-    return policy.log_probability(_blank(spec), action, None, memory) is not None
+    action, state = np.asarray([spec.action.low], np.float32), policy.initial_state(1) if policy.is_recurrent else None
+    return policy.log_probability(_blank(spec), action, None, state) is not None
 
 
 def has_probabilities(policy: Any) -> bool:
@@ -477,7 +477,7 @@ def has_probabilities(policy: Any) -> bool:
     if not isinstance(policy.spec.action, Discrete):
         return False
     try:
-        policy.probabilities(_blank(policy.spec), None, policy.start(1) if policy.is_recurrent else None)
+        policy.probabilities(_blank(policy.spec), None, policy.initial_state(1) if policy.is_recurrent else None)
     except SpecError:  # its algorithm has no distribution
         return False
     return True

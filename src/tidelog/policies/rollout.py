@@ -17,7 +17,7 @@ from tidelog.envs.protocol import Actor, BatchObservation, Environment, Episodes
 from tidelog.envs.registry import make
 from tidelog.errors import SpecError
 from tidelog.policies.policy import Policy
-from tidelog.runtime.policy import Memory
+from tidelog.runtime.policy import RecurrentState
 from tidelog.runtime.way_of_acting import in_way, way_of
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
@@ -34,7 +34,7 @@ class MappedPolicy:
 
     def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:
         self._policy = policy
-        self._memory: Memory | None = None
+        self._state: RecurrentState | None = None
         self._pairs = leaf_pairs(policy.spec, spec)
         paired = {ours: spec.observation[theirs] for ours, theirs in self._pairs.items()}
         self._leaves = leaf_translations(policy.spec, replace(spec, observation=paired) if paired else spec, name)
@@ -54,24 +54,24 @@ class MappedPolicy:
     def begin(self, first: NDArray[np.bool_]) -> None:
         """Reset the recurrent state of copies whose episode begins, `first` [W]; no effect without recurrence."""
         if self._policy.is_recurrent:
-            if self._memory is None or len(self._memory.carry) != len(first):
-                self._memory = self._policy.start(len(first))
-            self._memory.forget(first)
+            if self._state is None or len(self._state.carry) != len(first):
+                self._state = self._policy.initial_state(len(first))
+            self._state.forget(first)
 
     def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """Return the most likely actions [W, ...] in the environment's order, for its leaves and mask [W, A]."""
-        return self._world(self._policy.act(self._seen(leaves), None, self._mask(mask), self._memory)[0])
+        return self._world(self._policy.act(self._seen(leaves), None, self._mask(mask), self._state)[0])
 
     def sample(
         self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return random actions [W, ...] in the environment's order, and their propensities [W]."""
-        action, propensity = self._policy.act(self._seen(leaves), seed, self._mask(mask), self._memory)
+        action, propensity = self._policy.act(self._seen(leaves), seed, self._mask(mask), self._state)
         return self._world(action), propensity
 
     def probabilities(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """Return probabilities [W, A] in the environment's order."""
-        probabilities = self._policy.probabilities(self._seen(leaves), self._mask(mask), self._memory)
+        probabilities = self._policy.probabilities(self._seen(leaves), self._mask(mask), self._state)
         return probabilities if self._to_policy is None else probabilities[:, self._to_policy]
 
     def _seen(self, leaves: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -7,7 +7,7 @@ on what `observations` reads; `recommender` reads `Histories` and returns lists 
 """
 
 from tidelog.runtime.load import load
-from tidelog.runtime.policy import Memory, NumpyPolicy
+from tidelog.runtime.policy import NumpyPolicy, RecurrentState
 from tidelog.runtime.recommender import Histories, Recommender
 
-__all__ = ["Histories", "Memory", "NumpyPolicy", "Recommender", "load"]
+__all__ = ["Histories", "NumpyPolicy", "Recommender", "RecurrentState", "load"]

@@ -25,7 +25,7 @@ CHUNK = 4096  # rows computed at once; fewer for candidates, because each row ha
 CHUNK_OF_CANDIDATES = 64
 
 
-class Memory:
+class RecurrentState:
     """The recurrent state of a policy for `B` parallel episodes."""
 
     def __init__(self, carry: NumpyArray) -> None:
@@ -35,24 +35,27 @@ class Memory:
         """Reset rows (indices or [B] bool) whose episode has ended."""
         self.carry[rows] = 0.0
 
-    def of(self, rows: Any) -> Memory:
+    def of(self, rows: Any) -> RecurrentState:
         """Return the memory of some rows."""
-        return Memory(self.carry[rows])
+        return RecurrentState(self.carry[rows])
 
 
-def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
-    """Return the recurrent state [B, width] for `rows` observations; SpecError for a missing or different memory."""
-    if memory is None:
+def carry_of(state: RecurrentState | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
+    """Return the recurrent state [B, width] for `rows` observations; SpecError for a missing or different recurrent
+    state.
+    """
+    if state is None:
         if is_recurrent:
             raise SpecError(
-                "this policy is recurrent", fix="memory = policy.start(count), then memory=memory at every step"
+                "this policy is recurrent", fix="state = policy.initial_state(count), then state=state at every step"
             )
         return None
-    if len(memory.carry) != rows:
+    if len(state.carry) != rows:
         raise SpecError(
-            f"the memory has {len(memory.carry)} episodes for {rows} observations", fix=f"policy.start({rows})"
+            f"the recurrent state has {len(state.carry)} episodes for {rows} observations",
+            fix=f"policy.initial_state({rows})",
         )
-    return memory.carry
+    return state.carry
 
 
 class NumpyPolicy(BasePolicy):
@@ -82,39 +85,39 @@ class NumpyPolicy(BasePolicy):
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether every step needs a memory from `start`."""
+        """Whether every step needs a recurrent state from `initial_state`."""
         return self._width > 0
 
-    def start(self, count: int = 1) -> Memory:
-        """Return a recurrent memory for `count` parallel episodes at their start; SpecError without recurrence."""
+    def initial_state(self, count: int = 1) -> RecurrentState:
+        """Return a recurrent state for `count` parallel episodes at their start; SpecError without recurrence."""
         if not self.is_recurrent:
-            raise SpecError("this policy is feed-forward and has no memory", fix="call it without memory")
-        return Memory(np.zeros((count, self._width), np.float32))
+            raise SpecError("this policy is feed-forward and has no recurrent state", fix="call it without a state")
+        return RecurrentState(np.zeros((count, self._width), np.float32))
 
     def act(
-        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Memory | None = None
+        self, observation: Any, seed: int | None = None, mask: Any = None, state: RecurrentState | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
         """Return actions for programs, codes of discrete ones, and the propensities of a sample, else None.
 
         A sample needs a seed; without one, these are the most likely actions, whatever way of acting is declared.
         """
         inputs = self._read(observation, mask)
-        outputs = self._run(inputs, memory, None if seed is None else np.random.default_rng(seed))
+        outputs = self._run(inputs, state, None if seed is None else np.random.default_rng(seed))
         action = self._own_units(outputs.action)
         likely = None if seed is None else self._propensity(outputs, action)
         return _unbatched(action, inputs), None if likely is None else _unbatched(likely, inputs)
 
-    def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
+    def probabilities(self, observation: Any, mask: Any = None, state: RecurrentState | None = None) -> NumpyArray:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for other actions.
 
-        The memory does not change.
+        The recurrent state does not change.
         """
         if not isinstance(self.spec.action, Discrete):
             raise SpecError(
                 "these actions are not discrete and have no probabilities", fix="use sample_with_propensity()"
             )
         inputs = self._read(observation, mask)
-        outputs = self._run(inputs, None if memory is None else Memory(memory.carry))
+        outputs = self._run(inputs, None if state is None else RecurrentState(state.carry))
         return _unbatched(outputs.probabilities, inputs)
 
     def q_values(self, observation: Any) -> NumpyArray:
@@ -151,20 +154,20 @@ class NumpyPolicy(BasePolicy):
         return read_mask(read_observation(observation, self.spec, padded=False), mask, self.spec)
 
     def _run(
-        self, inputs: RawBatch, memory: Memory | None, generator: np.random.Generator | None = None
+        self, inputs: RawBatch, state: RecurrentState | None, generator: np.random.Generator | None = None
     ) -> PolicyOutputs:
-        carry = memory_state(memory, inputs.size, self.is_recurrent)
+        carry = carry_of(state, inputs.size, self.is_recurrent)
         parts = []
         for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
-            mask, state = (None if x is None else x[rows] for x in (inputs.mask, carry))
+            mask, before = (None if x is None else x[rows] for x in (inputs.mask, carry))
             with refuse_overflow():
-                parts.append(self.outputs(PolicyInputs(leaves, mask, state, noise)))
+                parts.append(self.outputs(PolicyInputs(leaves, mask, before, noise)))
         whole = (
             parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
         )
-        if memory is not None and whole.carry is not None:
-            memory.carry = np.asarray(whole.carry)
+        if state is not None and whole.carry is not None:
+            state.carry = np.asarray(whole.carry)
         return whole
 
     def _draw(self, generator: np.random.Generator, rows: int) -> NumpyArray | None:
@@ -222,7 +225,7 @@ def _unbatched(values: Any, inputs: RawBatch) -> NumpyArray:
 
 Leaves = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_] | None
-Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
+Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, RecurrentState | None], NDArray[Any] | None]
 
 
 def replay_actions(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
@@ -231,8 +234,8 @@ def replay_actions(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mas
     Discrete actions are codes, whatever way of acting is declared.
     """
 
-    def answer(seen: Leaves, allowed: Mask, rows: Any, memory: Memory | None) -> NDArray[Any]:
-        return policy.act(seen, mask=allowed, memory=memory)[0]
+    def answer(seen: Leaves, allowed: Mask, rows: Any, state: RecurrentState | None) -> NDArray[Any]:
+        return policy.act(seen, mask=allowed, state=state)[0]
 
     return cast("NDArray[Any]", replay(policy, leaves, starts, mask, answer))
 
@@ -246,30 +249,30 @@ def replay_log_probability(
         leaves,
         starts,
         mask,
-        lambda seen, allowed, rows, memory: policy.log_probability(seen, action[rows], allowed, memory),
+        lambda seen, allowed, rows, state: policy.log_probability(seen, action[rows], allowed, state),
     )
 
 
 def replay(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
-    """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
+    """Return the outputs [N, ...] of `answer(leaves, mask, rows, state)` at every step, or None after the first None.
 
     A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that
-    continue; where the call does not update the memory, acting updates it.
+    continue; where the call does not update the recurrent state, acting updates it.
     """
     if not policy.is_recurrent:
         return answer(leaves, mask, slice(None), None)
     lengths = np.diff(starts)
     order = np.argsort(-lengths, kind="stable")  # longest first: the episodes that continue are always the first ones
-    memory, outputs = policy.start(len(order)), dict[int, NDArray[Any]]()
+    state, outputs = policy.initial_state(len(order)), dict[int, NDArray[Any]]()
     for t in range(int(lengths.max())):
         rows = starts[order[: int((lengths > t).sum())]] + t
         seen, allowed = {name: leaf[rows] for name, leaf in leaves.items()}, None if mask is None else mask[rows]
-        memory = memory.of(slice(len(rows)))
-        before = memory.carry
-        output = answer(seen, allowed, rows, memory)
+        state = state.of(slice(len(rows)))
+        before = state.carry
+        output = answer(seen, allowed, rows, state)
         if output is None:
             return None
-        if memory.carry is before:
-            policy.act(seen, mask=allowed, memory=memory)
+        if state.carry is before:
+            policy.act(seen, mask=allowed, state=state)
         outputs |= zip(rows.tolist(), output, strict=True)
     return np.stack([outputs[row] for row in range(len(outputs))])

@@ -321,7 +321,7 @@ class Recommender(Recommends):
         """Return notes for the user about this policy, as they were when it was saved."""
         return notes_of(self.manifest)
 
-    def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Any:
+    def __call__(self, observation: Any, mask: Any = None, state: Any = None) -> Any:
         """Raise SpecError: items are ranked, not chosen."""
         raise SpecError("this policy ranks items of a catalogue", fix="call policy.recommend(histories, k)")
 

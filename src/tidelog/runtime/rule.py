@@ -123,12 +123,12 @@ class Rule(BasePolicy):
             notes.append(f"where its action is not allowed, it takes the first allowed one of {order}")
         return notes
 
-    def start(self, count: int = 1) -> Any:
-        """Raise SpecError: a rule has no memory."""
-        raise SpecError("a rule has no memory", fix="call it without memory")
+    def initial_state(self, count: int = 1) -> Any:
+        """Raise SpecError: a rule has no recurrent state."""
+        raise SpecError("a rule has no recurrent state", fix="call it without a state")
 
     def act(
-        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Any = None
+        self, observation: Any, seed: int | None = None, mask: Any = None, state: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return the actions as codes; with a seed also their probabilities, which are 1."""
         inputs = self._read(observation, mask)
@@ -138,7 +138,7 @@ class Rule(BasePolicy):
             return actions[0], None if likely is None else likely[0]
         return actions, likely
 
-    def probabilities(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+    def probabilities(self, observation: Any, mask: Any = None, state: Any = None) -> NDArray[Any]:
         """Return 1 for the action of the rule and 0 for the others, [A] or [B, A]."""
         inputs = self._read(observation, mask)
         chances = np.eye(len(self._labels), dtype=np.float32)[self._chosen(inputs)]

@@ -178,31 +178,31 @@ class BasePolicy(ABC):
         other.declare(acting, self.verdict if self.verdict is not None and self.verdict["acting"] == acting else None)
         return other
 
-    def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Actions:
+    def __call__(self, observation: Any, mask: Any = None, state: Any = None) -> Actions:
         """Return the action of one observation, or actions [B, ...], in the declared way; `mask` [A] or [B, A] bool.
 
         Without a declared way: the most likely action. A policy that samples draws new random numbers at every call. A
-        recurrent policy needs a memory from `start` at every step of an episode, and updates it.
+        recurrent policy needs a recurrent state from `initial_state` at every step of an episode, and updates it.
         """
         seed = int(self._draws.integers(2**32)) if self.acting == "sample" else None
-        return self._labelled(self.act(observation, seed, mask, memory)[0])
+        return self._labelled(self.act(observation, seed, mask, state)[0])
 
-    def mode(self, observation: Any, mask: Any = None, memory: Any = None) -> Actions:
+    def mode(self, observation: Any, mask: Any = None, state: Any = None) -> Actions:
         """Return the most likely action of one observation, or actions [B, ...]; warns if sampling is declared."""
         self._warn_unless("mode")
-        return self._labelled(self.act(observation, None, mask, memory)[0])
+        return self._labelled(self.act(observation, None, mask, state)[0])
 
-    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None) -> Actions:
+    def sample(self, observation: Any, seed: int = 0, mask: Any = None, state: Any = None) -> Actions:
         """Return random actions of the stochastic policy; the same seed and observations give the same actions.
 
         Every runtime has the same probabilities, and another stream of random numbers. Warns if the most likely action
         is declared.
         """
         self._warn_unless("sample")
-        return self._labelled(self.act(observation, _checked(seed), mask, memory)[0])
+        return self._labelled(self.act(observation, _checked(seed), mask, state)[0])
 
     def sample_with_propensity(
-        self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None
+        self, observation: Any, seed: int = 0, mask: Any = None, state: Any = None
     ) -> tuple[Actions, NDArray[Any] | None]:
         """Return random actions and their probability or density [B] in the actions' own units, or None.
 
@@ -210,7 +210,7 @@ class BasePolicy(ABC):
         Warns if the most likely action is declared.
         """
         self._warn_unless("sample")
-        action, propensity = self.act(observation, _checked(seed), mask, memory)
+        action, propensity = self.act(observation, _checked(seed), mask, state)
         return self._labelled(action), propensity
 
     def _labelled(self, action: NDArray[Any]) -> Actions:
@@ -224,18 +224,18 @@ class BasePolicy(ABC):
     @property
     @abstractmethod
     def is_recurrent(self) -> bool:
-        """Whether every step needs a memory from `start`."""
+        """Whether every step needs a recurrent state from `initial_state`."""
 
     @abstractmethod
-    def start(self, count: int = 1) -> Any:
-        """Return a recurrent memory for `count` parallel episodes at their start; SpecError without recurrence."""
+    def initial_state(self, count: int = 1) -> Any:
+        """Return a recurrent state for `count` parallel episodes at their start; SpecError without recurrence."""
 
     @abstractmethod
     def notes(self) -> list[str]:
         """Return notes for the user about this policy."""
 
     @abstractmethod
-    def probabilities(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+    def probabilities(self, observation: Any, mask: Any = None, state: Any = None) -> NDArray[Any]:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for other actions."""
 
     @abstractmethod
@@ -247,7 +247,7 @@ class BasePolicy(ABC):
 
     @abstractmethod
     def act(
-        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Any = None
+        self, observation: Any, seed: int | None = None, mask: Any = None, state: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return actions for programs, codes of discrete ones, and the propensities of a sample, else None.
 

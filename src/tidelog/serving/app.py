@@ -34,7 +34,7 @@ from starlette.routing import Route
 from tidelog._files import parse_saved
 from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
-from tidelog.runtime.policy import Memory, NumpyPolicy
+from tidelog.runtime.policy import NumpyPolicy, RecurrentState
 from tidelog.runtime.ranking import stoppable
 from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender
 from tidelog.runtime.rule import Rule
@@ -42,7 +42,7 @@ from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector, lists_among
 
 NumpyArray = np.ndarray[Any, Any]
-PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
+PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "state": "states"}
 MOST_ITEMS = 100_000  # items in one answer
 DIVERSITY = 20  # scores of the search that take the time of one similarity, which reads a vector of its own
 MOST_NAMED = 5  # names in an answer
@@ -74,7 +74,7 @@ class OneObservation(msgspec.Struct, Generic[Row], forbid_unknown_fields=True):
 
     observation: Row
     mask: list[Number] | None = None  # of each action
-    memory: list[float] | None = None  # of the last answer; None: the start of an episode
+    state: list[float] | None = None  # of the last answer; None: the start of an episode
     seed: Seed | None = None  # of a sample; None: the policy's declared way of acting
 
 
@@ -83,7 +83,7 @@ class ManyObservations(msgspec.Struct, Generic[Row], forbid_unknown_fields=True)
 
     observations: list[Row]
     masks: list[list[Number]] | None = None
-    memories: list[list[float]] | None = None
+    states: list[list[float]] | None = None
     seed: Seed | None = None
 
 
@@ -243,7 +243,7 @@ class ActRequest(NamedTuple):
     rows: int  # B
     single: bool
     mask: NumpyArray | None = None  # [B, A]
-    memory: Memory | None = None
+    state: RecurrentState | None = None
     seed: int | None = None
 
 
@@ -264,13 +264,13 @@ class ActEndpoint:
         refuse_size(len(sent) if isinstance(sent, list) else 0, self._most, "observations")
         body = as_body(fields, kind[self._row_type(sent)])
         rows = [body.observation] if single else body.observations
-        mask, memory = (body.mask, body.memory) if single else (body.masks, body.memories)
+        mask, state = (body.mask, body.state) if single else (body.masks, body.states)
         return ActRequest(
             columns_of(rows, self.policy.spec, self._features),
             len(rows),
             single,
             None if mask is None else _array([mask] if single else mask, "masks", None),
-            self._memory([memory] if single and memory is not None else memory, len(rows)),
+            self._state([state] if single and state is not None else state, len(rows)),
             body.seed,
         )
 
@@ -298,23 +298,25 @@ class ActEndpoint:
             self._types[key] = msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True)
         return self._types[key]
 
-    def _memory(self, values: list[list[float]] | None, count: int) -> Memory | None:
+    def _state(self, values: list[list[float]] | None, count: int) -> RecurrentState | None:
         if not self.policy.is_recurrent:
             if values is not None:
-                raise SpecError("this policy is feed-forward and has no memory", fix="drop the memory")
+                raise SpecError(
+                    "this policy is feed-forward and has no recurrent state", fix="drop the recurrent state"
+                )
             return None
-        memory = self.policy.start(count)
+        state = self.policy.initial_state(count)
         if values is None:  # the start of an episode
-            return memory
-        carry = _array(values, "memories", np.float32)
-        if carry.shape != memory.carry.shape or not np.isfinite(carry).all():
+            return state
+        carry = _array(values, "states", np.float32)
+        if carry.shape != state.carry.shape or not np.isfinite(carry).all():
             raise SpecError(
-                f"the memory has shape {list(carry.shape)}",
-                f"finite numbers of shape {list(memory.carry.shape)}",
+                f"the recurrent state has shape {list(carry.shape)}",
+                f"finite numbers of shape {list(state.carry.shape)}",
                 "send those of the last answer",
             )
-        memory.carry = carry
-        return memory
+        state.carry = carry
+        return state
 
     def compute(self, asked: ActRequest) -> dict[str, Any]:
         """Return the answer to a request: actions by label, with their codes, where the log has labels."""
@@ -322,12 +324,12 @@ class ActEndpoint:
         answer: dict[str, Any] = {}
         with np.errstate(all="ignore"):  # values that are not finite are refused below
             if asked.seed is None and self.policy.acting != "sample":
-                answer["action"], _ = self.policy.act(observation, None, asked.mask, asked.memory)
+                answer["action"], _ = self.policy.act(observation, None, asked.mask, asked.state)
             else:
                 seed = secrets.randbits(32) if asked.seed is None else asked.seed
-                answer["action"], answer["propensity"] = self.policy.act(observation, seed, asked.mask, asked.memory)
-        if asked.memory is not None:
-            answer["memory"] = asked.memory.carry
+                answer["action"], answer["propensity"] = self.policy.act(observation, seed, asked.mask, asked.state)
+        if asked.state is not None:
+            answer["state"] = asked.state.carry
         for name, values in answer.items():
             if values is not None and not np.isfinite(values).all():
                 raise SpecError(f"the {name} is not finite, the observation is too large", fix="send smaller values")

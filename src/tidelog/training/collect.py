@@ -234,7 +234,7 @@ def decide(
     """
     begins, before = {}, None
     if carried is not None:
-        before = _reset_carry(algorithm.start(params, carried.first.shape[0]), carried)
+        before = _reset_carry(algorithm.initial_state(params, carried.first.shape[0]), carried)
         begins = {"carry": before, "first": carried.first}
     act = algorithm.act(params, observation, mask=mask, key=key, carry=before)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
@@ -309,7 +309,7 @@ def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collect
     count, steps = collection.num_envs, collection.steps
     observation = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
     mask = jnp.ones((count, spec.action.n), bool) if spec.masked else None  # type: ignore[union-attr]
-    carried = initial_collection_state(None, count, jax.random.key(0), algorithm.start(params, count)).carried
+    carried = initial_collection_state(None, count, jax.random.key(0), algorithm.initial_state(params, count)).carried
     row, _ = jax.eval_shape(
         lambda: decide(algorithm, params, spec, observation, mask, jax.random.key(0), recorded, carried)
     )

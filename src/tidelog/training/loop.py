@@ -691,7 +691,7 @@ run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 def first_collection_state(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> CollectionState:
     """Return the initial collection state of a learner with this seed."""
     count = algorithm.collection().num_envs
-    carry = algorithm.start(algorithm.policy_params(state), count)
+    carry = algorithm.initial_state(algorithm.policy_params(state), count)
     return initial_collection_state(source, count, fold_in(new_key(seed), 2), carry)
 
 
