@@ -77,7 +77,7 @@ def sources() -> dict[str, Any]:
 
 
 def by_own_chances(log: tl.Log, test: tl.Log, chances: np.ndarray) -> Any:
-    """The gain of a policy over the behaviour policy on the decisions of a test log, by the chances [A] of its actions."""
+    """The gain over the behaviour policy on the decisions of a test log, by the chances [A] of a policy's actions."""
     action, reward = np.asarray(log.action), np.asarray(log.reward, float)
     means = np.array([reward[action == one].mean() if (action == one).any() else reward.mean() for one in
                       range(len(chances))])  # fmt: skip

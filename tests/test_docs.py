@@ -160,7 +160,7 @@ def test_optuna_searches_with_populations(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=reader, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("12 trials; the best one: {'temperature': ")
-    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+    assert "The policy was compared with the behaviour policy on 1,200 recorded episodes" in done.stdout
 
 
 @pytest.mark.full
@@ -172,7 +172,7 @@ def test_ray_tune_searches_with_runs_that_are_read_again(tmp_path: Path) -> None
     done = subprocess.run([sys.executable, "search.py"], cwd=tmp_path, env=reader, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "2 trials, 0 failed; the best one: {'temperature': " in done.stdout
-    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+    assert "The policy was compared with the behaviour policy on 1,200 recorded episodes" in done.stdout
     runs = [path.parent for path in (tmp_path / "ray-tune").glob("*/run.json")]
     assert [len(tl.load_run(run).metrics) > 0 for run in runs] == [True, True]
 
@@ -210,7 +210,7 @@ def test_ray_tune_trains_a_population_in_rounds_that_name_where_they_started(tmp
     assert done.returncode == 0, done.stderr
     assert "4 members, 0 failed; at least " in done.stdout
     assert done.stdout.count("{'temperature': ") == 3, "the numbers of each round"
-    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+    assert "The policy was compared with the behaviour policy on 1,200 recorded episodes" in done.stdout
     files = sorted((tmp_path / "ray-tune-pbt/runs").glob("*/run.json"))
     warm = {str(file.parent): json.loads(file.read_text())["options"]["warm_start"] for file in files}
     starts = {run: None if start is None else start["actor"] for run, start in warm.items()}

@@ -6,7 +6,7 @@ import pytest
 
 from tidelog._text import wrapped
 
-PARAGRAPH = "The policy was compared with the behaviour policy on 400 recorded episodes (1,600 decisions), and is better by 0.1. "
+PARAGRAPH = "The policy was compared with the logger on 400 recorded episodes (1,600 decisions), and is better by 0.1. "
 
 
 class Terminal(io.StringIO):

@@ -124,7 +124,8 @@ def test_the_policy_that_takes_the_atom_is_judged_by_its_probability():
     assert verdict.decision == "better"
     assert verdict.difference.low < 1.0 - STILL.mean() < verdict.difference.high
     assert (
-        "of the logged actions are exactly 0: the logger's probabilities of these were estimated" in verdict.paragraph
+        "of the logged actions are exactly 0: the behaviour policy's probabilities of these were estimated"
+        in verdict.paragraph
     )
     assert "never takes" not in verdict.paragraph
 

@@ -163,8 +163,8 @@ def test_a_verdict_names_the_classifier_and_says_how_well_it_predicts(log):
     found = judge(Mostly(), log, propensities=PIPELINE, **options)
     assert found.context["propensities_by"] == "classifier"
     assert found.context["propensities_classifier"] == "Pipeline(StandardScaler, LogisticRegression)"
-    said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the behaviour policy"
-    assert said in found.paragraph
+    said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the behaviour"
+    assert f"{said} policy" in found.paragraph
     fit = found.context["propensities_fit"]
     assert f"they miss the logged decisions by {fit['loss']:.2f} nats on average" in found.paragraph
 

@@ -98,7 +98,7 @@ def clinicians(log):
 def test_the_clinician_judged_by_estimated_propensities_is_supported_and_no_different(clinicians):
     found = clinicians["estimated"]
     assert found.context["propensities_by"] == "counts"
-    assert "by counting the logger's actions" in found.paragraph
+    assert "by counting the behaviour policy's actions" in found.paragraph
     assert clinicians["logged"].context["propensities_by"] is None
     assert found.decision == "no difference shown", found.reasons
     assert found.difference.low < 0.0 < found.difference.high  # 0 of 33 other seeds fail, above and below

@@ -84,7 +84,7 @@ def test_the_behaviors_own_policy_differs_nowhere():
     for one in (risk.cvar, risk.probability, *risk.quantiles):
         assert one.difference == (0.0, 0.0, 0.0)
         assert one.policy == pytest.approx(one.behavior_policy)
-    assert "are the same as the logger's" in " ".join(risk.sentences)
+    assert "are the same as the behaviour policy's" in " ".join(risk.sentences)
 
 
 def test_shift_and_scale():
@@ -137,7 +137,7 @@ def test_clusters_are_resampled_whole():
     paired = risk_of(twice, clusters=np.repeat(np.arange(300), 2) * 7 - 5, confidence=QUICK)
     assert paired.clusters == 300
     assert paired.effective_sample_size == pytest.approx(whole.effective_sample_size)
-    for name in ("policy", "logger", "difference"):
+    for name in ("policy", "behavior_policy", "difference"):
         for part, known in zip(getattr(paired, name), getattr(whole, name), strict=True):
             np.testing.assert_allclose(part, known, atol=1e-9)
     assert paired.cvar.difference == pytest.approx(whole.cvar.difference)
@@ -235,7 +235,9 @@ def test_a_gate_that_asks_for_the_tail():
     assert tail_refusal(with_difference(0.1, -0.5, 0.7), None) is None
     assert tail_refusal(with_difference(0.0, 0.0, 0.0), None) is None
     assert "shown to be worse" in tail_refusal(with_difference(-1.0, -2.0, -0.1), None)
-    assert "the estimate is worse than the logger's. fix:" in tail_refusal(with_difference(-0.3, -1.0, 0.4), None)
+    assert "the estimate is worse than the behaviour policy's. fix:" in tail_refusal(
+        with_difference(-0.3, -1.0, 0.4), None
+    )
     assert tail_refusal(None, "episodes are too long") == "the tail cannot be judged: episodes are too long"
 
 

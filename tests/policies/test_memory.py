@@ -27,7 +27,7 @@ def observations(log, rows):
 
 
 def test_a_memory_is_asked_for_and_has_to_fit(policy, log):
-    with pytest.raises(SpecError, match=r"policy\.start\(count\)"):
+    with pytest.raises(SpecError, match=r"policy\.initial_state\(count\)"):
         policy(observations(log, [0, 1]))
     with pytest.raises(SpecError, match="recurrent state has 3 episodes for 2 observations"):
         policy(observations(log, [0, 1]), state=policy.initial_state(3))

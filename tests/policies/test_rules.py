@@ -292,7 +292,7 @@ def test_a_table_may_have_words_that_the_log_does_not_have(tmp_path):
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_scores_weigh_decisions_of_a_behavior_that_knew_more(recorded):
-    """C is best for everybody, but the behaviour policy gave it to the ill, who earn less: by plain means A looks best."""
+    """C is best for everybody, but the ill got it more often, who earn less: by plain means A looks best."""
     generator = np.random.default_rng(1)
     ill = generator.random(6_000) < 0.5
     chances = np.where(ill[:, None], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1])

@@ -76,7 +76,7 @@ def test_notebooks_show_small_tables(policies, log, tmp_path):
     for shown, parts in (
         (run, ["Run of bc", "2 members (2 seeds)", "42 of 42 updates", str(tmp_path / "run"), "last imitation_loss"]),
         (run.policy(), ["Policy of BC(", "numeric Vector", "6 actions", "always takes its most likely action"]),
-        (verdicts["a"], [f"Verdict: {verdicts['a'].decision}", verdicts["a"].paragraph[:40], "60", "behavior_policy"]),
+        (verdicts["a"], [f"Verdict: {verdicts['a'].decision}", verdicts["a"].paragraph[:40], "60", "behaviour policy"]),
         (verdicts, ["Verdicts on 2 policies", verdicts["a"].decision]),
         (log, [f"{log.steps:,} in {len(log.episodes):,} episodes", "numeric: Vector", "mean reward of a step"]),
     ):

@@ -49,8 +49,8 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
     _, page, said = page_of([runs / "bc"], runs / "report.html")
     in_order(said, verdict(decision).advice, "Judged on",
              f"A paragraph about {decision}.", f"the first reason for {decision}", "the second reason",
-             "policy minus behaviour policy", "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses",
-             "hyper-parameters", "Versions and")  # fmt: skip
+             "policy minus behaviour policy", "mean return up to the recorded end", "algorithm", "91.2 of 200",
+             "Losses", "hyper-parameters", "Versions and")  # fmt: skip
     given = verdict(decision).difference
     assert f"policy minus behaviour policy {with_ends(given)}" in said
     short = f"{three_digits(given.estimate, sign=True)} per episode compared with the behaviour policy (95% interval: "

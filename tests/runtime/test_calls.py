@@ -25,8 +25,8 @@ def test_one_a_batch_and_a_frame_get_the_same_answers(artefacts):
 
 
 def test_many_rows_are_computed_in_parts(artefacts):
-    plain = runtime.load(artefacts["iql, recurrent state"])
-    seen = random_observations(policy("iql, recurrent state"), 5000)
+    plain = runtime.load(artefacts["iql, memory"])
+    seen = random_observations(policy("iql, memory"), 5000)
     state = plain.initial_state(5000)
     plain(seen, state=state)
     few = {name: values[4090:4100] for name, values in seen.items()}
@@ -36,7 +36,7 @@ def test_many_rows_are_computed_in_parts(artefacts):
 
 
 def test_what_does_not_fit_is_said_as_the_policy_on_jax_says_it(artefacts):
-    plain, whole = runtime.load(artefacts["iql, recurrent state"]), policy("iql, recurrent state")
+    plain, whole = runtime.load(artefacts["iql, memory"]), policy("iql, memory")
     for given in ({"agee": 1.0}, {"age": 1.0}, ROW | {"age": float("nan")}, ROW | {"ward": "x"}, np.zeros(3)):
         with pytest.raises(SpecError) as one:
             plain(given, state=plain.initial_state(1))

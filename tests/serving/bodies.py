@@ -41,7 +41,7 @@ BODIES = {
     "mask words": ({"observation": ROW, "mask": ["yes"] * 5}, 422, "got `str` - at `$.mask[0]`"),
     "mask allows nothing": ({"observation": ROW, "mask": [False] * 5}, 422, "allows no action"),
     "ragged mask": ({"observations": [ROW] * 2, "masks": [[True], [True, True]]}, 422, "different lengths"),
-    "a recurrent state": ({"observation": ROW, "state": [0.0]}, 422, "this policy is feed-forward and has no recurrent state"),
+    "a state": ({"observation": ROW, "state": [0.0]}, 422, "this policy is feed-forward and has no recurrent state"),
     "a seed": ({"observation": ROW, "seed": -1}, 422, "Expected `int` >= 0 - at `$.seed`"),
 }  # fmt: skip
 ODD = (None, True, -1, 0, 10**400, 1e308, "", "x", "b", [], {}, [[[[[[[1]]]]]]], [None], ["a", 1], {"age": 1})

@@ -75,7 +75,7 @@ class NamedColumns(NamedTuple):
 class Dependence(NamedTuple):
     """Result of one test."""
 
-    outcome: str  # one of REWARDS, ENDS, NEXT, LOGGER
+    outcome: str  # one of REWARDS, ENDS, NEXT, BEHAVIOR
     cause: str  # candidate with the largest standardised covariance
     p_value: float  # of the largest over all pairs
     added: float  # share of the outcome's variance that the candidate explains beyond the observation

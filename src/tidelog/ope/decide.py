@@ -496,7 +496,7 @@ class Assessment:
         difference = self._effective_influences(ESTIMATORS[self.deciding].ratios(evidence).minus(logged))
         if difference == 0.0:
             return np.inf  # every return is the same
-        farther = 1.0  # how far returns lie from the behaviour policy's mean under the policy, over how far under the behaviour policy
+        farther = 1.0  # how far returns lie from the behaviour policy's mean under the policy over those under itself
         squares = np.square(logged.contributions - logged.estimate)
         if not self.visits and squares.any():
             farther = float(np.average(squares, weights=episode_weights(evidence)) / squares.mean())

@@ -124,8 +124,9 @@ def judge(
 
     This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless
     it carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`). A question that
-    the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit, MemoryLimitError if
-    memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
+    the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit,
+    MemoryLimitError if memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged
+    ledger.
 
     - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
       declared, else by its most likely actions; `policy.with_acting("sample")` declares it); a rule of

@@ -166,11 +166,11 @@ def _of_classifier(source: Any, observed: Floats, action: NDArray[Any], numbers:
 # baseline.
 #
 # - Recorded propensities, products of weights: the share minimises the variance of the policy's estimated difference
-# from the behaviour policy. It is the coefficient of a control variate (Vlassis et al. 2019, "On the Design of Estimators for
-# Bandit Off-Policy Evaluation"; Farajtabar et al. 2018, arXiv:1802.03493, choose the whole model so). - Estimated
-# propensities, one step: right values must be able to repair wrong weights, so the share is the slope of the logged
-# rewards on the values, which is 1 for right values and near 0 for noise. - Otherwise nothing is shrunk: estimated
-# weights over several steps, and occupancy ratios, need the values.
+# from the behaviour policy. It is the coefficient of a control variate (Vlassis et al. 2019, "On the Design of
+# Estimators for Bandit Off-Policy Evaluation"; Farajtabar et al. 2018, arXiv:1802.03493, choose the whole model so).
+# - Estimated propensities, one step: right values must be able to repair wrong weights, so the share is the slope of
+# the logged rewards on the values, which is 1 for right values and near 0 for noise.
+# - Otherwise nothing is shrunk: estimated weights over several steps, and occupancy ratios, need the values.
 #
 # One number is chosen on many episodes: its bias is of order 1 / E.
 #

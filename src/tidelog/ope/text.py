@@ -346,7 +346,7 @@ def _mean_weight(a: Assessment, support: Any, most: float, lost: bool, visits: b
     if a.estimated:
         limit = f"{limit}, or a factor of {a.limits.odds_ratio:g} where propensities are estimated"
     check = RECORDED if a.estimated else CHECKED
-    wrong = "the behaviour policy's probabilities are wrong, or the policy takes actions that the behaviour policy never took"
+    wrong = "the behaviour policy's probabilities are wrong, or the policy takes actions that it never took"
     if lost:
         wrong = f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log"
         check = _closer(a)
@@ -682,7 +682,7 @@ def tail_sentence(decision: str, risk: Risk | None) -> str:
 
 
 def quality(fit: Fit, by: str) -> str:
-    """How well estimated probabilities predict the behaviour policy's decisions in episodes that their model never saw."""
+    """How well estimated probabilities predict the logged decisions in episodes that their model never saw."""
     wrong = ""
     if not fit.calibrated:
         wrong = (

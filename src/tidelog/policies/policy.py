@@ -205,7 +205,7 @@ class Policy(BasePolicy, Recommends):
         return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
     def initial_state(self, count: int = 1) -> RecurrentState:
-        """Return a recurrent state for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
+        """Return the state of `count` parallel episodes at their start; SpecError for a feed-forward policy."""
         carry = self.algorithm.initial_state(self.params, count)
         if carry is None:
             raise SpecError(
@@ -310,7 +310,7 @@ class Policy(BasePolicy, Recommends):
         action: NumpyArray | None = None,
         seed: int | None = None,
     ) -> Any:
-        """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the recurrent state."""
+        """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the state."""
         carry = carry_of(state, inputs.size, self.is_recurrent)
         if carry is not None:
             carry = np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])

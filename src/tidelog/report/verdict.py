@@ -407,7 +407,10 @@ def estimates(runs: Sequence[SavedRun]) -> str:
 def _one(verdict: Verdict) -> str:
     if not verdict.estimates:
         return paragraph("No estimate was computed; see the reasons of the verdict.")
-    text = f"{verdict.deciding} decides. The line is the behaviour policy's mean return; arrows point to ends outside the chart."
+    text = (
+        f"{verdict.deciding} decides. The line is the behaviour policy's mean return; arrows point to ends outside the "
+        "chart."
+    )
     picture = figure("Mean return, estimated", estimates_picture(verdict), text)
     size = f"{three_digits(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
     meaning = paragraph(

@@ -117,7 +117,7 @@ def _fingerprint(public: Any) -> str:
 # A zip holds the folder's files uncompressed: nothing in it can expand. A member outside the file, a repeated member,
 # or a name outside the manifest is refused before it is read. Every field of every leaf of the spec is checked.
 
-POLICY = Kind("policy", 3)
+POLICY = Kind("policy", 4)
 WEIGHTS, ONNX = "weights.safetensors", "policy.onnx"
 FILES = (WEIGHTS, ONNX)
 FIELDS = (

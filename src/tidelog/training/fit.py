@@ -203,8 +203,8 @@ def fit(
     `tidelog.training.options.FitOptions` describes the options. `evaluate` maps environments to episodes, or names to
     functions of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of
     its online network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns
-    the run before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError, MemoryLimitError,
-    LogError, DivergenceError.
+    the run before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError,
+    MemoryLimitError, LogError, DivergenceError.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)

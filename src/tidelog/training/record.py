@@ -341,7 +341,7 @@ def _owner(handle: int) -> str:
     return f"process {owner.process} on {owner.host} since {owner.since}"
 
 
-SCHEMA, FILE = 3, "run.json"
+SCHEMA, FILE = 4, "run.json"
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 

@@ -370,7 +370,7 @@ class Run:
     def train(self, progress: bool | None = None) -> Run:
         """Train to the end, and show the progress and the run's notes; `progress` False shows nothing.
 
-        The expected duration is said as soon as the rate is measured. TrainingProgress is a live line on a terminal, a bar in a
+        The expected duration is said as soon as the rate is measured. Progress is a live line on a terminal, a bar in a
         notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
         with Progress(self.name, progress if self._processes.rank == 0 else False) as screen:
