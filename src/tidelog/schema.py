@@ -31,21 +31,20 @@ _PLACE = re.compile(r"(.*) - at `(key in )?\$(.*)`", re.DOTALL)
 def decode_file(
     path: Path,
     kind: type[Record],
-    error: type[TidelogError] = CheckpointError,
     fix: str = RESTORE,
     *,
     where: str | None = None,
     nan: bool = False,
 ) -> Record:
-    """Return the record that a JSON file holds, as `decode`; also `error` if the file cannot be read.
+    """Return the record that a JSON file holds, as `decode`; CheckpointError also if the file cannot be read.
 
     `where` replaces the path in the message about its content.
     """
     try:
         content = read_regular(path)
     except OSError as problem:
-        raise error(f"{path} cannot be read: {problem}", fix=fix) from problem
-    return decode(content, kind, where or str(path), error, fix, nan=nan)
+        raise CheckpointError(f"{path} cannot be read: {problem}", fix=fix) from problem
+    return decode(content, kind, where or str(path), CheckpointError, fix, nan=nan)
 
 
 def decode(

@@ -237,7 +237,6 @@ class RawLog:
     always_terminated: bool = False
     from_table: bool = True
     files: FileRows | None = None  # None for one file
-    left_out: Values = field(default_factory=_no_rows)  # places in the source, from 0, of the rows that were left out
     found: tuple[tuple[str, Finding], ...] = ()
 
     def columns(self) -> Iterator[Column]:
@@ -265,11 +264,6 @@ class RawLog:
         episode[self.unplaced] = self.rows + np.arange(self.unplaced.sum())
         keys = None if keys is None else np.where(self.unplaced, keys[:1], keys)
         return episode_order(self.rows, episode, None, keys)
-
-    @property
-    def source_rows(self) -> Values:
-        """[N]: the place of each row in the source, from 0, where some of its rows were left out."""
-        return np.delete(np.arange(self.rows + len(self.left_out)), self.left_out)
 
     @cached_property
     def unplaced(self) -> Values:

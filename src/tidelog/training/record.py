@@ -252,12 +252,12 @@ def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
     return updates[-1], file, {path[len(prefix) :]: array for path, array in arrays if path.startswith(prefix)}
 
 
-def read_part(run: str | Path, part: str, member: int = 0) -> Named:
-    """Return the arrays of one part of a state (such as `critic`) in a run's last checkpoint, by their path within it.
+def read_part(run: str | Path, part: str) -> Named:
+    """Return one part (such as `critic`) of the first member's state in a run's last checkpoint, by path within it.
 
     Raises CheckpointError if there is no such part.
     """
-    _, file, arrays = read_member(Path(run), member)
+    _, file, arrays = read_member(Path(run), 0)
     prefix = f".{part}"
     selected = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
     if not selected:
