@@ -365,7 +365,7 @@ class EnvironmentFlags(RunFlags):
     """Flags of every run in an environment."""
 
     env: Env
-    """a built-in environment, a functional one (jax:NAME), envpool:ID or a gymnasium id"""
+    """a built-in environment, a functional one (jax:NAME), or a gymnasium id"""
 
 
 def free_folder(name: str, parent: str = "runs") -> Path:

@@ -321,7 +321,7 @@ def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> No
             f"{name} learns in an environment (--env NAME), not from a log (--data)",
             fix=(
                 "learn from the log with another algorithm, such as `tidelog train iql --data LOG`; then, in an "
-                "environment, go on with it, as in `tidelog finetune runs/iql --env NAME`"
+                "environment, go on with it, as in `tidelog train --from runs/iql --env NAME`"
             ),
         )
     if not online and "--env" in flags and "--data" not in flags:

@@ -266,11 +266,6 @@ class RawLog:
         keys = None if keys is None else np.where(self.unplaced, keys[:1], keys)
         return episode_order(self.rows, episode, None, keys)
 
-    @property
-    def source_rows(self) -> Values:
-        """[N]: the place of each row in the source, from 0, where some of its rows were left out."""
-        return np.delete(np.arange(self.rows + len(self.left_out)), self.left_out)
-
     @cached_property
     def unplaced(self) -> Values:
         """[N] bool in file order: rows of a log of episodes without a usable episode, step or time to sort by."""
