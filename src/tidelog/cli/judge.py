@@ -239,10 +239,10 @@ def _all_ways(
             density = options.bandwidth is None and has_density(one.policy, log.spec)
             way = one.policy.acting or ("sample" if density else "mode")
             candidates.append(one._replace(policy=one.policy.with_acting(way)))
-    return [*candidates, *_rules(sources, log)]
+    return [*candidates, *_rules(sources)]
 
 
-def _rules(sources: Sequence[_Source], log: Log) -> Iterator[_NamedPolicy]:
+def _rules(sources: Sequence[_Source]) -> Iterator[_NamedPolicy]:
     """The simple rules of the runs, once for all runs that learnt from the same episodes."""
     parts: dict[str, _Source] = {}
     for source in sources:

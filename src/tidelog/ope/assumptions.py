@@ -147,7 +147,7 @@ def _tests(
     skip_first: bool,
 ) -> list[Dependence]:
     """All tests of these candidates, each with its own regression."""
-    seen, seen_and_done = _features(log, folds, states, rows, seed)
+    seen, seen_and_done = _features(log, states, rows, seed)
     episode, clusters = np.asarray(log.episode)[rows], clusters_of(log)
     units = np.asarray(episode if clusters is None else clusters[episode], np.int64)
     fold = fold_of_steps(log, folds)[rows]
@@ -387,9 +387,7 @@ def _observed_names(log: Log) -> list[str]:
     return names
 
 
-def _features(
-    log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int
-) -> tuple[_Conditions, _Conditions]:
+def _features(log: Log, states: States | None, rows: Ordinals, seed: int) -> tuple[_Conditions, _Conditions]:
     """Regression inputs: the observation, and the observation with the action."""
     position, all_rows = np.asarray(log.position)[rows], np.arange(len(rows))
     if states is None and len(_observed_names(log)) > MOST_COLUMNS:

@@ -40,11 +40,6 @@ class MappedPolicy:
         self._leaves = leaf_translations(policy.spec, replace(spec, observation=paired) if paired else spec, name)
         self._to_policy, self._to_world = action_orders(policy.spec, spec, name)
 
-    @property
-    def order(self) -> NDArray[np.int64] | None:
-        """The policy's index of each of the environment's actions; None for equal orders."""
-        return self._to_policy
-
     def begin(self, first: NDArray[np.bool_]) -> None:
         """Reset the recurrent state of copies whose episode begins, `first` [W]; no effect without recurrence."""
         if self._policy.is_recurrent:
