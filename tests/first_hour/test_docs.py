@@ -16,14 +16,14 @@ from tests.first_hour.blocks import ROOT, RUN, agrees, blocks_of, paste
 GALLERY = sorted(set((ROOT / "docs/gallery").glob("*.md")) - {ROOT / "docs/gallery/index.md"})
 DOCS = [*sorted((ROOT / "docs").glob("*.md")), *GALLERY]
 WALKED = [page for page in DOCS if any(block.language in RUN for block in blocks_of(page))]
-# a repository on the Hub (tests/test_hub.py has a stub), a picture, a part of a pyproject.toml, a cluster (twice), an
+# a repository on the Hub (tests/test_hub.py has a stub), a picture, a game of Atari, a cluster (twice), an
 # installation that tests/runtime follows in an environment of its own, the installations of README and .ci/run, a
 # comment of a mapping, and the path of an A/B test on the reader's own file, which tests/cli/test_declared.py takes
 NOT_RUN = {
     "design.md": ["text"],
     "data.md": ["text"],
     "pitfalls.md": ["text"],
-    "write-your-own.md": ["toml"],
+    "ppg.md": ["text"],
     "artefact.md": ["text"],
     "index.md": ["text"],
     "installation.md": ["text", "text"],
