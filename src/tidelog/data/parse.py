@@ -1163,7 +1163,6 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         atoms=declared_atoms(columns.atoms),
         always_terminated=columns.terminated is True,
         files=table.files,
-        left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
         found=(*found, *image_findings, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
