@@ -143,13 +143,11 @@ def test_examples_run(script: str, demo_folder: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_estimator_is_judged_with_recorded_and_with_estimated_propensities(tmp_path: Path) -> None:
+def test_an_estimator_is_judged(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_sklearn.py")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    recorded, estimated = done.stdout.strip().split("\n\n")
-    assert recorded.startswith("Use it: it is better than the logged decisions if it samples its actions.")
-    assert "by a classifier, Pipeline(StandardScaler, RandomForestClassifier)" in estimated
+    assert done.stdout.startswith("Use it: it is better than the logged decisions if it samples its actions.")
 
 
 @pytest.mark.full

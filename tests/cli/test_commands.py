@@ -24,7 +24,7 @@ from tidelog.data.read import read_log
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import fingerprint, remember
 from tidelog.training.fit import EpisodeSplit
-from tidelog.training.run import agreement_by_step
+from tidelog.training.run import agreement
 from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
@@ -184,10 +184,7 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     unseen = log.take_episodes(
         np.flatnonzero(np.logical_and.reduce([np.isin(log.episode_ids, run.record.held_out) for run in runs]))
     )
-    means = [
-        np.mean([agreement_by_step(run.policy(seed), unseen)[name] for seed in run.record.options.seeds])
-        for run in runs
-    ]
+    means = [np.mean([agreement(run.policy(seed), unseen)[name] for seed in run.record.options.seeds]) for run in runs]
     assert likely["estimate"] == pytest.approx(means[0] - means[1])
     assert likely["low"] < likely["estimate"] < likely["high"]
     assert "one has a higher mean log-probability of logged actions than other" in logged.err

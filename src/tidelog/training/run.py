@@ -64,11 +64,16 @@ if TYPE_CHECKING:
 # Agreement of a policy's actions with those of a log; this does not estimate the policy's value. Letter: `N` steps.
 
 
-def agreement_by_step(policy: Policy, log: Log) -> dict[str, NDArray[Any]]:
-    """Return the equality (or the distance) of actions, and the log-probability of the logged ones, [N] each.
+def agreement(policy: Policy, log: Log) -> dict[str, float]:
+    """Return the share of equal actions (or the mean distance of continuous ones), and the mean log-probability.
 
-    Raises SpecError if the log's spaces are not those of the policy.
+    The log-probability is that of the logged actions. Raises SpecError if the log's spaces are not those of the policy.
     """
+    return {name: float(np.mean(values)) for name, values in agreement_by_step(policy, log).items()}
+
+
+def agreement_by_step(policy: Policy, log: Log) -> dict[str, NDArray[Any]]:
+    """Return the measures of `agreement` at every step, [N] each."""
     if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
         raise SpecError(
             f"log: found {log.spec}", f"the policy's {policy.spec}", "use a log with the spaces of the policy"
