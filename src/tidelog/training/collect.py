@@ -187,7 +187,7 @@ RECORDED = (
 NEEDED = ("reward", "terminated", "truncated", "valid")  # the columns that count episodes
 
 
-class RecurrentState(NamedTuple):
+class EpisodeCarry(NamedTuple):
     """The recurrent state of a policy between decisions."""
 
     carry: Any  # leaves [W, ...]
@@ -201,7 +201,7 @@ class CollectionState(NamedTuple):
     sums: jax.Array  # [2 W]: the return so far of every copy, then the length so far of every copy
     decisions: jax.Array  # int32: decisions so far, in all copies
     rounds: jax.Array  # int32: rollouts so far
-    carried: RecurrentState | None = None  # for recurrent policies
+    carried: EpisodeCarry | None = None  # for recurrent policies
 
 
 def initial_collection_state(
@@ -209,7 +209,7 @@ def initial_collection_state(
 ) -> CollectionState:
     """Return the collection state before the first decision; `carry` is the initial state of a recurrent policy."""
     env_states = None if source is None else begin(source, count, key)
-    carried = None if carry is None else RecurrentState(carry, jnp.ones(count, bool))
+    carried = None if carry is None else EpisodeCarry(carry, jnp.ones(count, bool))
     return CollectionState(env_states, jnp.zeros(2 * count), jnp.int32(0), jnp.int32(0), carried)
 
 
@@ -224,7 +224,7 @@ def decide(
     mask: Any,
     key: jax.Array,
     recorded: bool,
-    carried: RecurrentState | None = None,
+    carried: EpisodeCarry | None = None,
 ) -> tuple[dict[str, Any], Any]:
     """Return sampled actions, executed actions, and the log-probabilities of both; leaves [W, ...].
 
@@ -248,7 +248,7 @@ def decide(
     return {name: leaf for name, leaf in row.items() if leaf is not None} | begins, act.carry
 
 
-def _reset_carry(start: Any, carried: RecurrentState) -> Any:
+def _reset_carry(start: Any, carried: EpisodeCarry) -> Any:
     """Return the carry, with the initial carry where an episode begins."""
 
     def one(fresh: jax.Array, carry: jax.Array) -> jax.Array:
@@ -285,7 +285,7 @@ def rollout(
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
         row |= {"following": moved.next_observation, "following_mask": moved.next_mask}
-        carried = None if carried is None else RecurrentState(carry, moved.terminated | moved.truncated)
+        carried = None if carried is None else EpisodeCarry(carry, moved.terminated | moved.truncated)
         return (moved.world, carried), {
             name: leaf for name, leaf in row.items() if name in selected and leaf is not None
         }
@@ -376,9 +376,9 @@ class Host:
         key: jax.Array,
         round: int,
         steps: int,
-        carried: RecurrentState | None = None,
+        carried: EpisodeCarry | None = None,
         num_chunks: int = 1,
-    ) -> tuple[Columns, RecurrentState | None]:
+    ) -> tuple[Columns, EpisodeCarry | None]:
         """Take `steps` decisions in every copy; return columns [W, T, ...] as NumPy arrays, and the new carry.
 
         Steps in which a copy only resets are included; with a single copy they are left out and not counted. Raises
@@ -406,7 +406,7 @@ class Host:
             calls += 1
             self._observed = observed = outcome.current_observation.copied()
             if carried is not None:
-                carried = RecurrentState(carry, row["terminated"] | row["truncated"] | ~row["valid"])
+                carried = EpisodeCarry(carry, row["terminated"] | row["truncated"] | ~row["valid"])
         return _into_chunks(columns, num_chunks), jax.tree.map(jnp.asarray, carried)
 
     def save(self) -> Named | None:
@@ -455,7 +455,7 @@ def _decider(form: Any, fixed: Any, spec: Spec, recorded: bool) -> Any:
 
     @jax.jit
     def act(
-        leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int, carried: RecurrentState | None
+        leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int, carried: EpisodeCarry | None
     ) -> tuple[dict[str, Any], Any]:
         algorithm, params = eqx.combine(jax.tree.unflatten(form, leaves), fixed)
         return decide(algorithm, params, spec, observation, mask, jax.random.fold_in(key, step), recorded, carried)

@@ -34,8 +34,8 @@ from tidelog.threads import on_threads
 from tidelog.training.collect import (
     CollectedLog,
     EnvAssignment,
+    EpisodeCarry,
     Named,
-    RecurrentState,
     collection_key,
     flat_columns,
     shapes,
@@ -540,7 +540,7 @@ class Engine:
             host.before = host.save()
         self._failed = False
 
-        def one(index: int) -> tuple[Columns, RecurrentState | None]:
+        def one(index: int) -> tuple[Columns, EpisodeCarry | None]:
             algorithm, learner = self._algorithms[index], self._learners[index]
             params, key = algorithm.policy_params(learner.state), collection_key(learner.key, round)
             carried = learner.collection_state.carried
