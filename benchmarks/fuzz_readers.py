@@ -493,12 +493,12 @@ def read_propensity_files(folder: Path) -> bool:
 
 def read_signed(folder: Path) -> bool:
     from tidelog.errors import TidelogError
-    from tidelog.runtime.artefact import Saved
+    from tidelog.runtime.artefact import SavedPolicy
 
     key, read = folder / "key.pem", 0
     for name in ("policy", "policy.zip"):
         try:
-            saved = Saved(folder / name)
+            saved = SavedPolicy(folder / name)
             saved.check_signature(key)
             for one in saved.manifest["files"]:
                 saved.read(one)

@@ -12,7 +12,7 @@ import pytest
 from tidelog import load_policy, runtime
 from tidelog.cli import export
 from tidelog.policies import export as artefact
-from tidelog.runtime.artefact import Saved
+from tidelog.runtime.artefact import SavedPolicy
 from tidelog.training import metrics
 
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
@@ -24,7 +24,7 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
     done = tidelog("export", run, "--to", "zip", "--out", out, "--member", 1)
     assert done.code == 0, done.err
     assert "numpy, logged" in done.said
-    manifest = Saved(out).manifest
+    manifest = SavedPolicy(out).manifest
     assert manifest["metrics"]["update"] == 42
     assert manifest["metrics"]["seed"] == 1
     assert manifest["origin"]["data"] == json.loads((run / "run.json").read_text())["data"]["fingerprint"]
@@ -52,7 +52,7 @@ def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here,
     done = tidelog("export", run, "--to", "zip", "--out", "other.zip", *log)
     assert done.code == 0, done.err
     assert "no ONNX file. fix: pip install 'jax2onnx" in done.said
-    assert Saved(here / "other.zip").manifest["parity"]["rows"]["logged"] > 50
+    assert SavedPolicy(here / "other.zip").manifest["parity"]["rows"]["logged"] > 50
 
 
 def test_a_log_that_is_gone_is_not_compared_with(run, tmp_path):

@@ -12,7 +12,7 @@ from tests.cli.conftest import toy
 from tests.training.runs import bc
 from tidelog.cli import demo, policies
 from tidelog.data.read import read_log
-from tidelog.runtime.artefact import Saved
+from tidelog.runtime.artefact import SavedPolicy
 from tidelog.training.learn import load_run
 from tidelog.training.record import Record
 
@@ -56,7 +56,7 @@ def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
     assert trained.code == 0, trained.err
     assert ["tidelog", "act", run] in [command[:3] for command in check(trained.out)]
     with pytest.raises(tl.errors.CheckpointError) as error:
-        Saved(run)
+        SavedPolicy(run)
     check(str(error.value))
     for options in ({}, {"memory_map": True}):
         with pytest.raises(tl.ConfigError) as error:

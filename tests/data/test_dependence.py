@@ -18,7 +18,7 @@ from tidelog.data.dependence import (
     BEFORE,
     TOTALS,
     DecisionRewards,
-    Observed,
+    ObservedColumn,
     balance_of,
     cluster_candidates,
     intraclass_correlation,
@@ -774,12 +774,12 @@ def test_a_column_is_taken_out_with_its_next_one() -> None:
 # Whether observations predict the action: the level of the test, what it finds, and what it says about itself.
 
 
-def columns(generator: Any, rows: int) -> list[Observed]:
+def columns(generator: Any, rows: int) -> list[ObservedColumn]:
     return [
-        Observed("age", generator.normal(size=rows), False),
-        Observed("income", generator.exponential(size=rows), False),
-        Observed("village", generator.integers(0, 8, rows), True),
-        Observed("word", generator.zipf(1.5, rows).clip(0, 200), True),
+        ObservedColumn("age", generator.normal(size=rows), False),
+        ObservedColumn("income", generator.exponential(size=rows), False),
+        ObservedColumn("village", generator.integers(0, 8, rows), True),
+        ObservedColumn("word", generator.zipf(1.5, rows).clip(0, 200), True),
     ]
 
 
@@ -804,13 +804,13 @@ def test_balanced_logs_are_rejected_no_more_often_than_the_level_says(rows: int,
         if kind == "strata":
             stratum = generator.integers(0, 4, rows)
             action = (generator.random(rows) < np.array([0.2, 0.4, 0.6, 0.8])[stratum]).astype(int)
-            seen.append(Observed("of strata", stratum, True))
+            seen.append(ObservedColumn("of strata", stratum, True))
             known["stratum"] = stratum
         if kind == "clusters":  # drawn for each cluster, whose rows are alike
             cluster = np.arange(rows) // 8
             units = rows // 8
             action = generator.integers(0, 2, units)[cluster]
-            seen = [Observed("age", generator.normal(size=units)[cluster], False)]
+            seen = [ObservedColumn("age", generator.normal(size=units)[cluster], False)]
             known["clusters"] = cluster
         found = balance_of(seen, action, 3 if kind in ("shares", "known") else 2, **known)
         p_values.append(1.0 if found is None else found.p_value)
@@ -824,7 +824,7 @@ def test_rows_of_a_cluster_without_clusters_would_look_unbalanced() -> None:
         generator = np.random.default_rng(seed)
         cluster = np.arange(400) // 20
         action, age = generator.integers(0, 2, 20)[cluster], generator.normal(size=20)[cluster]
-        found = balance_of([Observed("age", age, False)], action, 2)
+        found = balance_of([ObservedColumn("age", age, False)], action, 2)
         rejected.append(found is not None and found.p_value < 0.05)
     assert np.mean(rejected) > 0.4
 
@@ -844,7 +844,7 @@ def test_a_small_imbalance_of_a_large_log_is_no_material_one() -> None:
     generator = np.random.default_rng(2)
     age = generator.normal(size=40_000)
     action = (generator.random(40_000) < 0.5 + 0.02 * np.sign(age)).astype(int)
-    found = balance_of([Observed("age", age, False)], action, 2)
+    found = balance_of([ObservedColumn("age", age, False)], action, 2)
     assert found is not None
     assert found.p_value < 0.001
     assert not found.is_broken
@@ -853,7 +853,7 @@ def test_a_small_imbalance_of_a_large_log_is_no_material_one() -> None:
 def test_shares_that_differ_from_the_declared_ones_are_named() -> None:
     generator = np.random.default_rng(3)
     action = (generator.random(500) < 0.7).astype(int)
-    seen = [Observed("age", generator.normal(size=500), False)]
+    seen = [ObservedColumn("age", generator.normal(size=500), False)]
     found = balance_of(seen, action, 2, chances=np.array([0.5, 0.5]))
     assert found is not None
     assert found.is_broken
@@ -867,7 +867,7 @@ def test_a_decision_that_was_drawn_for_a_whole_episode_shows_in_the_decision_bef
     generator = np.random.default_rng(4)
     action = np.repeat(generator.integers(0, 2, 100), 4)
     before = np.where(np.arange(400) % 4 == 0, -1, np.roll(action, 1))
-    found = balance_of([Observed("age", generator.normal(size=400), False)], action, 2, before=before)
+    found = balance_of([ObservedColumn("age", generator.normal(size=400), False)], action, 2, before=before)
     assert found is not None
     assert found.is_broken
     assert [one.name for one in found.named] == [BEFORE]
@@ -876,16 +876,16 @@ def test_a_decision_that_was_drawn_for_a_whole_episode_shows_in_the_decision_bef
 def test_the_imbalance_that_a_log_would_have_shown_is_found_as_often_as_it_says() -> None:
     generator = np.random.default_rng(5)
     half = np.arange(600) % 2
-    quiet = balance_of([Observed("half", half, True)], generator.integers(0, 2, 600), 2)
+    quiet = balance_of([ObservedColumn("half", half, True)], generator.integers(0, 2, 600), 2)
     assert quiet is not None
     hits = 0
     for seed in range(200):
         chance = 0.5 + (half - 0.5) * quiet.detectable
         action = (np.random.default_rng(seed).random(600) < chance).astype(int)
-        found = balance_of([Observed("half", half, True)], action, 2)
+        found = balance_of([ObservedColumn("half", half, True)], action, 2)
         hits += found is not None and found.p_value < 0.05
     assert 0.7 < hits / 200 < 0.9
-    larger = balance_of([Observed("half", np.tile(half, 4), True)], generator.integers(0, 2, 2_400), 2)
+    larger = balance_of([ObservedColumn("half", np.tile(half, 4), True)], generator.integers(0, 2, 2_400), 2)
     assert larger is not None
     assert larger.detectable == pytest.approx(quiet.detectable / 2, rel=0.02)
 
@@ -897,18 +897,18 @@ def test_an_action_that_cannot_be_taken_and_rare_ones_hide_no_imbalance() -> Non
     action = (generator.random(1_000) < often).astype(int)
     action[:3] = 2  # very rare
     for known in (None, np.array([0.499, 0.499, 0.002, 0.0])):
-        found = balance_of([Observed("village", village, True)], action, 4, chances=known)
+        found = balance_of([ObservedColumn("village", village, True)], action, 4, chances=known)
         assert found is not None
         assert found.is_broken
         right = np.stack([1.0 - often, often, 0.0 * often, 0.0 * often], axis=1)
-    fitting = balance_of([Observed("village", village, True)], np.minimum(action, 1), 4, chances=right)
+    fitting = balance_of([ObservedColumn("village", village, True)], np.minimum(action, 1), 4, chances=right)
     assert fitting is not None
     assert fitting.p_value > 0.01
 
 
 def test_nothing_is_tested_with_one_action_or_without_columns_that_vary() -> None:
-    assert balance_of([Observed("age", np.arange(100.0), False)], np.zeros(100, int), 2) is None
-    assert balance_of([Observed("age", np.ones(100), False)], np.arange(100) % 2, 2) is None
+    assert balance_of([ObservedColumn("age", np.arange(100.0), False)], np.zeros(100, int), 2) is None
+    assert balance_of([ObservedColumn("age", np.ones(100), False)], np.arange(100) % 2, 2) is None
     assert balance_of([], np.arange(100) % 2, 2) is None
 
 

@@ -1,4 +1,4 @@
-"""Functional environments are their references; `advance` hides nothing; `Hosted` keeps the host's promise."""
+"""Functional environments are their references; `advance` hides nothing; `HostedCopies` keeps the host's promise."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from tidelog.envs.functional import (
     CopyStep,
     Finite,
     Functional,
-    Hosted,
+    HostedCopies,
     Pendulum,
     Place,
     Swing,
@@ -295,7 +295,7 @@ class Clock:
 @pytest.mark.parametrize("how", ["terminated", "truncated", "both"])
 def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     environment = make(Clock(2, how), 3)
-    assert isinstance(environment, Hosted)
+    assert isinstance(environment, HostedCopies)
     assert isinstance(environment.functional, Functional)
     first = environment.reset(0).observation["observation"]
     assert len(set(first[:, 0])) == 3

@@ -12,7 +12,7 @@ from tests.cli.conftest import SMALL
 from tests.serving.test_app import asked
 from tidelog import collect, load_policy, rollout, runtime
 from tidelog.policies.policy import remember
-from tidelog.runtime.artefact import Saved
+from tidelog.runtime.artefact import SavedPolicy
 from tidelog.runtime.way_of_acting import ActingWarning, replaces
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
@@ -85,8 +85,8 @@ def test_the_artefact_carries_the_way_and_the_verdict(judged, tidelog):
         assert policy.verdict["advice"] == verdict["advice"]
     other = tidelog("export", judged, "--mode", "--to", "zip", "--out", "mode.zip", "--no-onnx")
     assert "note: a verdict on this policy holds where it samples" in other.err
-    assert Saved("mode.zip").manifest["acting"] == "mode"
-    assert Saved("mode.zip").manifest["verdict"] is None
+    assert SavedPolicy("mode.zip").manifest["acting"] == "mode"
+    assert SavedPolicy("mode.zip").manifest["verdict"] is None
 
 
 def test_a_server_answers_in_the_declared_way(judged, tidelog):
@@ -116,7 +116,7 @@ def test_an_onnx_file_of_a_policy_that_samples_needs_its_noise(judged, tidelog):
     import onnxruntime
 
     assert tidelog("export", judged, "--to", "zip", "--out", "policy.zip").code == 0
-    session = onnxruntime.InferenceSession(Saved("policy.zip").read("policy.onnx"))
+    session = onnxruntime.InferenceSession(SavedPolicy("policy.zip").read("policy.onnx"))
     facts = json.loads(session.get_modelmeta().custom_metadata_map["tidelog"])
     assert facts["acting"] == "sample"
     assert facts["verdict"] == runtime.load("policy.zip").verdict

@@ -14,7 +14,7 @@ from tidelog import ConfigError, judge, load_policy, load_run, rollout, runtime
 from tidelog.errors import CheckpointError
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import FILE, remember
-from tidelog.runtime.artefact import Saved, write
+from tidelog.runtime.artefact import SavedPolicy, write
 from tidelog.runtime.way_of_acting import ActingWarning, in_way, read_verdict, verdict_line
 
 VERDICT = {
@@ -108,7 +108,7 @@ def test_the_declaration_travels_with_every_saved_form(policy, tmp_path):
 
 
 def test_a_policy_that_an_older_version_wrote_is_undeclared(policy, tmp_path):
-    saved = Saved(policy.save(tmp_path / "new"))
+    saved = SavedPolicy(policy.save(tmp_path / "new"))
     kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files", "sha256")}
     for name in ("acting", "verdict"):
         del kept[name]
@@ -132,7 +132,7 @@ def test_a_policy_that_an_older_version_wrote_is_undeclared(policy, tmp_path):
     ids=lambda entry: str(entry)[:40],
 )
 def test_a_damaged_declaration_is_refused(policy, tmp_path, entry):
-    saved = Saved(policy.save(tmp_path / "new"))
+    saved = SavedPolicy(policy.save(tmp_path / "new"))
     kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files", "sha256")}
     write(tmp_path / "bad", {"weights.safetensors": saved.read("weights.safetensors")}, {**kept, **entry})
     for read in (load_policy, runtime.load):

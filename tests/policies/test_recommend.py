@@ -10,7 +10,7 @@ import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
-from tidelog.runtime.ranking import Found, order_found
+from tidelog.runtime.ranking import FoundItems, order_found
 from tidelog.runtime.recommender import Histories, Profiles
 from tidelog.types import HistoryArrays, Profile
 
@@ -214,7 +214,7 @@ def test_a_ranking_policy_says_so_when_it_is_asked_for_an_action(recommender):
 
 
 def test_supported_items_come_first_and_scores_fall():
-    found = Found(
+    found = FoundItems(
         items=np.array([[4, 2, 7, 9]]),
         likelihood=np.array([[-3.0, 0.0, -1.0, -np.inf]]),
         rating=np.array([[5.0, -5.0, 0.0, 0.0]]),

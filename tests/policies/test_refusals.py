@@ -13,7 +13,7 @@ from tidelog import Columns, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import CheckpointError, ExportError
 from tidelog.policies import batch_inference, export, rollout
 from tidelog.policies.batch_inference import act_on_known, act_on_table
-from tidelog.policies.export import Logged
+from tidelog.policies.export import LoggedObservations
 from tidelog.policies.policy import _filled
 from tidelog.policies.rollout import uniform_actor
 from tidelog.runtime.policy import replay
@@ -46,7 +46,7 @@ REFUSED = {
     ),
     "another log": (
         SpecError,
-        lambda: Logged.of(
+        lambda: LoggedObservations.of(
             Log.from_arrays(observation=np.zeros((3, 2)), action=[0, 1, 0], reward=None), policy("iql, choice")
         ),
         "this log's observations differ from the policy's. fix: pass the policy's own log",

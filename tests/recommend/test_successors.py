@@ -29,7 +29,7 @@ from tidelog.recommend.networks import (
 )
 from tidelog.recommend.next_item import next_item_loss, read_windows, targets_of
 from tidelog.recommend.recommender_bcq import critic_inputs
-from tidelog.runtime.artefact import WEIGHTS, Saved, write
+from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
 from tidelog.runtime.ranking import NO_PLACE, TRUSTS
 
 ROLES = {"user": "u", "item": "i", "time": "t"}
@@ -208,7 +208,7 @@ def test_new_items_have_no_counts_and_can_be_listed():
 
 
 def test_counts_of_a_saved_policy_that_do_not_fit_are_refused(tmp_path):
-    saved = Saved(listing("lists, counted").save(tmp_path / "policy"))
+    saved = SavedPolicy(listing("lists, counted").save(tmp_path / "policy"))
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     arrays = dict(saved.arrays())
     (name,) = [one for one in arrays if arrays[one].dtype == np.int32 and arrays[one].ndim == 2]

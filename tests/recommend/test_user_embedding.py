@@ -23,7 +23,7 @@ from tidelog.recommend.networks import UserTable
 from tidelog.recommend.next_item import Windows, next_item_loss, store_interactions
 from tidelog.recommend.recommender_bcq import next_item_step, pretrain_step, progress
 from tidelog.recommend.tables import recommend_for_table
-from tidelog.runtime.artefact import WEIGHTS, Saved, write
+from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
 from tidelog.runtime.recommender import Histories
 from tidelog.training.loop import as_arrays
 from tidelog.types import Spec, Users
@@ -234,7 +234,7 @@ def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp
     assert "user_id" not in policy(small(), log).spec.observation
     assert whole.spec.observation["user_id"] == Users(tuple(log.users.tolist()))
     assert Spec.from_json(whole.spec.to_json()) == whole.spec
-    saved = Saved(whole.save(tmp_path / "policy"))
+    saved = SavedPolicy(whole.save(tmp_path / "policy"))
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     ids = kept["spec"]["observation"]["user_id"]["ids"]
     for name, wrong, said in (

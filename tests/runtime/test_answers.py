@@ -12,8 +12,8 @@ from tidelog import RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
 from tidelog.errors import ExportError
 from tidelog.policies import export as artefact
-from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
-from tidelog.runtime.artefact import WEIGHTS, Saved, write
+from tidelog.policies.export import LoggedObservations, export, random_masks, random_observations, recheck
+from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
 from tidelog.types import Continuous, Discrete
 
 SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iql, box", "ppg, choice", "bc, point")
@@ -29,14 +29,14 @@ def test_every_algorithm_is_among_the_cases():
 def test_numpy_and_onnx_answer_as_jax_does(name, tmp_path):
     """Tracing is slow: ONNX where the nodes differ."""
     whole, traced = policy(name), ONNX and name not in SAME_NODES
-    kept = Logged(random_observations(whole, 256, seed=7), random_masks(whole, 256, seed=8))
+    kept = LoggedObservations(random_observations(whole, 256, seed=7), random_masks(whole, 256, seed=8))
     record = export(whole, tmp_path / "policy.zip", onnx=traced, logged=kept)
     assert record["rows"] == {"random": 256, "logged": 256}
     for reader in ("numpy", "onnx") if traced else ("numpy",):
         for seen in ("random", "logged"):
             assert record[reader][seen]["difference"] < 2e-5, (reader, seen)
             assert record[reader][seen]["apart"] <= record["bound"]["apart"], (reader, seen)
-    assert Saved(tmp_path / "policy.zip").manifest["parity"] == json.loads(json.dumps(record))
+    assert SavedPolicy(tmp_path / "policy.zip").manifest["parity"] == json.loads(json.dumps(record))
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "iql, choice" in name or name == "discrete bcq"])
@@ -60,7 +60,7 @@ def test_an_artefact_is_held_to_its_own_bound(tmp_path):
     path = tmp_path / "policy"
     export(policy("iql, box"), path, onnx=False)
     assert recheck(path)["numpy"]["holds"]
-    saved = Saved(path)
+    saved = SavedPolicy(path)
     stated = saved.manifest["parity"] | {"bound": {"difference": 1e-12, "apart": 0.0}}
     rewritten(path, saved, parity=stated)
     with pytest.raises(ExportError, match=r"numpy differs from JAX by .*, allowed \{.difference.: 1e-12"):
@@ -188,7 +188,7 @@ def test_bytes_that_onnxruntime_cannot_run_are_an_error_that_names_the_file(monk
 def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):
     path = tmp_path / "policy"
     export(policy("iql, box"), path, onnx=False)
-    rewritten(path, Saved(path), recipe=None)
+    rewritten(path, SavedPolicy(path), recipe=None)
     with pytest.raises(
         ExportError, match=r"contains a custom module; only the JAX runtime can run it\. fix: use the networks"
     ):

@@ -13,7 +13,7 @@ from safetensors import numpy as safetensors
 from tests.runtime.cases import listing, policy
 from tidelog import SpecError, TidelogError, load_policy, runtime
 from tidelog.errors import CheckpointError
-from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.artefact import MANIFEST, POLICY, WEIGHTS, SavedPolicy, write
 
 NAME = "iql, memory"
 
@@ -22,7 +22,7 @@ NAME = "iql, memory"
 def whole(tmp_path_factory):
     """A zip and its parts: the manifest without checksums, and the weights."""
     path = policy(NAME).save(tmp_path_factory.mktemp("whole") / "policy.zip")
-    saved = Saved(path)
+    saved = SavedPolicy(path)
     kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
     return path, json.dumps(kept), saved.read(WEIGHTS)
 
@@ -231,7 +231,7 @@ ODD = (
 @pytest.mark.parametrize("name", [NAME, "lists, attention", "lists, imagined"])
 def test_manifests_with_one_odd_value_are_read_or_refused(name, tmp_path):
     """Valid checksums, as an attacker would write; every place of the spec, scaler and recipe gets odd values."""
-    saved = Saved((listing if name.startswith("lists") else policy)(name).save(tmp_path / "whole.zip"))
+    saved = SavedPolicy((listing if name.startswith("lists") else policy)(name).save(tmp_path / "whole.zip"))
     manifest = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
     weights, sums = saved.read(WEIGHTS), {WEIGHTS: saved.manifest["files"][WEIGHTS]}
     generator, manifest = np.random.default_rng(0), json.loads(json.dumps(manifest))
@@ -284,7 +284,7 @@ def changed(whole, tmp_path, *changes):
     manifest = json.loads(whole[1])
     for place, value in changes:
         manifest = replaced(manifest, place, value)
-    sums = {WEIGHTS: Saved(whole[0]).manifest["files"][WEIGHTS]}
+    sums = {WEIGHTS: SavedPolicy(whole[0]).manifest["files"][WEIGHTS]}
     return zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(manifest, sums)), (WEIGHTS, whole[2])])
 
 
@@ -321,7 +321,7 @@ def test_what_takes_little_room_here_may_not_take_much_on_the_way(tmp_path):
     """A picture that few weights process through wide kernels; attention over many steps."""
     saved = policy("discrete bcq, pictures").save(tmp_path / "pictures")
     for edit, name in ((large_picture, saved), (long_history, listing("lists, attention").save(tmp_path / "lists"))):
-        found = Saved(name)
+        found = SavedPolicy(name)
         manifest = {k: v for k, v in found.manifest.items() if k not in ("kind", "schema", "files")}
         edit(manifest)
         write(tmp_path / "p", {WEIGHTS: found.read(WEIGHTS)}, manifest)
@@ -390,4 +390,4 @@ def test_a_zip_without_a_manifest_is_no_policy(whole, tmp_path):
 def test_an_onnx_file_is_named_as_what_it_is(tmp_path):
     (tmp_path / "policy.onnx").write_bytes(b"\x08\x08 no zip")
     with pytest.raises(CheckpointError, match=r"an ONNX file, .* fix: name the run it was exported from, or export"):
-        Saved(tmp_path / "policy.onnx")
+        SavedPolicy(tmp_path / "policy.onnx")

@@ -11,9 +11,9 @@ from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tidelog import SpecError, load_policy, runtime
 from tidelog.errors import CheckpointError
 from tidelog.policies import export as onnx
-from tidelog.policies.export import Logged, export, random_masks, random_observations, recheck
-from tidelog.runtime.artefact import WEIGHTS, Saved, write
-from tidelog.runtime.ranking import Found, order_found
+from tidelog.policies.export import LoggedObservations, export, random_masks, random_observations, recheck
+from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
+from tidelog.runtime.ranking import FoundItems, order_found
 from tidelog.runtime.recommender import Histories
 
 TRACED = ("lists, gru", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
@@ -29,7 +29,7 @@ def exported(tmp_path_factory):
     def made(name):
         whole = listing(name)
         known = "user_id" in whole.spec.observation  # of 16 users
-        kept = Logged.of(described(16 if known else 48), whole)  # padded to 256 rows as the random ones
+        kept = LoggedObservations.of(described(16 if known else 48), whole)  # padded to 256 rows as the random ones
         return place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
 
     return made
@@ -119,7 +119,7 @@ def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
 
 
 def test_a_reader_of_other_users_is_refused(exported, tmp_path):
-    saved = Saved(exported("lists, gru")[0])
+    saved = SavedPolicy(exported("lists, gru")[0])
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     about = kept["spec"]["observation"]["user"]
     for name, wrong, said in (
@@ -142,7 +142,7 @@ def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     likelihood, rating = generator.standard_normal((2, 2000, 12)).astype(np.float32)
     first = generator.random((2000, 12)) < 0.4
     first[:, -1] = True
-    wanted, scores = order_found(Found(found, likelihood, rating, first), 12, 2.0)
+    wanted, scores = order_found(FoundItems(found, likelihood, rating, first), 12, 2.0)
     assert (np.diff(scores, axis=1) <= 0).all()
     score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
     items, made = onnx._order_lists(found, score, first, np.ones_like(first), 12)
@@ -167,11 +167,11 @@ def test_other_interactions_are_no_log_of_the_policy(exported):
 
     renamed = replace(described(), items=np.asarray([f"j{n}" for n in range(10)]))
     with pytest.raises(SpecError, match="have other items, events or users than the policy's"):
-        Logged.of(renamed, listing("lists, gru"))
+        LoggedObservations.of(renamed, listing("lists, gru"))
 
 
 def test_a_table_of_another_length_is_refused(exported, tmp_path):
-    saved = Saved(exported("lists, gru")[0])
+    saved = SavedPolicy(exported("lists, gru")[0])
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     kept["spec"] = json.loads(json.dumps(kept["spec"]))
     kept["spec"]["action"]["ids"] = kept["spec"]["action"]["ids"][:-1]

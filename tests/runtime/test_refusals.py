@@ -12,7 +12,7 @@ from tests.runtime.test_hostile import members_of, zipped
 from tidelog import ConfigError, SpecError, runtime
 from tidelog.errors import CheckpointError
 from tidelog.runtime import artefact
-from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
+from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, SavedPolicy
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
 from tidelog.runtime.ranking import RankingFunctions, fit_histories
 from tidelog.runtime.recommender import SKIP, Histories, Vocabulary
@@ -140,39 +140,39 @@ def test_manifests_that_name_other_files_are_refused(whole, tmp_path):
         ),
     ):  # fmt: skip
         with pytest.raises(CheckpointError, match=re.escape(words)):
-            Saved(changed(whole, tmp_path / name, change, more))
+            SavedPolicy(changed(whole, tmp_path / name, change, more))
 
 
 def test_contents_that_differ_from_the_manifest_are_refused(whole, tmp_path):
-    saved = Saved(whole)
+    saved = SavedPolicy(whole)
     with pytest.raises(CheckpointError, match=r"has no policy\.onnx\. fix: export the policy again"):
         saved.read(ONNX)
     other = changed(whole, tmp_path / "sum.zip", lambda m: m["files"][WEIGHTS].update(sha256="0" * 64))
     with pytest.raises(CheckpointError, match=r"has another checksum than its manifest\. fix: export it again"):
-        Saved(other).read(WEIGHTS)
+        SavedPolicy(other).read(WEIGHTS)
     members = dict(members_of(whole))
     spaced = zipped(tmp_path / "space.zip", [*{**members, MANIFEST: members[MANIFEST] + b"\n"}.items()])
     with pytest.raises(CheckpointError, match=r"was changed after it was written\. fix: fetch it again"):
-        Saved(spaced).check_bytes()
+        SavedPolicy(spaced).check_bytes()
 
 
 def test_files_that_are_too_large_are_not_read(whole, tmp_path, monkeypatch):
     folder = policy("iql, choice").save(tmp_path / "policy")
     (folder / SIGNATURE).write_bytes(b"x" * (artefact.LARGEST_KEY + 1))
     with pytest.raises(CheckpointError, match=r"bytes: it is not a signature\. fix: sign it again"):
-        Saved(folder).signature()
+        SavedPolicy(folder).signature()
     monkeypatch.setattr(artefact, "LARGEST", 100)
     with pytest.raises(CheckpointError, match=r"manifest\.json has [\d,]+ bytes, at most 100\. fix: export it again"):
-        Saved(whole)
+        SavedPolicy(whole)
 
 
 def test_a_manifest_that_is_too_deep_is_refused(whole, monkeypatch):
     def deep(saved):
         raise RecursionError
 
-    monkeypatch.setattr(Saved, "_check_fields", deep)
+    monkeypatch.setattr(SavedPolicy, "_check_fields", deep)
     with pytest.raises(CheckpointError, match=r"manifest\.json is nested too deeply\. fix: export the policy again"):
-        Saved(whole)
+        SavedPolicy(whole)
 
 
 # Packages.

@@ -13,7 +13,7 @@ from tidelog._files import checksum
 from tidelog.cli import main
 from tidelog.ope.verdict import held_out_part, store_verdict
 from tidelog.policies.policy import fingerprint, load_policy, remember
-from tidelog.runtime.artefact import Saved
+from tidelog.runtime.artefact import SavedPolicy
 from tidelog.training.record import Record
 from tidelog.training.run import policy_of_run
 
@@ -121,7 +121,7 @@ def test_other_keys_and_unsigned_policies_are_refused(made, tmp_path, capsys):
 
 
 def test_the_manifest_has_the_checksums_of_what_the_policy_is_from(made):
-    provenance, run = Saved(made / "policy").manifest["provenance"], made / "run"
+    provenance, run = SavedPolicy(made / "policy").manifest["provenance"], made / "run"
     assert provenance["log"]["fingerprint"] == Record.read(run).data.fingerprint
     assert provenance["run"]["sha256"] == checksum(run / "run.json")
     for link, file in (("checkpoint", "checkpoints/0000000014/manifest.json"), ("verdict", "verdicts/member-0-1.json")):

@@ -9,7 +9,7 @@ import pytest
 import tidelog as tl
 from tidelog.recommend.held_out import LEAST_USERS, QWeightSelection, TimeSplit, rewards_if_shown
 from tidelog.recommend.interactions import next_events
-from tidelog.runtime.ranking import Found
+from tidelog.runtime.ranking import FoundItems
 
 LOUD, KIND = 1, 2
 VISITS = 1500
@@ -41,7 +41,7 @@ def selected(log, discount=1.0):
     def find(history, *_):
         both = np.tile([LOUD, KIND], (len(history.items), 1)).astype(np.int32)
         numbers = np.tile([0.0, -0.3], (len(history.items), 1)), np.tile([0.0, 1.0], (len(history.items), 1))
-        return Found(items=both, likelihood=numbers[0], rating=numbers[1], first=np.ones(both.shape, bool))
+        return FoundItems(items=both, likelihood=numbers[0], rating=numbers[1], first=np.ones(both.shape, bool))
 
     algorithm = SimpleNamespace(reach=2, discount=discount, q_weight=None, policy_metrics=lambda _: {"q_updates": 1.0})
     policy = SimpleNamespace(algorithm=algorithm, params=None, ranker=lambda: SimpleNamespace(items=2, find=find))

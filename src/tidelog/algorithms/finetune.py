@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.optimisation import SCHEDULES, constant
-from tidelog.algorithms.sampling import Batch, Gathered, NStep, Sampler, Uniform
+from tidelog.algorithms.sampling import Batch, NStep, SampleData, Sampler, Uniform
 from tidelog.algorithms.segments import Segments
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, Observation, Spec, Transition
@@ -96,7 +96,7 @@ class Recent:
         """Return all decisions so far; they come from one copy, in order."""
         return store.filled * store.columns["reward"].shape[1], None
 
-    def gather(self, store: Segments, rows: jax.Array) -> Gathered:
+    def gather(self, store: Segments, rows: jax.Array) -> SampleData:
         """Return transitions at `rows` [B]."""
         all_of = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), store.columns)  # [N, ...]
         reward, ended = self.scales.reward(all_of["reward"]), all_of["terminated"] | all_of["truncated"]
@@ -112,7 +112,7 @@ class Recent:
         def seen(name: str, at: jax.Array) -> Observation:
             return self.scales.observation({leaf: array[at] for leaf, array in all_of[name].items()})
 
-        return Gathered(
+        return SampleData(
             Transition(
                 observation=seen("observation", rows),
                 action=_executed(all_of["action"][rows]),

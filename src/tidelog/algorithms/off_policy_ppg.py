@@ -94,7 +94,7 @@ class OffPolicyState(NamedTuple):
     updates: jax.Array  # int32: updates planned, for the schedules
 
 
-class Drawn(NamedTuple):
+class Minibatches(NamedTuple):
     """One minibatch of each store."""
 
     policy: Batch
@@ -184,7 +184,7 @@ def value_loss(
 
 
 def joint_loss(
-    network: Any, config: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
+    network: Any, config: OffPolicyPPG, drawn: Minibatches, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the decoupled surrogate with entropy bonus on one minibatch plus the value error on the other."""
     (p_loss, policy_metrics), (v_loss, value_metrics) = (
@@ -213,13 +213,15 @@ def auxiliary_step(config: OffPolicyPPG, state: OffPolicyState, batch: Batch) ->
     return state._replace(proximal=restarted(state.network)), feedback
 
 
-def prepared(config: OffPolicyPPG, state: OffPolicyState, batch: dict[str, Batch]) -> tuple[OffPolicyState, Drawn]:
+def prepared(
+    config: OffPolicyPPG, state: OffPolicyState, batch: dict[str, Batch]
+) -> tuple[OffPolicyState, Minibatches]:
     """Return both minibatches with the inputs of their losses; also update the target statistics where they exist."""
     policy, value = with_policy_inputs(config, state, batch["policy"]), with_vtrace(config, state, batch["value"])
     if state.values is not None:
         weight = value.data["valid"].astype(jnp.float32)
         state = state._replace(values=add_values(state.values, value.data["target"], weight))
-    return state, Drawn(policy, value)
+    return state, Minibatches(policy, value)
 
 
 def averaged(proximal: Proximal, network: Any, decay: jax.Array | float) -> Proximal:

@@ -59,7 +59,7 @@ class Batch(NamedTuple):
         return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
 
-class Stored(NamedTuple):
+class StoredLog(NamedTuple):
     """A log on the device, in the units of the networks; columns that no phase reads are None."""
 
     observation: Observation  # leaves [M, ...]
@@ -76,7 +76,7 @@ class Stored(NamedTuple):
     weight: jax.Array | None = None  # [N]
 
 
-class Gathered(NamedTuple):
+class SampleData(NamedTuple):
     """Samples from a unit: data, the weights of the log, and the valid steps of windows."""
 
     data: Any
@@ -99,7 +99,7 @@ class Unit(Protocol):
     def rows(self, store: Any) -> tuple[int, jax.Array | None]:
         """Return the number of samples and their rows (None: 0 .. count - 1)."""
 
-    def gather(self, store: Any, rows: jax.Array) -> Gathered:
+    def gather(self, store: Any, rows: jax.Array) -> SampleData:
         """Return the samples at `rows` [B]."""
 
 
@@ -141,17 +141,17 @@ class Uniform:
 class LoggedAction:
     """A decision: observation and action, without reward and next observation."""
 
-    def rows(self, store: Stored) -> tuple[int, None]:
+    def rows(self, store: StoredLog) -> tuple[int, None]:
         """Return all steps of the log."""
         return store.position.shape[0], None
 
-    def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
+    def gather(self, store: StoredLog, rows: jax.Array, limit: jax.Array | None = None) -> SampleData:
         """Return decisions at `rows` [B]."""
         here = store.position[rows]
         mask = None if store.mask is None else store.mask[here]
-        return Gathered(Decision(_at(store.observation, here), store.action[rows], mask), _weight(store, rows))
+        return SampleData(Decision(_at(store.observation, here), store.action[rows], mask), _weight(store, rows))
 
-    def end(self, store: Stored, rows: jax.Array) -> jax.Array:
+    def end(self, store: StoredLog, rows: jax.Array) -> jax.Array:
         """Return the last row [B] of each row's episode."""
         return store.starts[store.episode[rows] + 1] - 1
 
@@ -166,11 +166,11 @@ class NStep:
     n_step: int
     discount: Any  # float, or a tracer in a population
 
-    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+    def rows(self, store: StoredLog) -> tuple[int, jax.Array | None]:
         """Return the steps whose window ends in a terminal or a known observation."""
         return (store.position.shape[0], None) if store.usable is None else (store.usable.shape[0], store.usable)
 
-    def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
+    def gather(self, store: StoredLog, rows: jax.Array, limit: jax.Array | None = None) -> SampleData:
         """Return transitions at `rows` [B]; their steps end at row `limit` [B] or before."""
         if store.reward is None or store.terminated is None:
             raise TypeError(
@@ -193,14 +193,14 @@ class NStep:
             mask=None if store.mask is None else store.mask[here],
             next_mask=None if store.mask is None else store.mask[after],
         )
-        return Gathered(row, _weight(store, rows))
+        return SampleData(row, _weight(store, rows))
 
-    def last(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> jax.Array:
+    def last(self, store: StoredLog, rows: jax.Array, limit: jax.Array | None = None) -> jax.Array:
         """Return the last row [B] whose reward is in the sum."""
         last = jnp.minimum(rows + (self.n_step - 1), store.reach[rows])
         return last if limit is None else jnp.minimum(last, limit)
 
-    def end(self, store: Stored, rows: jax.Array) -> jax.Array:
+    def end(self, store: StoredLog, rows: jax.Array) -> jax.Array:
         """Return the last row [B] of each row's episode that value learning can use."""
         return store.reach[rows]
 
@@ -218,11 +218,11 @@ class Window:
     length: int
     burn_in: int = 0
 
-    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+    def rows(self, store: StoredLog) -> tuple[int, jax.Array | None]:
         """Return the rows of the unit: each has the same probability, and a window around it is gathered."""
         return self.unit.rows(store)
 
-    def gather(self, store: Stored, rows: jax.Array, offset: jax.Array | None = None) -> Gathered:
+    def gather(self, store: StoredLog, rows: jax.Array, offset: jax.Array | None = None) -> SampleData:
         """Return windows [B, T] with `rows` [B], T = burn_in + length; `offset` [B]: the rows' position after burn-in.
 
         Without an offset every episode is cut into windows from its start, and each row gets the window that holds it:
@@ -242,7 +242,7 @@ class Window:
             last = self.unit.last(store, within.reshape(-1), limit.reshape(-1)).reshape(within.shape)
             data = data._replace(last=jnp.clip(last - grid[:, :1], 0, len(steps) - 1))
         valid = real & (steps >= 0)
-        return Gathered(data, weight, valid, jnp.sum(valid, axis=1))
+        return SampleData(data, weight, valid, jnp.sum(valid, axis=1))
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Sampler:
         return Batch(data, rows, weight, valid, valid_steps)
 
 
-def _weight(store: Stored, rows: jax.Array) -> jax.Array | None:
+def _weight(store: StoredLog, rows: jax.Array) -> jax.Array | None:
     return None if store.weight is None else store.weight[rows]
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.contract import StoreSpec
-from tidelog.algorithms.sampling import Gathered
+from tidelog.algorithms.sampling import SampleData
 from tidelog.errors import ConfigError
 
 Columns = dict[str, Any]  # by name: arrays [C, T, ...], or pytrees of them
@@ -110,7 +110,7 @@ class Whole:
         """Return all chunks of all segments."""
         return jax.tree.leaves(store.columns)[0].shape[0] * self.num_chunks, None
 
-    def gather(self, store: Segments, rows: jax.Array) -> Gathered:
+    def gather(self, store: Segments, rows: jax.Array) -> SampleData:
         """Return columns [B, T, ...] at `rows` [B], with lives also `age` [B], and the steps that are decisions."""
 
         def cut(leaf: jax.Array) -> jax.Array:
@@ -121,7 +121,7 @@ class Whole:
         data = jax.tree.map(cut, store.columns)
         if store.lives is not None:
             data["age"] = store.lives.ages[rows]
-        return Gathered(data, None, data["valid"])
+        return SampleData(data, None, data["valid"])
 
 
 class Shuffled(NamedTuple):

@@ -24,7 +24,7 @@ from tidelog.cli.flags import (
 )
 from tidelog.cli.policies import SimpleRule, in_chosen_way, open_policy, open_simple_rule, print_way, with_rule
 from tidelog.errors import ConfigError, LogError, install
-from tidelog.policies.export import Logged, export, export_onnx, has_onnx, onnx_facts, recheck
+from tidelog.policies.export import LoggedObservations, export, export_onnx, has_onnx, onnx_facts, recheck
 from tidelog.policies.policy import Policy
 from tidelog.recommend.read import reopen_any
 from tidelog.runtime.artefact import check_target, sign
@@ -177,7 +177,7 @@ def _check(options: Export, folder: Path, record: Record | None) -> None:
         raise ConfigError(f"{folder} is a run folder: --check expects an exported policy")
     logged = None
     if options.data:
-        logged = Logged.of(
+        logged = LoggedObservations.of(
             reopen_any({"source": source_of(options.data, "--data"), "columns": options.columns}),
             open_policy(options.policy),
         )
@@ -197,17 +197,17 @@ def _target(options: Export, folder: Path, record: Record | None) -> Path:
     return target
 
 
-def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Logged | None, str | None]:
+def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[LoggedObservations | None, str | None]:
     """Logged observations, or the reason for their absence."""
     if options.data:
-        return Logged.of(
+        return LoggedObservations.of(
             reopen_any({"source": source_of(options.data, "--data"), "columns": options.columns}), policy
         ), None
     origin = None if record is None else record.data.origin
     if not isinstance(origin, Mapping):
         return None, "no log: name one with --data"
     try:
-        return Logged.of(reopen_any(origin), policy), None
+        return LoggedObservations.of(reopen_any(origin), policy), None
     except (ConfigError, LogError) as error:
         return None, f"the run's log cannot be read ({error}): name it with --data"
 

@@ -16,7 +16,7 @@ import tyro
 from tidelog.cli.flags import print_details
 from tidelog.errors import ConfigError
 from tidelog.hub import local
-from tidelog.runtime.artefact import Saved
+from tidelog.runtime.artefact import SavedPolicy
 from tidelog.runtime.load import load_saved
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import DOES, Acting, BasePolicy, P, in_way, verdict_line
@@ -58,7 +58,7 @@ def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy |
         return of_run
     if is_rule_file(path):
         return load_rule(path)
-    saved = Saved(path)
+    saved = SavedPolicy(path)
     return open_policy(path) if saved.manifest["recipe"] is None else load_saved(saved)
 
 

@@ -10,7 +10,7 @@ import tyro
 
 from tidelog.cli.flags import File, OutputFlags, RunOrPolicy, parse, present, print_details, print_line
 from tidelog.hub import local
-from tidelog.runtime.artefact import SIGNATURE, Saved, read_signature
+from tidelog.runtime.artefact import SIGNATURE, SavedPolicy, read_signature
 
 
 @dataclass
@@ -32,7 +32,7 @@ def run(words: list[str]) -> int:
 def _check(options: Verify) -> dict[str, Any]:
     """Print each check, and return what was checked; CheckpointError for one that fails."""
     path = Path(local(options.policy))
-    saved = Saved(path)
+    saved = SavedPolicy(path)
     for name in saved.manifest["files"]:
         saved.read(name)
     saved.check_bytes()

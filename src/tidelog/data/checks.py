@@ -27,7 +27,7 @@ from tidelog.data.dependence import (
     TOTALS,
     Balance,
     DecisionRewards,
-    Observed,
+    ObservedColumn,
     as_number,
     balance_of,
     candidates,
@@ -670,7 +670,7 @@ def _clusters(raw: RawLog) -> NDArray[Any] | None:
     return raw.cluster.values if usable and raw.cluster is not None else None
 
 
-def _balance_observed(raw: RawLog, without: Sequence[Column] = ()) -> list[Observed]:
+def _balance_observed(raw: RawLog, without: Sequence[Column] = ()) -> list[ObservedColumn]:
     """Observation columns without pictures and without unusable cells."""
     left_out = {column.name for column in without}
     columns = []
@@ -681,10 +681,10 @@ def _balance_observed(raw: RawLog, without: Sequence[Column] = ()) -> list[Obser
                 continue
             for position in range(min(wide.shape[1], MOST_COLUMNS)):
                 name = column.name if wide.shape[1] == 1 else f"{column.name}[{position}]"
-                columns.append(Observed(name, wide[:, position], feature.kind == "codes"))
+                columns.append(ObservedColumn(name, wide[:, position], feature.kind == "codes"))
     if raw.time is not None and raw.time.usable.all():
         when = as_number(raw.time.values)
-        columns += [Observed(raw.time.name, when, False)] * bool(np.isfinite(when).all())
+        columns += [ObservedColumn(raw.time.name, when, False)] * bool(np.isfinite(when).all())
     return columns[:MOST_COLUMNS]
 
 

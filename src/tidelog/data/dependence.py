@@ -753,7 +753,7 @@ EVERYTHING = "all columns together"
 TOTALS = "the shares of the actions"
 
 
-class Observed(NamedTuple):
+class ObservedColumn(NamedTuple):
     """One column of observations: codes of words, or numbers."""
 
     name: str
@@ -813,7 +813,7 @@ class Balance(NamedTuple):
 
 
 def balance_of(
-    columns: Sequence[Observed],
+    columns: Sequence[ObservedColumn],
     action: NDArray[Any],
     actions: int,
     *,
@@ -855,7 +855,7 @@ def balance_of(
         units = None
     free = 1.0 - (int(stratum.max()) + 1) / rows if shares else 1.0
     if before is not None and (before >= 0).any():
-        columns = [*columns, Observed(BEFORE, np.asarray(before, np.int64) + 1, True)]
+        columns = [*columns, ObservedColumn(BEFORE, np.asarray(before, np.int64) + 1, True)]
     within = stratum if shares else np.zeros(rows, np.int64)
     rarest = max(float(probabilities.mean(axis=0).min()), EXPECTED / rows)
     least = max(FEWEST, int(np.ceil(EXPECTED / rarest)))
@@ -927,7 +927,7 @@ def _residuals(action: NDArray[Any], probabilities: Floats) -> tuple[Floats, flo
     return np.stack(parts, axis=1), float(np.mean(fourth))
 
 
-def _features(column: Observed, most: int, least: int) -> Iterator[Floats]:
+def _features(column: ObservedColumn, most: int, least: int) -> Iterator[Floats]:
     """[N, D]: the levels of words; of numbers the rank and its square, else whether they are the most frequent one.
 
     Levels of fewer rows than `least` are joined to one, and left out if they are still too few.
@@ -991,7 +991,7 @@ def _detectable(probabilities: Floats, rows: float, count: int) -> float:
 
 
 def fit_of(
-    columns: Sequence[Observed],
+    columns: Sequence[ObservedColumn],
     action: NDArray[Any],
     recorded: NDArray[Any],
     actions: int,
@@ -1015,7 +1015,7 @@ def fit_of(
         return None
     # where the probability of an action is high, it must be taken that often
     frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
-    stated = [Observed(STATED, _without_rounding(known[:, one]), False) for one in frequent]
+    stated = [ObservedColumn(STATED, _without_rounding(known[:, one]), False) for one in frequent]
     return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
 
 

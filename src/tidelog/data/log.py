@@ -23,7 +23,7 @@ from tidelog.data.columns import (
     propensity_column,
     strata_of,
 )
-from tidelog.data.dependence import Balance, Observed, as_number, balance_of, fit_of
+from tidelog.data.dependence import Balance, ObservedColumn, as_number, balance_of, fit_of
 from tidelog.data.export import feature_table, save_npz, to_arrays, to_parquet
 from tidelog.data.parse import LogArrays, from_arrays
 from tidelog.data.raw import (
@@ -579,20 +579,22 @@ def declare(log: Log, value: Any) -> Log:
     return replace(log, propensity=column, declared=declared, stratum=stratum)
 
 
-def observed_columns(log: Log) -> list[Observed]:
+def observed_columns(log: Log) -> list[ObservedColumn]:
     """The columns [N] of the observation that hold words or numbers, and the time of the row."""
-    position, columns = np.asarray(log.position), list[Observed]()
+    position, columns = np.asarray(log.position), list[ObservedColumn]()
     for name, leaf in log.spec.observation.items():
         if isinstance(leaf, Image):
             continue
         values = np.asarray(log.observation[name])[position]
         names = leaf.names or tuple(f"{name}[{place}]" for place in range(values.shape[1]))
         columns += [
-            Observed(one, values[:, place], isinstance(leaf, Codes))
+            ObservedColumn(one, values[:, place], isinstance(leaf, Codes))
             for place, one in zip(range(values.shape[1]), names, strict=False)
         ]
     if log.time is not None:
-        columns += [Observed(TIME, one, False) for one in [as_number(np.asarray(log.time))] if np.isfinite(one).all()]
+        columns += [
+            ObservedColumn(TIME, one, False) for one in [as_number(np.asarray(log.time))] if np.isfinite(one).all()
+        ]
     return columns
 
 

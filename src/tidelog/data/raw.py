@@ -449,7 +449,7 @@ _SHOWN_ROWS = 10
 _SHOWN_NAMES = 8
 
 
-class Numbered(Protocol):
+class ReportSource(Protocol):
     """The attributes of an examined source that a report needs."""
 
     @property
@@ -500,7 +500,7 @@ def examine(raw: RawLog) -> Report:
 
 
 def findings(
-    raw: Numbered, checks: Mapping[str, Check] = CHECKS, empty: str = "empty log"
+    raw: ReportSource, checks: Mapping[str, Check] = CHECKS, empty: str = "empty log"
 ) -> list[tuple[Check, Finding]]:
     """The findings of the reader and of every check, each with all its rows; `empty` is the check for rows."""
     known = {**CHECKS, **checks}
@@ -512,7 +512,7 @@ def findings(
     return results
 
 
-def report_of(raw: Numbered, found: Iterable[tuple[Check, Finding]]) -> Report:
+def report_of(raw: ReportSource, found: Iterable[tuple[Check, Finding]]) -> Report:
     """Build the report of findings: the first ten rows of each, and the number of rows."""
     problems = []
     for one, finding in found:

@@ -1,10 +1,10 @@
 """Environments as pure functions: a whole rollout compiles into one program.
 
 A functional environment describes one copy. Its `World` is any pytree of arrays; `start`, `observe`, `mask` and `step`
-are pure: callers `vmap` them over copies and `scan` them over time. They do not reset; `advance` resets ended copies
-in the same step, and returns the true next observations separately from the inputs of the next actions.
-`Hosted` adapts a functional environment to the protocol of host environments, for evaluation, rollouts and logs: each
-step is one compiled call, and the same functional object compiles once for all adapters.
+are pure: callers `vmap` them over copies and `scan` them over time. They do not reset; `advance` resets ended copies in
+the same step, and returns the true next observations separately from the inputs of the next actions. `HostedCopies`
+adapts a functional environment to the protocol of host environments, for evaluation, rollouts and logs: each step is
+one compiled call, and the same functional object compiles once for all adapters.
 
 Letters in shapes: `W` copies, `A` action size or number of actions.
 """
@@ -135,7 +135,7 @@ def _advance(functional: Functional, world: World, action: Array, key: Array) ->
     return next_key, advanced.world, advanced._replace(world=None)
 
 
-class Hosted:
+class HostedCopies:
     """`count` copies of a functional environment, stepped together in one compiled call.
 
     SpecError if the observations differ from its spec; EnvironmentFailure, with copy and step, for NaN, infinite or

@@ -107,9 +107,9 @@ def functional(name: str) -> Functional:
 
 
 def _hosted(functional: Functional, count: int) -> Environment:
-    from tidelog.envs.functional import Hosted
+    from tidelog.envs.functional import HostedCopies
 
-    return Hosted(functional, count)
+    return HostedCopies(functional, count)
 
 
 def _named(name: str, count: int) -> Environment:

@@ -27,7 +27,7 @@ from tidelog.data.statistics import Scaler
 from tidelog.errors import ExportError, SpecError, install
 from tidelog.policies.policy import Policy, artefact_contents, load_policy, recipe_of
 from tidelog.recommend.interactions import Interactions
-from tidelog.runtime.artefact import ONNX, Saved, check_target, write
+from tidelog.runtime.artefact import ONNX, SavedPolicy, check_target, write
 from tidelog.runtime.load import load_saved
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
@@ -108,7 +108,7 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
 def onnx_facts(path: Path) -> dict[str, Any] | None:
     """Return the inputs and outputs of an exported policy's ONNX file; None where a folder or .zip has no such file."""
     if path.suffix != ".onnx":
-        return cast("dict[str, Any] | None", Saved(path).manifest["onnx"])
+        return cast("dict[str, Any] | None", SavedPolicy(path).manifest["onnx"])
     properties = {one.key: one.value for one in _tools()[1].load(str(path)).metadata_props}
     return cast("dict[str, Any]", json.loads(properties["tidelog"]))
 
@@ -587,14 +587,14 @@ def silent(doing: str, share: float) -> None:
     """Show no progress."""
 
 
-class Logged(NamedTuple):
+class LoggedObservations(NamedTuple):
     """Observations of a log to test a policy on, and their action masks where the log has them."""
 
     leaves: dict[str, Any]
     mask: Any = None
 
     @classmethod
-    def of(cls, log: Log | Interactions, policy: Policy) -> Logged:
+    def of(cls, log: Log | Interactions, policy: Policy) -> LoggedObservations:
         """Return evenly spaced decisions (or histories) of a log; SpecError for other observations."""
         steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         if isinstance(log, Interactions):
@@ -620,7 +620,7 @@ def export(
     path: str | Path,
     *,
     onnx: bool = True,
-    logged: Logged | None = None,
+    logged: LoggedObservations | None = None,
     metrics: Mapping[str, Any] | None = None,
     provenance: Mapping[str, Any] | None = None,
     key: Path | None = None,
@@ -658,7 +658,12 @@ def export(
 
 
 def export_onnx(
-    policy: Policy, path: Path, logged: Logged | None = None, *, overwrite: bool = False, progress: Tell = silent
+    policy: Policy,
+    path: Path,
+    logged: LoggedObservations | None = None,
+    *,
+    overwrite: bool = False,
+    progress: Tell = silent,
 ) -> dict[str, Any]:
     """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
     if path.exists() and not overwrite:
@@ -673,12 +678,12 @@ def export_onnx(
     return record
 
 
-def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
+def recheck(path: Path, logged: LoggedObservations | None = None) -> dict[str, Any]:
     """Compare the runtimes of an artefact again; ExportError where one exceeds the artefact's stated bound.
 
     onnxruntime runs the artefact's ONNX file, whatever it holds: only for artefacts of those whom you trust.
     """
-    policy, saved = load_policy(path), Saved(path)
+    policy, saved = load_policy(path), SavedPolicy(path)
     if saved.manifest["recipe"] is None:
         raise ExportError(
             f"{path} contains a custom module; only the JAX runtime can run it", fix="use the networks of tidelog"
@@ -691,7 +696,7 @@ def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
 
 
 def _compared(
-    policy: Policy, files: dict[str, bytes], manifest: dict[str, Any], logged: Logged | None
+    policy: Policy, files: dict[str, bytes], manifest: dict[str, Any], logged: LoggedObservations | None
 ) -> dict[str, Any]:
     try:
         folder = tempfile.TemporaryDirectory()
@@ -703,11 +708,11 @@ def _compared(
         temporary = Path(folder.name) / "policy"
         write(temporary, files, manifest)
         return compare_runtimes(
-            policy, _runtimes(policy, Saved(temporary)), bound_of(policy, manifest), *(logged or (None, None))
+            policy, _runtimes(policy, SavedPolicy(temporary)), bound_of(policy, manifest), *(logged or (None, None))
         )
 
 
-def _runtimes(policy: Policy, saved: Saved) -> dict[str, Answer]:
+def _runtimes(policy: Policy, saved: SavedPolicy) -> dict[str, Answer]:
     """Return the answers of the other runtimes that can run a saved policy."""
     runtimes: dict[str, Answer] = {}
     if saved.manifest["recipe"] is not None:

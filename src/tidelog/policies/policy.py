@@ -36,7 +36,7 @@ from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.layers import float32, fold_in, from_host, new_key
 from tidelog.networks.recipe import named
 from tidelog.recommend.ranking import ranker
-from tidelog.runtime.artefact import WEIGHTS, Saved, spec_notes, write
+from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import RecurrentState, carry_of
 from tidelog.runtime.ranking import Ranker
@@ -377,7 +377,7 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
 
 def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
     """Read a saved policy that an algorithm learnt, as `load_policy`; CheckpointError for the file of a rule."""
-    saved = Saved(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
+    saved = SavedPolicy(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
     if key is not None:
         saved.check_signature(Path(key))
     manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
@@ -511,7 +511,7 @@ FILE = "acting.json"
 FIX = "remove it and judge the run again"
 
 
-class Declared(msgspec.Struct, forbid_unknown_fields=True):
+class ActingDeclaration(msgspec.Struct, forbid_unknown_fields=True):
     """The declared way of acting of some weights, and the summary of the verdict on it."""
 
     acting: Acting | None
@@ -521,7 +521,7 @@ class Declared(msgspec.Struct, forbid_unknown_fields=True):
 def remember(folder: Path, policy: Policy | Rule) -> None:
     """Write the policy's way of acting and its verdict to the file of a run folder, atomically."""
     path = folder / FILE
-    known = {**_read(path), _mark(policy): Declared(policy.acting, policy.verdict)}
+    known = {**_read(path), _mark(policy): ActingDeclaration(policy.acting, policy.verdict)}
     write_json(path, msgspec.to_builtins(known))
 
 
@@ -542,7 +542,7 @@ def _mark(policy: Any) -> str:
     return policy.fingerprint if isinstance(policy, Rule) else fingerprint(policy.params)
 
 
-def _read(path: Path) -> dict[str, Declared]:
+def _read(path: Path) -> dict[str, ActingDeclaration]:
     if not path.exists():
         return {}
-    return decode_file(path, dict[str, Declared], fix=FIX, where=f"{path} is damaged", nan=True)
+    return decode_file(path, dict[str, ActingDeclaration], fix=FIX, where=f"{path} is damaged", nan=True)

@@ -24,7 +24,7 @@ from tidelog.recommend.interactions import (
     split_users,
 )
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
-from tidelog.runtime.ranking import MARKS, Found, order_found
+from tidelog.runtime.ranking import MARKS, FoundItems, order_found
 
 # The weight of Q in the score of a list, selected by held-out events.
 #
@@ -93,7 +93,7 @@ class QWeightSelection:
         return algorithm.with_q_weight(state, choice)
 
     def _metrics(
-        self, scores: Found, cases: Cases, k: int, weight: float
+        self, scores: FoundItems, cases: Cases, k: int, weight: float
     ) -> tuple[NDArray[np.float64], dict[str, float]]:
         """Return the discounted reward of the lists of each case [C], and the metrics of all lists."""
         items, _ = order_found(scores, k, weight)

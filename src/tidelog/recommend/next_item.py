@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.sampling import Batch, Gathered
+from tidelog.algorithms.sampling import Batch, SampleData
 from tidelog.errors import ConfigError
 from tidelog.networks.layers import float32, from_host, int32
 from tidelog.recommend.interactions import Interactions
@@ -154,7 +154,7 @@ class Windows:
         """Return all windows."""
         return store.ends.shape[0], store.ends
 
-    def gather(self, store: StoredInteractions, rows: jax.Array) -> Gathered:
+    def gather(self, store: StoredInteractions, rows: jax.Array) -> SampleData:
         """Return windows whose last targets are `rows` [B]."""
         late = rows[:, None] + jnp.arange(1 - self.targets, 1)
         begin = start = store.start[rows]
@@ -179,7 +179,7 @@ class Windows:
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
             user_index=None if store.user is None else store.user[rows] + 1,
         )
-        return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
+        return SampleData(data, None, valid if store.scored is None else valid & store.scored[late])
 
 
 def _up_to(store: StoredInteractions, start: jax.Array, last: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:

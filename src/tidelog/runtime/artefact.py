@@ -132,7 +132,7 @@ BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, Loo
 NumpyArray = np.ndarray[Any, Any]
 
 
-class Saved:
+class SavedPolicy:
     """A policy's checked manifest, and its files, each checked against the manifest when it is read."""
 
     def __init__(self, path: str | Path) -> None:
@@ -341,7 +341,7 @@ def _write_zip(target: io.BytesIO, contents: Mapping[str, bytes]) -> None:
 def is_at(path: Path) -> bool:
     """Return whether the path is a saved policy of any schema, which may be replaced."""
     try:
-        Saved(path)
+        SavedPolicy(path)
     except CheckpointError:
         try:
             content = _member(path, MANIFEST) if path.is_file() else POLICY.manifest_text(path)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.runtime.artefact import Saved
+from tidelog.runtime.artefact import SavedPolicy
 from tidelog.runtime.networks import (
     PolicyInputs,
     Recipe,
@@ -58,10 +58,10 @@ def load(path: str | Path) -> NumpyPolicy | Recommender | Rule:
         >>> runtime.load("policy.zip").mode(log.features()).shape == log.action.shape
         True
     """
-    return load_rule(path) if is_rule_file(path) else load_saved(Saved(path))
+    return load_rule(path) if is_rule_file(path) else load_saved(SavedPolicy(path))
 
 
-def load_saved(saved: Saved) -> NumpyPolicy | Recommender:
+def load_saved(saved: SavedPolicy) -> NumpyPolicy | Recommender:
     """Return the policy of an opened folder or zip; CheckpointError as for `load`."""
     if saved.manifest["recipe"] is None:
         raise CheckpointError(

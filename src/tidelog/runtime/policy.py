@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
-from tidelog.runtime.artefact import Saved, notes_of
+from tidelog.runtime.artefact import SavedPolicy, notes_of
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.way_of_acting import BasePolicy
@@ -61,7 +61,7 @@ def carry_of(state: RecurrentState | None, rows: int, is_recurrent: bool) -> Num
 class NumpyPolicy(BasePolicy):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out."""
 
-    def __init__(self, saved: Saved, recipe: Recipe) -> None:
+    def __init__(self, saved: SavedPolicy, recipe: Recipe) -> None:
         self.spec: Spec = saved.spec
         self.manifest: Mapping[str, Any] = saved.manifest
         self._act, self._values = recipe["act"], recipe["values"]

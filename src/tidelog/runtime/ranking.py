@@ -63,7 +63,7 @@ def check() -> None:
         raise StoppedError
 
 
-class Found(NamedTuple):
+class FoundItems(NamedTuple):
     """Items found for histories; `likelihood` is -inf where there is no item."""
 
     items: NumpyArray  # [B, K] int32
@@ -174,20 +174,20 @@ class Ranker:
         items, scores = places(seen)
         return np.asarray(items), np.asarray(scores)
 
-    def find(self, histories: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
+    def find(self, histories: HistoryArrays, k: int, allowed: NumpyArray) -> FoundItems:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
         return self._found(self._read(histories), k, allowed)
 
-    def _found(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
+    def _found(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> FoundItems:
         parts = [
             self._find(seen.part(slice(i, i + ROWS)), k, allowed[i : i + ROWS]) for i in range(0, len(seen.items), ROWS)
         ]
-        return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        return FoundItems(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _read(self, histories: HistoryArrays, allowed: NumpyArray | None = None) -> HistoryArrays:
         return fit_histories(histories, self._functions, allowed)
 
-    def _find(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> Found:
+    def _find(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> FoundItems:
         functions = self._functions
         queries, width = np.asarray(functions.queries(seen)), min(max(k, functions.width), self.items)
         places = self._places(seen)
@@ -203,7 +203,7 @@ class Ranker:
             found = np.concatenate([generated, found], axis=1)
         logits = self._logits(queries, found, allowed, places)
         likelihood, rating, first = (np.asarray(part) for part in functions.score_items(seen, found, logits, ideas))
-        return Found(found, likelihood, rating, first)
+        return FoundItems(found, likelihood, rating, first)
 
     def _logits(
         self,
@@ -240,7 +240,7 @@ def sums_of_places(found: NumpyArray, items: NumpyArray, scores: NumpyArray, cou
     return np.where(there, top + np.log(np.maximum(sums[at], 1e-300)), -np.inf)
 
 
-def order_found(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
+def order_found(found: FoundItems, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
     """Return the best `k` found items by likelihood plus `weight` times Q, supported ones first: items, scores [B, k].
 
     Scores decrease along a list: those of unsupported items are lowered below the supported ones.

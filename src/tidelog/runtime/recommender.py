@@ -17,7 +17,7 @@ import numpy as np
 from tidelog._machine import shortage
 from tidelog._text import rows_table
 from tidelog.errors import MemoryLimitError, SpecError, nearest
-from tidelog.runtime.artefact import Saved, notes_of
+from tidelog.runtime.artefact import SavedPolicy, notes_of
 from tidelog.runtime.networks import refuse_overflow
 from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few
 from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
@@ -308,7 +308,7 @@ class Recommender(Recommends):
 
     is_recurrent = False  # the history is the whole state
 
-    def __init__(self, saved: Saved, ranker: PolicyRanker) -> None:
+    def __init__(self, saved: SavedPolicy, ranker: PolicyRanker) -> None:
         self.spec: Spec = saved.spec
         self.manifest: Mapping[str, Any] = saved.manifest
         self._made_by = ranker

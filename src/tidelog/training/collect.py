@@ -25,7 +25,7 @@ from tidelog.algorithms.contract import Counting
 from tidelog.algorithms.segments import Columns
 from tidelog.data.log import Log
 from tidelog.data.storage import LOG
-from tidelog.envs.functional import Functional, Hosted, advance, begin, look
+from tidelog.envs.functional import Functional, HostedCopies, advance, begin, look
 from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
 from tidelog.envs.registry import is_one_object, make
 from tidelog.errors import CheckpointError, ConfigError
@@ -478,7 +478,7 @@ class EnvAssignment:
 def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
     """Assign `count` copies of an environment to one member per seed; ConfigError if one object would be shared."""
     first = make(env, count)
-    if isinstance(first, Hosted):
+    if isinstance(first, HostedCopies):
         return EnvAssignment(first.spec, first.functional)
     if is_one_object(env) and len(seeds) > 1:
         raise ConfigError(

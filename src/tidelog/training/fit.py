@@ -15,7 +15,7 @@ from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
 from tidelog.algorithms.optimisation import copied
-from tidelog.algorithms.sampling import Stored
+from tidelog.algorithms.sampling import StoredLog
 from tidelog.algorithms.short_form import discount_of
 from tidelog.data.log import Log
 from tidelog.data.statistics import LoggedRewards, RewardScaling, Scaler, Sketch
@@ -135,7 +135,7 @@ class EpisodeSplit:
         store_specs = algorithm.stores(self.log.spec).items()
         return {name: Stream(self.log, store_spec, scaler, self._train) for name, store_spec in store_specs}
 
-    def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, Stored] | None:
+    def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, StoredLog] | None:
         """Return the stores that validation reads, or None if nothing is held out."""
         if self._validation is None:
             return None

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tidelog.algorithms.contract import Algorithm, Collecting, Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.sampling import Sampler, Samples, Stored
+from tidelog.algorithms.sampling import Sampler, Samples, StoredLog
 from tidelog.algorithms.segments import Columns, Segments, added, drawn, empty, looked_at
 from tidelog.envs.functional import Functional
 from tidelog.errors import ConfigError
@@ -63,7 +63,7 @@ def use_cache() -> None:
 # The number of updates is an argument: one compilation serves every chunk, and the bits do not depend on chunk
 # boundaries. Letters: `S` members side by side.
 
-Stores = Mapping[str, Stored | Stream | Segments | StoredInteractions]
+Stores = Mapping[str, StoredLog | Stream | Segments | StoredInteractions]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two checks that metrics are finite; the first `BLOCK` updates are checked one by one
 BATCH_AXIS = "batch"  # of a mesh of devices that share the batches of a learner
@@ -162,10 +162,10 @@ def _keys(phase: Phase, key: jax.Array) -> Any:
     return {name: fold_in(key, i) for i, name in enumerate(sorted(phase.samplers))}
 
 
-class Ready(NamedTuple):
+class SampleBlock(NamedTuple):
     """The samples of a block of `K` updates, fetched before the block begins."""
 
-    store: Stored | Segments
+    store: StoredLog | Segments
     slots: jax.Array  # [K, B] int32: their positions in that store
     indices: jax.Array  # [K, B] int32: their indices among all samples
     importance: jax.Array | None  # [K, B]
@@ -197,7 +197,7 @@ def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any
     stores: Any = {**inputs.stores, **learner.segments}
     keys, progress = _keys_and_progress(phase, learner, learner.update, inputs.steps)
 
-    def one(draw: Sampler, order: Any, key: jax.Array, ready: Ready | None) -> Any:
+    def one(draw: Sampler, order: Any, key: jax.Array, ready: SampleBlock | None) -> Any:
         if ready is None or inputs.begin is None:
             return draw.batch(stores[draw.store], order, key, progress)
         return ready.batch(draw, learner.update - inputs.begin)
@@ -269,14 +269,14 @@ def prefetch(
     return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], drawn), samples)
 
 
-def _fetched(draw: Sampler, store: Any, samples: Samples) -> Ready:
+def _fetched(draw: Sampler, store: Any, samples: Samples) -> SampleBlock:
     indices, importance, offset = samples
-    if isinstance(store, Stored):
+    if isinstance(store, StoredLog):
         rows = draw.unit.rows(store)[1]
-        return Ready(store, indices if rows is None else rows[indices], indices, importance, offset)
+        return SampleBlock(store, indices if rows is None else rows[indices], indices, importance, offset)
     around = () if offset is None else (np.asarray(offset).reshape(-1),)
     small, slots = store.fetch(store.rows(draw.unit, np.asarray(indices).reshape(-1)), draw.unit, *around)
-    return Ready(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance, offset)
+    return SampleBlock(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance, offset)
 
 
 def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
@@ -791,7 +791,7 @@ MOST_OF_INTERACTIONS = 8  # batches of windows, each with several events: 64 tak
 class Validation:
     """Mean losses over the held-out part; every call uses the same rows, therefore curves are comparable."""
 
-    def __init__(self, stores: Mapping[str, Stored | StoredInteractions]) -> None:
+    def __init__(self, stores: Mapping[str, StoredLog | StoredInteractions]) -> None:
         self.stores = stores
         windows = any(isinstance(store, StoredInteractions) for store in stores.values())
         self._most = MOST_OF_INTERACTIONS if windows else MOST_BATCHES
@@ -829,7 +829,7 @@ class Validation:
 
 @eqx.filter_jit
 def _mean_losses(
-    index: int, algorithm: Any, state: Any, stores: Mapping[str, Stored | StoredInteractions], rows: Any
+    index: int, algorithm: Any, state: Any, stores: Mapping[str, StoredLog | StoredInteractions], rows: Any
 ) -> dict[str, jax.Array]:
     phase = algorithm.phases()[index]
 

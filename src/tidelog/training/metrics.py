@@ -110,7 +110,7 @@ class SelectionMemory(msgspec.Struct, forbid_unknown_fields=True):
     waited: dict[Count, Count]  # reports since the best one, by member
 
 
-class Chosen(NamedTuple):
+class BestReport(NamedTuple):
     """The report whose policy a run keeps as its best."""
 
     metric: str
@@ -160,13 +160,13 @@ class Selection:
         """Return the member with the best report of all members."""
         return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
 
-    def chosen(self, rows: Sequence[Mapping[str, Any]]) -> Chosen | None:
+    def chosen(self, rows: Sequence[Mapping[str, Any]]) -> BestReport | None:
         """Return the best report of all members among the metrics of a run; None without `best_metric=`."""
         name, member = self.metric, self.best_member()
         if name is None or member is None:
             return None
         mine = (row for row in rows if row["member"] == member and row.get(name) == self.best[member])
-        return next((Chosen(name, row["update"], self.best[member]) for row in mine), None)
+        return next((BestReport(name, row["update"], self.best[member]) for row in mine), None)
 
     def memory(self) -> SelectionMemory:
         """Return the state for a checkpoint."""
@@ -194,7 +194,7 @@ def config_name(name: str, configs: Sequence[Mapping[str, Any]], position: int) 
 
 
 def run_figure(
-    rows: Rows, names: Sequence[str], seeds: int, own: Sequence[str], chosen: Chosen | None, metrics: Sequence[str]
+    rows: Rows, names: Sequence[str], seeds: int, own: Sequence[str], chosen: BestReport | None, metrics: Sequence[str]
 ) -> Figure:
     """Draw one picture for each metric; `names` are those of the algorithms, each with `seeds` members.
 

@@ -46,7 +46,7 @@ from tidelog.training.metrics import (
     LONG_SECONDS,
     MOST_METRICS,
     SETTLED_SECONDS,
-    Chosen,
+    BestReport,
     Progress,
     Selection,
     TrainingProgress,
@@ -307,7 +307,7 @@ class Run:
             self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
 
-    def best_report(self) -> Chosen | None:
+    def best_report(self) -> BestReport | None:
         """Return the metric, the update and the value of the best report; None without `best_metric=`."""
         return self._selection.chosen(self.metrics)
 

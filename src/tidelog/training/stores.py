@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tidelog._machine import available_memory, in_units
 from tidelog.algorithms.contract import Algorithm, StoreSpec
-from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, Stored, Unit, Window
+from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, StoredLog, Unit, Window
 from tidelog.algorithms.segments import Columns
 from tidelog.data.log import Log
 from tidelog.data.raw import ranges
@@ -25,12 +25,12 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.types import Continuous, Discrete, Spec
 
 
-def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Stored]:
+def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, StoredLog]:
     """Create the stores of an algorithm, filled from one log."""
     return {name: stored(log, store_spec, scaler) for name, store_spec in algorithm.stores(log.spec).items()}
 
 
-def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> Stored:
+def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> StoredLog:
     """Return the columns of a store; LogError if the log lacks one of them or has nothing to bootstrap from."""
     check_columns(log, store_spec)
     usable = np.flatnonzero(log.has_target) if "reward" in store_spec.columns else None
@@ -42,7 +42,7 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> Stored:
         )
     space = log.spec.action
     action = space.to_unit(log.action) if isinstance(space, Continuous) else log.action
-    return Stored(
+    return StoredLog(
         observation={name: from_host(leaf) for name, leaf in scaler.observation(log.observation).items()},
         position=int32(log.position),
         next_position=int32(log.next_position),
@@ -112,10 +112,10 @@ LONGEST_BLOCK = 500  # updates
 MOST_BYTES = 64 << 20  # limit of the observations in one block
 
 
-class Fetched(NamedTuple):
+class BlockData(NamedTuple):
     """The data of a block: a small store, and the positions of the drawn rows in it, [R] int32."""
 
-    store: Stored
+    store: StoredLog
     slots: NDArray[np.int32]
 
 
@@ -153,11 +153,11 @@ class Stream:
         width = sum(leaf[:1].nbytes for leaf in self._log.observation.values())
         return max(1, min(LONGEST_BLOCK, MOST_BYTES // (draw.size * (_span(draw.unit) + 1) * max(width, 1))))
 
-    def example(self, draw: Sampler) -> Stored:
+    def example(self, draw: Sampler) -> StoredLog:
         """Return a store with the right shapes, for tracing."""
         return self.fetch(np.zeros(draw.size, np.int64), draw.unit).store
 
-    def fetch(self, rows: Rows, unit: Unit, offset: NDArray[Any] | int = 0) -> Fetched:
+    def fetch(self, rows: Rows, unit: Unit, offset: NDArray[Any] | int = 0) -> BlockData:
         """Return the small store around the drawn rows [R]; its size depends on R alone.
 
         For windows, `offset` [R] is the position of each drawn row among the steps that count.
@@ -172,9 +172,9 @@ class Stream:
         windows = np.repeat(np.arange(len(rows)), lengths)
         fetched = np.arange(ends[-1]) - starts[windows] + begin[windows]
         store = self._small(fetched, windows, starts, total)
-        return Fetched(store, (starts[:-1] + rows - begin).astype(np.int32))
+        return BlockData(store, (starts[:-1] + rows - begin).astype(np.int32))
 
-    def _small(self, fetched: Rows, windows: Rows, starts: Rows, total: int) -> Stored:
+    def _small(self, fetched: Rows, windows: Rows, starts: Rows, total: int) -> StoredLog:
         """Build a store of `total` rows from `fetched` rows [J] of `windows` [J], with the observation after each."""
         log, missing = self._log, total - len(fetched)
         last = np.append(windows[1:] != windows[:-1], True)
@@ -189,7 +189,7 @@ class Stream:
         space = log.spec.action
         action = _pad(np.asarray(log.action[fetched]), missing)
         needs_reward = "reward" in self._keep.columns and log.reward is not None
-        return Stored(
+        return StoredLog(
             observation={name: from_host(leaf) for name, leaf in self._scaler.observation(observation).items()},
             position=int32(_pad(position, missing)),
             next_position=int32(_pad(position + 1, missing)),
