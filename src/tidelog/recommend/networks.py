@@ -478,7 +478,7 @@ def catalogue_node(table: ItemTable, features: Any) -> Node:
 def encoder_node(part: HistoryEncoder, users: UserTable | None) -> Node:
     """Return the node of a history encoder, and of the vectors of users that it adds."""
     node = {"kind": "history_encoder", "events": part.events, "empty": part.empty, "profile": part.profile}
-    node |= {} if users is None else {"kind": "user_reader", "gaps": None, "users": users.weight}
+    node |= {} if users is None else {"kind": "user_encoder", "users": users.weight}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 

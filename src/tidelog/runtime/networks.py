@@ -341,7 +341,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "counted_catalogue": "weight bias tower features successors",
         "successors": "items counts totals trust event gate",
         "history_encoder": "events empty body norm profile",
-        "user_reader": "events empty body norm profile gaps users",
+        "user_encoder": "events empty body norm profile users",
         "mean": "linear",
         "recurrent": "unit linear",
         "attention": "positions blocks",
@@ -400,7 +400,6 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
     "users": _array(2),
-    "gaps": lambda value: value is None,  # of policies that read the times between events
     **dict.fromkeys(("profile", "features"), lambda value: value is None or _array(2)(value)),
     "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
     "name": lambda value: isinstance(value, str),
