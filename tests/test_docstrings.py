@@ -31,7 +31,7 @@ NO_EXAMPLE = {
     "tidelog.envs.functional.CopyStep": RESULT,
     "tidelog.runtime.NumpyPolicy": RESULT,
     "tidelog.runtime.Recommender": RESULT,
-    "tidelog.runtime.Memory": RESULT,
+    "tidelog.runtime.RecurrentState": RESULT,
     "tidelog.envs.Environment": CONTRACT,
     "tidelog.envs.Resumable": CONTRACT,
     "tidelog.envs.functional.Functional": CONTRACT,

@@ -66,7 +66,7 @@ class Diary:
     def policy_params(self, state):
         return ()
 
-    def start(self, params, batch):
+    def initial_state(self, params, batch):
         return None
 
     def act(self, params, observation, *, mask=None, carry=None, key=None):

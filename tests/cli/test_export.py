@@ -43,7 +43,7 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
 
 def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here, monkeypatch):
     steps = []
-    monkeypatch.setattr(metrics.Progress, "tell", lambda screen, doing, share: steps.append(doing))
+    monkeypatch.setattr(metrics.Progress, "update", lambda screen, doing, share: steps.append(doing))
     words = ["export", run, "--to", "zip", "--out", "policy.zip", "--no-onnx"]
     assert tidelog(*words).code == 0
     assert steps == ["reading the log for the comparison", artefact.COMPARING, "writing"]

@@ -63,7 +63,7 @@ def test_lists_for_every_user(source, shop, capsys, request):
 @pytest.mark.parametrize("words", [[], ["--rule", "popularity"]])
 def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monkeypatch):
     shown = []
-    monkeypatch.setattr(Progress, "tell", lambda _, doing, share: shown.append((doing, round(share, 2))))
+    monkeypatch.setattr(Progress, "update", lambda _, doing, share: shown.append((doing, round(share, 2))))
     monkeypatch.setattr("tidelog.runtime.recommender.MARKS", 4 * 10)  # lists of four users at a time
     out = ["--out", "lists.csv"]
     assert main(["act", str(ranker), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0

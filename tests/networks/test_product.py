@@ -8,6 +8,8 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog.networks.layers import MLP, PRODUCTS, WIDE, product, rounded
+from tidelog.training import record
+from tidelog.training.record import products_note
 
 
 def numbers(*shape, seed=0):
@@ -88,3 +90,11 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path):
     assert resumed.metrics == whole.metrics
     for a, b in zip(two, jax.tree.leaves(resumed.learners()[0].state.actor), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_processor_without_such_products_is_told(monkeypatch):
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512f"}))
+    assert products_note("float32") is None
+    assert "fix: compare both, or drop matmul_precision (--matmul-precision)" in products_note("bfloat16")
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512_bf16"}))
+    assert products_note("bfloat16") is None

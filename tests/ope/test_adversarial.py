@@ -62,7 +62,7 @@ def sending(often, pays):
 
 
 @pytest.mark.parametrize(
-    ("variant", "pays", "policy", "logger", "steps"),
+    ("variant", "pays", "policy", "behavior_policy", "steps"),
     [
         ("count hidden", lambda t, count: np.where(count < 12, 1.0, -3.0), 0.45, 0.15, 60),
         ("count hidden, milder", lambda t, count: np.where(count < 12, 1.0, -0.5), 0.45, 0.15, 60),

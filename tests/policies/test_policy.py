@@ -275,7 +275,7 @@ def cut(folder):
 
 
 @pytest.mark.parametrize(("damage", "message"), [
-    (rewrite(lambda content: content | {"schema": 4}), "has schema version 4, this tidelog reads 3. fix: "),
+    (rewrite(lambda content: content | {"schema": 5}), "has schema version 5, this tidelog reads 4. fix: "),
     (rewrite(lambda content: content | {"kind": "log"}), "is not the manifest of a tidelog policy: its kind is 'log'"),
     (cut, "weights.safetensors has .* bytes: expected .*"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),

@@ -127,6 +127,6 @@ def test_a_configuration_that_memory_cannot_hold_is_refused(tmp_path, monkeypatc
 def test_what_one_step_cannot_answer_no_episode_can():
     carried = SimpleNamespace(carry=0)
     carried.of = lambda rows: carried
-    whom = SimpleNamespace(start=lambda count: carried, is_recurrent=True)
+    whom = SimpleNamespace(initial_state=lambda count: carried, is_recurrent=True)
     leaves = {"x": np.zeros((5, 2))}
     assert replay(whom, leaves, np.asarray([0, 3, 5]), None, lambda *args: None) is None

@@ -183,9 +183,7 @@ class Rung(NamedTuple):
         where = "on training episodes that the critic did not learn from"
         if self.lowest > 0.0:
             return f"gains most over the behaviour policy ({gain}) {where}"
-        return (
-            f"the mildest, because no gain over the behaviour policy is shown {where}: its policy is close to that one"
-        )
+        return f"the mildest, because no gain is shown {where}: its policy is close to the behaviour policy"
 
 
 def rungs(fitted: CrossFit, settings: Sequence[float], policy: Callable[[float], Floats]) -> list[Rung]:

@@ -95,9 +95,7 @@ class Limits:
     pareto_k: float = 1.0  # largest tail index of the weights; above 1 the weights have no mean
     mean_weight_errors: float = 2.0  # largest distance of the mean weight from 1, in its standard errors
     unsupported_mass: float = 0.10  # largest share of the target's actions that the behaviour policy hardly took
-    unshown_share: float = (
-        0.10  # largest excess over the behaviour policy's share of actions that no other episode shows
-    )
+    unshown_share: float = 0.10  # largest excess over the share of logged actions that no other episode shows
     earning_episodes: float = 4.0  # smallest number of episodes that carry the difference, where rewards are rare
     carrying_episodes: float = 10.0  # smallest such number where occupancy ratios decide
     horizon: int = LONGEST_PRODUCT  # longer episodes are judged by occupancy ratios, not by products of ratios

@@ -100,11 +100,30 @@ def _number(name: str, value: Any) -> float:
 
 # What the operating system tells about the processor.
 
+BFLOAT16 = ("avx512_bf16", "amx_bf16")  # flags of processors with products of bfloat16
+
 
 @cache
 def processor() -> str:
     """Return the name of the processor."""
     return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def processor_flags() -> frozenset[str]:
+    """Return the flags of what the processor can do; empty where the system does not tell."""
+    return frozenset(_cpuinfo("flags").split())
+
+
+def products_note(precision: str) -> str | None:
+    """Return a note if training with products of this precision may be no faster here; else None."""
+    if precision != "bfloat16" or jax.default_backend() != "cpu" or any(flag in processor_flags() for flag in BFLOAT16):
+        return None
+    return (
+        "matmul_precision = bfloat16, but no flag of this processor says that it multiplies bfloat16 "
+        f"({', '.join(BFLOAT16)}): training may be slower than with float32. fix: compare both, or drop "
+        "matmul_precision (--matmul-precision)"
+    )
 
 
 def _cpuinfo(field: str) -> str:

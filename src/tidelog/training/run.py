@@ -54,7 +54,7 @@ from tidelog.training.metrics import (
     run_figure,
 )
 from tidelog.training.processes import connected
-from tidelog.training.record import Checkpoint, Checkpoints, Record, evaluate, locked, read_member
+from tidelog.training.record import Checkpoint, Checkpoints, Record, evaluate, locked, products_note, read_member
 from tidelog.types import ActionSpace, Continuous, Discrete
 
 if TYPE_CHECKING:
@@ -269,7 +269,8 @@ class Run:
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         algorithm = self.members[0].algorithm
-        notes = self._engine.notes()
+        slow = products_note(getattr(algorithm, "matmul_precision", "float32"))
+        notes = [*self._engine.notes(), *([] if slow is None else [slow])]
         refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
         notes += [
