@@ -147,6 +147,7 @@ def test_a_ranker_is_not_sent_to_an_environment(refused):
 @pytest.mark.full
 def test_what_learnt_from_the_log_goes_on_in_an_environment(here, refused, tidelog):
     learn, tune = quoted(refused("train", "ppg", *DATA))
-    assert tidelog(*named(learn, LOG="visits.csv"), *DATA[2:], "--steps", 2, *SMALL).code == 0
+    tl.collect("treatment", episodes=20, seed=0).save("log")
+    assert tidelog(*named(learn, LOG="log"), "--steps", 2, *SMALL).code == 0
     done = tidelog(*named(tune, NAME="treatment"), "--steps", 20)
     assert done.code == 0, done.said

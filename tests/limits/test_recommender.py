@@ -118,14 +118,14 @@ def test_every_position_of_the_attention_reader_is_learnt_and_read():
     state = fresh(h, log)
     row = batch(h, log)
     _, slope = eqx.filter_value_and_grad(next_item_loss, has_aux=True)(state.next_item, h, row, state.facts, None)
-    told = np.abs(slope.reader.body.positions).max(axis=1)
+    told = np.abs(slope.encoder.body.positions).max(axis=1)
     assert told.shape == (4,)
     assert told.min() > 1e-5
     last = eqx.tree_at(
-        lambda one: one.reader.body.positions, state.next_item, replace_fn=lambda p: p.at[-1].multiply(-2.0)
+        lambda one: one.encoder.body.positions, state.next_item, replace_fn=lambda p: p.at[-1].multiply(-2.0)
     )
     seen, other = (
-        critic_inputs(h, state._replace(next_item=recall, target_encoder=recall.reader), row.data).around.states
+        critic_inputs(h, state._replace(next_item=recall, target_encoder=recall.encoder), row.data).around.states
         for recall in (state.next_item, last)
     )
     assert np.abs(seen - other)[:, -1].max() > 1e-2
