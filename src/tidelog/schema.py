@@ -97,7 +97,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any) -> Any:
-    """Return what `to_plain` made of a value of this type; KeyError, TypeError or ValueError for other content."""
+    """Return a value of this type from its plain form (`to_plain`); KeyError, TypeError or ValueError otherwise."""
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if origin is UnionType:  # with None
         return None if value is None else from_plain(arguments[0], value)

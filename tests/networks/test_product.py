@@ -98,3 +98,7 @@ def test_a_processor_without_such_products_is_told(monkeypatch):
     assert "fix: compare both, or drop matmul_precision (--matmul-precision)" in products_note("bfloat16")
     monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512_bf16"}))
     assert products_note("bfloat16") is None
+    monkeypatch.setattr(record, "processor_flags", frozenset)
+    settings = tl.BC(hidden=(4,), batch_size=8, matmul_precision="bfloat16")
+    run = tl.fit(settings, world("continuous"), 1, train=False)
+    assert any("bfloat16" in note for note in run.notes())

@@ -390,12 +390,8 @@ def _member(path: Path, name: str) -> bytes:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
     except BROKEN as error:
-        if "CRC-32" in str(error):  # zipfile has no exception of its own for it
-            raise CheckpointError(
-                f"{path}: {name} in it was changed after it was written",
-                fix="fetch the file again, or export the policy again",
-            ) from None
-        raise CheckpointError(f"{path}/{name} cannot be read: {error}", fix="export the policy again") from error
+        fix = "fetch the file again, or export the policy again"
+        raise CheckpointError(f"{path}/{name} cannot be read: {error}", fix=fix) from error
 
 
 def read_spec(data: Any, where: str) -> Spec:
