@@ -389,9 +389,11 @@ def _member(path: Path, name: str) -> bytes:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
+    except OSError as error:
+        raise CheckpointError(f"{path}/{name} cannot be read: {error}", fix="check the disk, and try again") from error
     except BROKEN as error:
         fix = "fetch the file again, or export the policy again"
-        raise CheckpointError(f"{path}/{name} cannot be read: {error}", fix=fix) from error
+        raise CheckpointError(f"{path}: {name} in it was changed or cut after it was written", fix=fix) from error
 
 
 def read_spec(data: Any, where: str) -> Spec:
