@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from benchmarks.keep import keep
 from benchmarks.spread import words_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -172,6 +171,8 @@ def lowest_median(found: list[float]) -> float:
 
 def study(base: str = "HEAD~1", jobs: Sequence[str] = tuple(JOBS), pairs: int = 8) -> None:
     """Compare this checkout with a commit, keep the ratios, and exit with code 1 if a job is slower."""
+    from benchmarks.keep import keep  # not above: the jobs run with packages that lack what it imports
+
     with tempfile.TemporaryDirectory() as scratch:
         earlier, git = Path(scratch, "checkout"), ["git", "-C", str(ROOT)]
         subprocess.run([*git, "worktree", "add", "--detach", str(earlier), base], check=True, capture_output=True)
