@@ -135,6 +135,7 @@ def seconds_of(job: str, folder: str) -> float:
 def timed(job: str, source: Path, folder: Path) -> float:
     """Return the seconds of a job with the package below `source`, in a process of its own."""
     environment = os.environ | {"PYTHONPATH": f"{source}{os.pathsep}{ROOT}", "TIDELOG_CACHE": str(folder / "cache")}
+    environment |= {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}  # as installed
     done = subprocess.run(
         words_of(seconds_of, job, str(folder)), env=environment, capture_output=True, text=True, check=False
     )
