@@ -22,6 +22,7 @@ import difflib
 import importlib
 import re
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 
@@ -91,6 +92,15 @@ class DivergenceError(TidelogError):
 
 class ExportError(TidelogError):
     """A policy cannot be written in the requested format."""
+
+
+def check_seed(seed: Any, most: int = 2**63 - 1) -> int:
+    """Return the seed of a random number generator as an int; ConfigError unless it is a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or int(seed) < 0:
+        raise ConfigError(f"seed = {seed!r}", "a whole number of at least 0", "use seed=0")
+    if int(seed) > most:
+        raise ConfigError(f"seed = {seed!r}", f"at most {most:,}", "use seed=0")
+    return int(seed)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ else:  # reading logs must work without JAX
 Observation: TypeAlias = dict[str, Array]
 
 
+LARGEST = float(np.finfo(np.float32).max)
 OTHER = "other"  # the label that stands for labels in few rows of a log, and for those that it does not have
 
 
@@ -173,6 +174,8 @@ class Continuous:
         for low, high in zip(self.low, self.high, strict=True):
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
                 raise SpecError(f"action bounds = [{low}, {high}]", "finite numbers with low <= high")
+            if not max(abs(low), abs(high), high - low) <= LARGEST:
+                raise SpecError(f"action bounds = [{low}, {high}]", f"bounds and a range of at most {LARGEST:.3g}")
 
     @property
     def size(self) -> int:

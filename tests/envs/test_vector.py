@@ -281,7 +281,7 @@ def raising(_):
         (1, lambda array: array[:2], r"step 3: the reward has shape \(2,\): expected \(3,\)"),
         (1, lambda array: ["high"] * 3, "step 3: the reward has type .*: expected numbers"),
         (2, lambda array: array[None], r"step 3: terminated has shape \(1, 3\): expected \(3,\)"),
-        (3, lambda array: np.full(3, 0.5), "step 3: truncated has type float64: expected true or false"),
+        (3, lambda array: np.full(3, 0.5), "copy 0, step 3: truncated is 0.5: expected true or false"),
         (0, lambda array: [[1, 2], [3]], "step 3: the observation is not an array: setting an array element"),
         (0, raising, "all copies, step 3: step raised RuntimeError: pump stuck"),
     ],

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from tidelog.data.columns import Bounds, Declaration, DeclaredPropensities
-from tidelog.errors import LogError
+from tidelog.errors import LogError, check_seed
 from tidelog.schema import Count, Share, typed
 from tidelog.types import Spec
 
@@ -867,6 +867,7 @@ class LogColumns:
         self, fraction: float = 0.8, seed: int = 0, among: Values | None = None
     ) -> tuple[Values, Values]:
         """The sorted ordinals of the episodes in the two logs of `split`; of the episodes `among` [E'], if set."""
+        seed = check_seed(seed)
         among = np.arange(len(self.episode_ids)) if among is None else np.sort(among)
         count = len(among)
         if count < 2:

@@ -33,7 +33,8 @@ from tidelog.envs.protocol import (
     positive,
 )
 from tidelog.envs.tabular import Tabular, pack_probabilities
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed
+from tidelog.networks.layers import new_key
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
 
 World: TypeAlias = Any  # a pytree of arrays
@@ -159,9 +160,11 @@ class HostedCopies:
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy; the seed is a whole number from 0 to 2**63 - 1."""
-        starting, self._key = jax.random.split(jax.random.key(seed))
+        starting, self._key = jax.random.split(new_key(check_seed(seed)))
         self._world, self._steps = _begin(self.functional, self.count, starting), 0
-        return self._observed(*_look(self.functional, self._world))
+        observed = self._observed(*_look(self.functional, self._world))
+        self._batch().some_allowed(observed.action_mask)
+        return observed
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]`; SpecError for an invalid action."""
@@ -181,6 +184,7 @@ class HostedCopies:
         following = self._observed(moved.next_observation, moved.next_mask)
         ended = (terminated | truncated).any()
         current = self._observed(moved.current_observation, moved.mask) if ended else following
+        batch.some_allowed(current.action_mask)
         return Outcome(reward, terminated, truncated, following, current)
 
     def close(self) -> None:

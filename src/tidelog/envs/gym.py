@@ -20,8 +20,6 @@ Letters in shapes: `W` copies.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -41,7 +39,7 @@ from tidelog.envs.protocol import (
     generators_to_array,
     positive,
 )
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, nearest
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed, nearest
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 _SUPPORTED = (
@@ -49,35 +47,41 @@ _SUPPORTED = (
     "MultiDiscrete, or a Dict of these"
 )
 _CHANNELS = 4  # a first axis of at most this size counts as channels
-_LARGEST = float(np.finfo(np.float32).max)
 _STEP = "step(action) to return (observation, reward, terminated, truncated, info)"
 _RESET = "reset(*, seed=None, options=None) to return (observation, info)"
 _KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
 _PLAIN = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RescaleAction", "ClipAction", "FlattenObservation")
+_ZERO = np.zeros((), np.int64)
+_MASK = "the info's action_mask"
 _Observed = tuple[Leaves, NDArray[np.bool_] | None]  # leaves and mask of one copy
 _LAST_POSITIONS = ("xpos", "xipos")  # of bodies and of their centres of mass
 
 
-@dataclass(frozen=True)
-class Reader:
-    """Conversion of one leaf from one copy's observation; `read` raises ValueError for a value outside the space."""
+class SpaceColumn(NamedTuple):
+    """The layout of one observation leaf in gymnasium's batches."""
 
     leaf: Leaf
-    convert: Callable[[NDArray[Any]], NDArray[Any]]
-    key: str | None = None  # within a Dict
+    key: str | None  # within a Dict
+    shape: tuple[int, ...]  # of one copy
+    start: NDArray[np.int64]  # the lowest code; 0 for numbers
 
-    def read(self, raw: Any) -> NDArray[Any]:
-        """Read one leaf, `[size]` float32, `[C]` int32, or `[height, width, channels]` uint8."""
-        return self.convert(np.asarray(raw if self.key is None else raw[self.key]))
+    def read(self, batch: BatchReader, what: str, value: Any) -> NDArray[Any]:
+        """Convert the leaf from `[W, *shape]`."""
+        if not isinstance(self.leaf, Codes):
+            return batch.leaf(what, value, self.leaf)
+        if self.shape == () and np.size(value) == batch.count:  # a code by itself, or in an array of one
+            value = np.reshape(value, batch.count)
+        array = batch.shaped(what, value, self.shape).reshape(batch.count, len(self.leaf.sizes))
+        return batch.leaf(what, array - self.start if array.dtype.kind in "iu" else array, self.leaf)
 
 
-def readers(space: Any) -> dict[str, Reader]:
-    """Build a reader for every leaf; a space other than Dict is the leaf "observation". SpecError if not supported."""
+def columns(space: Any) -> dict[str, SpaceColumn]:
+    """Return a column for every leaf; a space other than Dict is the leaf "observation". SpecError if not supported."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        return {name: _reader(inner, f"observation {name!r}", name) for name, inner in space.spaces.items()}
-    return {"observation": _reader(space, "the observation", None)}
+        return {name: _column(inner, f"observation {name!r}", name) for name, inner in space.spaces.items()}
+    return {"observation": _column(space, "the observation", None)}
 
 
 def action_space(space: Any) -> ActionSpace:
@@ -88,6 +92,12 @@ def action_space(space: Any) -> ActionSpace:
         return Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return MultiDiscrete(tuple(int(n) for n in space.nvec))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype not in (np.float32, np.float64):
+        raise SpecError(
+            f"the action space is {space}, whose numbers would be rounded after they are recorded",
+            "a Box of float32 or float64",
+            "use gymnasium.spaces.MultiDiscrete(sizes, start=...) for whole numbers, or wrappers.TransformAction",
+        )
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return bounds(space.low, space.high, space)
     raise SpecError(
@@ -113,26 +123,25 @@ def bounds(low: NDArray[Any], high: NDArray[Any], source: Any) -> Continuous:
     return Continuous(tuple(low.tolist()), tuple(high.tolist()))
 
 
-def _reader(space: Any, what: str, key: str | None) -> Reader:
+def _column(space: Any, what: str, key: str | None) -> SpaceColumn:
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        size = int(space.shape[0])
-        return Reader(Vector(size), partial(_numbers, size=size), key)
-    if isinstance(space, spaces.Box) and len(space.shape) in (2, 3):
-        return _image_reader(space, what, key)
+    shape = tuple(space.shape or ())
+    if isinstance(space, spaces.Box) and len(shape) == 1:
+        return SpaceColumn(Vector(int(shape[0])), key, shape, _ZERO)
+    if isinstance(space, spaces.Box) and len(shape) in (2, 3):
+        return SpaceColumn(_image(space, what), key, shape, _ZERO)
     if isinstance(space, spaces.Discrete):
-        return _codes_reader(np.asarray([space.n]), np.asarray([space.start]), key)
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
-        return _codes_reader(space.nvec, action_start(space), key)
+        return SpaceColumn(Codes((int(space.n),)), key, shape, action_start(space))
+    if isinstance(space, spaces.MultiDiscrete) and len(shape) == 1:
+        return SpaceColumn(Codes(tuple(int(n) for n in space.nvec)), key, shape, action_start(space))
     raise SpecError(f"{what} is {space}", _SUPPORTED, "wrap it with gymnasium.wrappers.FlattenObservation")
 
 
-def _image_reader(space: Any, what: str, key: str | None) -> Reader:
-    """Build the reader of an image; SpecError, with the wrapper to use, for another layout or type."""
+def _image(space: Any, what: str) -> Image:
+    """Return the leaf of an image; SpecError, with the wrapper to use, for another layout or type."""
     if space.dtype == np.uint8 and len(space.shape) == 3 and not (space.shape[0] <= _CHANNELS < space.shape[2]):
-        leaf = Image(*(int(side) for side in space.shape))
-        return Reader(leaf, partial(_bytes, shape=tuple(space.shape)), key)
+        return Image(*(int(side) for side in space.shape))
     if len(space.shape) == 3 and space.shape[0] <= _CHANNELS < space.shape[2]:
         found, fix = "its channels are first", "np.moveaxis(x, 0, -1)"
     elif space.dtype != np.uint8:
@@ -143,35 +152,6 @@ def _image_reader(space: Any, what: str, key: str | None) -> Reader:
     if space.dtype != np.uint8:
         wrapped += " (or FlattenObservation, if it is not an image)"
     raise SpecError(f"{what} is {space}, {found}", _SUPPORTED, f"for an image apply {fix} with {wrapped}")
-
-
-def _bytes(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
-    if value.shape != shape or value.dtype != np.uint8:
-        raise ValueError(f"found {value.shape} of {value.dtype}, expected an image {shape} of uint8")
-    return value.copy()
-
-
-def _codes_reader(sizes: NDArray[Any], start: NDArray[Any], key: str | None) -> Reader:
-    sizes, start = sizes.astype(np.int64), np.broadcast_to(start, sizes.shape).astype(np.int64)
-    return Reader(Codes(tuple(int(size) for size in sizes)), partial(_codes, sizes=sizes, start=start), key)
-
-
-def _numbers(value: NDArray[Any], size: int) -> NDArray[np.float32]:
-    if value.shape != (size,):
-        raise ValueError(f"found shape {value.shape}, expected ({size},)")
-    unusable = np.flatnonzero(~(np.abs(value) <= np.finfo(np.float32).max))
-    if unusable.size:
-        raise ValueError(f"entry {unusable[0]} is {value[unusable[0]]}; expected finite numbers")
-    return value.astype(np.float32)
-
-
-def _codes(value: NDArray[Any], sizes: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int32]:
-    if value.size != sizes.size or not np.issubdtype(value.dtype, np.integer):
-        raise ValueError(f"found {value!r}, expected {sizes.size} whole numbers")
-    codes = value.reshape(sizes.shape) - start
-    if (codes < 0).any() or (codes >= sizes).any():
-        raise ValueError(f"{value} is outside {start} .. {start + sizes - 1}")
-    return codes.astype(np.int32)
 
 
 class Gymnasium:
@@ -189,7 +169,7 @@ class Gymnasium:
             raise ConfigError(f"the factory made a {type(first).__name__}", "a gymnasium environment")
         registered = getattr(first, "spec", None)
         self.name = name or (registered.id if registered is not None else type(first).__name__)
-        self._readers = readers(first.observation_space)
+        self._columns = columns(first.observation_space)
         self._steps = 0
         self._started = False
         self._shown = BatchObservation({})  # the input of the next action
@@ -201,14 +181,14 @@ class Gymnasium:
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
             raise SpecError(f"{self.name} has an action mask for {first.action_space}", "discrete actions")
-        leaves = {name: reader.leaf for name, reader in self._readers.items()}
-        self.spec = Spec(leaves, action, masked=self._masked)
+        self.spec = Spec({name: column.leaf for name, column in self._columns.items()}, action, masked=self._masked)
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy, each with its own seed derived from this one."""
         self._steps, self._started = 0, True
-        seeds = np.random.SeedSequence(seed).generate_state(self.count)
+        seeds = np.random.SeedSequence(check_seed(seed)).generate_state(self.count)
         self._shown = self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
+        self._batch().some_allowed(self._shown.action_mask)
         return self._shown
 
     def step(self, action: NDArray[Any]) -> Outcome:
@@ -220,19 +200,19 @@ class Gymnasium:
             orders: list[Any] = list(action.astype(self._copies[0].action_space.dtype))
         else:
             shifted = action + self._start
-            orders = [int(one) for one in shifted] if isinstance(self.spec.action, Discrete) else list(shifted)
+            orders = [int(code) for code in shifted] if isinstance(self.spec.action, Discrete) else list(shifted)
         self._steps += 1
         reward = np.zeros(self.count, np.float32)
         terminated, truncated = np.zeros(self.count, bool), np.zeros(self.count, bool)
         following, current = [], []
         for copy, order in enumerate(orders):
-            result, earned, terminated[copy], truncated[copy] = self._step_copy(copy, order)
-            reward[copy] = earned
+            result, reward[copy], terminated[copy], truncated[copy] = self._step_copy(copy, order)
             following.append(result)
             ended = terminated[copy] or truncated[copy]
             current.append(self._start_copy(copy, None) if ended else result)
         observed = self._stacked(following)
         self._shown = self._stacked(current) if (terminated | truncated).any() else observed
+        self._batch().some_allowed(self._shown.action_mask)
         return Outcome(reward, terminated, truncated, observed, self._shown)
 
     def close(self) -> None:
@@ -243,45 +223,45 @@ class Gymnasium:
     def _start_copy(self, copy: int, seed: int | None) -> _Observed:
         return self._read(copy, *self._reset_copy(copy, seed))
 
-    def _reset_copy(self, copy: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
+    def _reset_copy(self, copy: int, seed: int | None) -> tuple[Any, Any]:
         try:
             raw, info = self._copies[copy].reset(seed=seed)
         except Exception as error:
-            raise self._failure(copy, f"reset raised {_problem(error, _RESET)}") from error
+            raise self._batch(copy).failure(0, f"reset raised {_problem(error, _RESET)}") from error
         return raw, info
 
-    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, float, bool, bool]:
+    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, np.float32, np.bool_, np.bool_]:
+        batch = self._batch(copy)
         try:
             raw, reward, terminated, truncated, info = self._copies[copy].step(order)
-            earned = float(reward)
         except Exception as error:
-            raise self._failure(copy, f"step raised {_problem(error, _STEP)}") from error
-        if not abs(earned) <= _LARGEST:
-            raise self._failure(copy, f"the reward is {earned}: expected a finite number")
-        return self._read(copy, raw, info), earned, bool(terminated), bool(truncated)
+            raise batch.failure(0, f"step raised {_problem(error, _STEP)}") from error
+        earned = batch.numbers("the reward", [reward], ())[0]
+        flags = [batch.flags("terminated", [terminated])[0], batch.flags("truncated", [truncated])[0]]
+        return self._read(copy, raw, info), earned, *flags
 
-    def _read(self, copy: int, raw: Any, info: dict[str, Any]) -> _Observed:
+    def _read(self, copy: int, raw: Any, info: Any) -> _Observed:
         """Return the observation and the mask in arrays of their own: a copy may write into its own ones again."""
-        leaves, mask = {}, None
-        for name, reader in self._readers.items():
-            try:
-                leaves[name] = reader.read(raw)
-            except (KeyError, TypeError, ValueError) as error:
-                raise self._failure(copy, f"the observation is unusable: {error}") from error
-        if self._masked:
-            shape, size = np.asarray(info.get("action_mask")).shape, self._copies[copy].action_space.n
-            if shape != (size,):
-                raise self._failure(copy, f"action_mask in the info has shape {shape}: expected ({size},)")
-            mask = np.array(info["action_mask"], bool)
-        return leaves, mask
+        batch, leaves = self._batch(copy), {}
+        for name, column in self._columns.items():
+            part = raw if column.key is None else batch.take(getitem, raw, column.key)
+            leaves[name] = column.read(batch, _what(name), [part])[0]
+        info = batch.info(info)
+        if not self._masked:
+            return leaves, None
+        if "action_mask" not in info:
+            raise batch.failure(0, "the info has no action_mask")
+        return leaves, batch.flags(_MASK, [info["action_mask"]], (int(self._copies[copy].action_space.n),))[0]
 
     def _stacked(self, results: list[_Observed]) -> BatchObservation:
-        leaves = {name: np.stack([one[name] for one, _ in results]) for name in self._readers}
+        leaves = {name: np.stack([observation[name] for observation, _ in results]) for name in self._columns}
         masks = [mask for _, mask in results if mask is not None]
         return BatchObservation(leaves, np.stack(masks) if self._masked else None)
 
-    def _failure(self, copy: int, what: str) -> EnvironmentFailure:
-        return EnvironmentFailure(f"{self.name}, copy {copy}, step {self._steps}: {what}")
+    def _batch(self, copy: int | None = None) -> BatchReader:
+        """Return the reader of one copy's values, or of all."""
+        count, copies = (self.count, None) if copy is None else (1, [copy])
+        return BatchReader(self.name, count, self._steps, copies)
 
 
 def _problem(error: Exception, expected: str) -> str:
@@ -382,23 +362,6 @@ def _set_world(copy: Any, world: Mapping[str, NDArray[Any]]) -> None:
 _FIX = 'set metadata["autoreset_mode"] to a gymnasium.vector.AutoresetMode: NEXT_STEP, SAME_STEP or DISABLED'
 
 
-class SpaceColumn(NamedTuple):
-    """The layout of one observation leaf in gymnasium's batches."""
-
-    leaf: Leaf
-    key: str | None  # within a Dict
-    shape: tuple[int, ...]  # of one copy
-    start: NDArray[np.int64]  # the lowest code; 0 for numbers
-
-    def read(self, batch: BatchReader, what: str, value: Any) -> NDArray[Any]:
-        """Convert the leaf from `[W, *shape]`."""
-        array = batch.shaped(what, value, self.shape)
-        if isinstance(self.leaf, Codes):
-            array = array.reshape(len(array), len(self.leaf.sizes))
-            array = array - self.start if np.issubdtype(array.dtype, np.integer) else array
-        return batch.leaf(what, array, self.leaf)
-
-
 class VectorGymnasium:
     """A `gymnasium.vector.VectorEnv` with all its copies.
 
@@ -427,7 +390,9 @@ class VectorGymnasium:
         """Restart every copy; the source derives the seeds of its copies from one seed."""
         self._steps = 0
         self._waiting = np.zeros(self.count, bool)
-        return self._read(*self._reset_source(int(np.random.SeedSequence(seed).generate_state(1)[0])))
+        observed = self._read(*self._reset_source(int(np.random.SeedSequence(check_seed(seed)).generate_state(1)[0])))
+        self._batch().some_allowed(observed.action_mask)
+        return observed
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
@@ -444,12 +409,14 @@ class VectorGymnasium:
         truncated = batch.flags("truncated", truncations)
         ended = terminated | truncated
         if self._mode == "NEXT_STEP":
-            return self._next_step(reward, terminated, truncated, self._read(raw, info))
-        if not ended.any():
+            outcome = self._next_step(reward, terminated, truncated, self._read(raw, info))
+        elif ended.any():
+            outcome = Outcome(reward, terminated, truncated, *self._split_ended(ended, raw, info))
+        else:
             observed = self._read(raw, info)
-            return Outcome(reward, terminated, truncated, observed, observed)
-        following, current = self._split_ended(ended, raw, info)
-        return Outcome(reward, terminated, truncated, following, current)
+            outcome = Outcome(reward, terminated, truncated, observed, observed)
+        batch.some_allowed(outcome.current_observation.action_mask)
+        return outcome
 
     def close(self) -> None:
         """Close the source."""
@@ -514,7 +481,7 @@ class VectorGymnasium:
         leaves = {}
         for name, column in self._columns.items():
             leaves[name] = observed.observation[name].copy()
-            part = self._try(batch, _pick, raw, column.key, rows)
+            part = batch.take(_pick, raw, column.key, rows)
             leaves[name][rows] = column.read(batch, _what(name), part)
         if observed.action_mask is None:
             return BatchObservation(leaves)
@@ -525,7 +492,7 @@ class VectorGymnasium:
     def _read(self, raw: Any, info: Mapping[str, Any]) -> BatchObservation:
         batch, leaves = self._batch(), {}
         for name, column in self._columns.items():
-            value = raw if column.key is None else self._try(batch, getitem, raw, column.key)
+            value = raw if column.key is None else batch.take(getitem, raw, column.key)
             leaves[name] = column.read(batch, _what(name), value)
         return BatchObservation(leaves, self._mask(info) if self._masked else None)
 
@@ -536,7 +503,7 @@ class VectorGymnasium:
         if missing.size:
             copy = missing[0] if rows is None else rows[missing[0]]
             raise batch.failure(int(copy), "the info has no action_mask")
-        return batch.flags("the info's action_mask", info["action_mask"], (size,))
+        return batch.flags(_MASK, info["action_mask"], (size,))
 
     def _call(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the source and check the number of returned values."""
@@ -547,13 +514,8 @@ class VectorGymnasium:
         if not isinstance(returned, tuple) or len(returned) != parts:
             kind = type(returned).__name__
             raise self._batch().failure(None, f"{what} returned a {kind}: expected a tuple of {parts} values")
+        self._batch().info(returned[-1])
         return returned
-
-    def _try(self, batch: BatchReader, take: Callable[..., Any], *args: Any) -> Any:
-        try:
-            return take(*args)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise batch.failure(None, f"the observation is unusable: {type(error).__name__}: {error}") from error
 
     def _batch(self, rows: NDArray[np.int64] | None = None) -> BatchReader:
         return BatchReader(self.name, self.count if rows is None else len(rows), self._steps, rows)
@@ -630,15 +592,6 @@ def vectorised(name: str, count: int) -> VectorGymnasium | None:
 def freezes_copies(source: Any) -> bool:
     """Whether it is one of gymnasium's functional JAX environments, which freeze copies while another restarts."""
     return any(kind.__name__ == "FunctionalJaxVectorEnv" for kind in type(source).__mro__)
-
-
-def columns(space: Any) -> dict[str, SpaceColumn]:
-    """The leaves of a space of one copy; SpecError for an unsupported space."""
-    layout = {}
-    for name, reader in readers(space).items():
-        inner = space if reader.key is None else space[reader.key]
-        layout[name] = SpaceColumn(reader.leaf, reader.key, tuple(inner.shape), action_start(inner))
-    return layout
 
 
 def _pick(raw: Any, key: str | None, rows: NDArray[np.int64]) -> NDArray[Any]:

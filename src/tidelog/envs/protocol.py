@@ -25,13 +25,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed
+from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
 Expected: TypeAlias = dict[str, NDArray[Any] | None]  # arrays of the shapes and types of a saved state; None: any bytes
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class BatchObservation(NamedTuple):
@@ -135,11 +134,13 @@ def positive(what: str, number: int) -> int:
 class BatchReader:
     """The values that the copies of one environment returned in one step; each method checks, converts and copies them.
 
-    EnvironmentFailure, with environment, copy and step, for a wrong shape, NaN, infinite or out-of-range values.
+    EnvironmentFailure, with environment, copy and step, for a wrong shape, NaN, infinite or out-of-range values. With
+    `copies` [W], whole numbers, the rows are those of some copies, in this order.
     """
 
-    def __init__(self, name: str, count: int, step: int, copies: NDArray[np.int64] | None = None) -> None:
+    def __init__(self, name: str, count: int, step: int, copies: Any = None) -> None:
         self.name, self.count, self.step, self.copies = name, count, step, copies
+        self._alone = count == 1 and copies is not None
 
     def leaf(self, what: str, value: Any, leaf: Leaf) -> NDArray[Any]:
         """One observation leaf: `[W, size]` float32, `[W, C]` int32, or an image `[W, ..., C]` uint8."""
@@ -165,21 +166,45 @@ class BatchReader:
         array = self.shaped(what, value, shape)
         if array.dtype.kind not in "fiub":
             raise self.failure(None, f"{what} has type {array.dtype}: expected numbers")
-        if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= _LARGEST:
-            position = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= _LARGEST))[0])
-            entry = f"entry {position[1]} of {what}" if len(position) > 1 else what
-            raise self.failure(position[0], f"{entry} is {array[position]}: expected a finite number")
+        if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= LARGEST:
+            copy, entry, value = self._first(~(np.abs(array) <= LARGEST), array, what)
+            raise self.failure(copy, f"{entry} is {value}: expected a finite number")
         return array.astype(np.float32)
 
     def flags(self, what: str, value: Any, shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:
         """Truth values `[W, *shape]`."""
         array = self.shaped(what, value, shape)
-        if array.dtype != np.bool_ and not (np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()):
-            raise self.failure(None, f"{what} has type {array.dtype}: expected true or false")
+        if array.dtype == np.bool_:
+            return array.copy()
+        wrong = ~np.isin(array, (0, 1)) if array.dtype.kind in "iuf" else np.ones(array.shape, bool)
+        if wrong.any():
+            copy, entry, value = self._first(wrong, array, what)
+            raise self.failure(copy, f"{entry} is {value!r}: expected true or false")
         return array.astype(bool)
+
+    def take(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return a part of what the copies returned, by a function that raises where it is absent."""
+        try:
+            return function(*arguments)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise self.failure(None, f"the observation is unusable: {type(error).__name__}: {error}") from error
+
+    def info(self, value: Any) -> Mapping[str, Any]:
+        """The mapping that comes with the observations."""
+        if not isinstance(value, Mapping):
+            raise self.failure(None, f"the info is {value!r}: expected a dict")
+        return value
+
+    def some_allowed(self, mask: NDArray[np.bool_] | None) -> None:
+        """Raise for a copy that has to decide and may take no action, by the mask `[W, A]` of the next decision."""
+        empty = np.flatnonzero(~mask.any(axis=1)) if mask is not None else np.zeros(0, np.int64)
+        if empty.size:
+            fix = "end the episode where nothing is left to choose, or allow an action that does nothing"
+            raise self.failure(int(empty[0]), "the action mask allows no action: expected at least one", fix)
 
     def failure(self, copy: int | None, what: str, fix: str = "") -> EnvironmentFailure:
         """The error for one row, with the number of its copy, or for all copies if the copy is unknown."""
+        copy = 0 if copy is None and self._alone else copy
         number = copy if copy is None or self.copies is None else self.copies[copy]
         where = "all copies" if number is None else f"copy {number}"
         return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}", fix=fix)
@@ -191,8 +216,19 @@ class BatchReader:
         except ValueError as error:
             raise self.failure(None, f"{what} is not an array: {error}") from error
         if array.shape != (self.count, *shape):
-            raise self.failure(None, f"{what} has shape {array.shape}: expected {(self.count, *shape)}")
+            skip = int(self._alone and array.shape[:1] == (1,))  # the copy's own shape
+            actual, expected = array.shape[skip:], (self.count, *shape)[skip:]
+            raise self.failure(None, f"{what} has shape {actual}: expected {expected}")
         return array
+
+    def _first(self, wrong: NDArray[np.bool_], array: NDArray[Any], what: str) -> tuple[int, str, Any]:
+        """Return the row, name and value of the first wrong entry of `[W, ...]`."""
+        position = tuple(int(index) for index in np.argwhere(wrong)[0])
+        return (
+            position[0],
+            f"entry {position[1]} of {what}" if len(position) > 1 else what,
+            np.asarray(array[position]).item(),
+        )
 
     def leaves(self, seen: Leaves, expected: Mapping[str, Leaf]) -> Leaves:
         """All leaves of an observation."""
@@ -312,7 +348,7 @@ def play(
     target = episodes if steps is None else steps
     if target is None or target < 1:
         raise ConfigError(f"play: episodes = {episodes}, steps = {steps}", "at least 1")
-    generator = np.random.default_rng([seed, 1])
+    generator = np.random.default_rng([check_seed(seed), 1])
     tally = _Tally(environment.count)
     rows: list[_Row] = []
     long = False  # whether an episode was said to be endless

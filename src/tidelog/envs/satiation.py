@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.tabular import Floats, Tabular, View, pack_probabilities
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, check_seed
 from tidelog.types import Vector
 
 Ints: TypeAlias = NDArray[np.int32]
@@ -148,7 +148,7 @@ def simulate_visits(act: Act, users: int, seed: int = 0, length: int = 50, limit
 
     ConfigError if the policy does not return probabilities [B, 12].
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
     problem = satiation()
     successor, cumulative = pack_probabilities(problem.transition.reshape(-1, problem.states))
     items, kinds = np.zeros((2, users, length + limit), np.int32)

@@ -31,7 +31,7 @@ from tidelog.envs.protocol import (
     positive,
     require_reset,
 )
-from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.errors import ConfigError, SpecError, check_seed, nearest
 from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -293,7 +293,7 @@ class TabularEnvironment:
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy from the initial distribution."""
-        self._generator = np.random.default_rng(seed)
+        self._generator = np.random.default_rng(check_seed(seed))
         self._state = self._start(self.count, self._generator)
         self._age = np.zeros(self.count, np.int64)
         return self._observed(self._state)
@@ -370,7 +370,7 @@ class PointMass:
 
     def reset(self, seed: int) -> BatchObservation:
         """Start every copy at a random position."""
-        self._generator = np.random.default_rng(seed)
+        self._generator = np.random.default_rng(check_seed(seed))
         return self._begin(self._generator)
 
     def step(self, action: NDArray[Any]) -> Outcome:

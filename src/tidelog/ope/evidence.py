@@ -51,12 +51,6 @@ def check_log(log: Log, discount: float) -> None:
         raise ConfigError(f"discount = {discount!r}", "a number in [0, 1]", "use 0.99")
 
 
-def check_seed(seed: Any) -> None:
-    """Raise ConfigError unless the seed is a whole number of at least 0."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed = {seed!r}", "a whole number of at least 0", "use seed=0")
-
-
 def check_risk(alpha: float, bad_outcome: float | None) -> None:
     """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:

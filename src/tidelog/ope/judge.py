@@ -22,7 +22,7 @@ import numpy as np
 from tidelog._machine import shortage
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
-from tidelog.errors import ConfigError, MemoryLimitError, unknown_name
+from tidelog.errors import ConfigError, MemoryLimitError, check_seed, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
@@ -41,7 +41,7 @@ from tidelog.ope.decide import (
     violated_preconditions,
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
-from tidelog.ope.evidence import check_kind, check_log, check_risk, check_seed
+from tidelog.ope.evidence import check_kind, check_log, check_risk
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled

@@ -33,7 +33,7 @@ from tidelog.data.log import (
     recorded_fit,
     with_declaration,
 )
-from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.errors import ConfigError, SpecError, check_seed, nearest
 from tidelog.ope.assumptions import BEHAVIOR, Dependence, history_dependence, relative_time, time_dependence
 from tidelog.ope.estimators import (
     ESTIMATORS,
@@ -54,7 +54,6 @@ from tidelog.ope.evidence import (
     centred_rewards,
     check_kind,
     check_log,
-    check_seed,
     clusters_of,
     episode_folds,
     out_of_fold,

@@ -31,7 +31,7 @@ from tidelog._files import write_folder
 from tidelog.data.log import Log
 from tidelog.data.raw import source_text
 from tidelog.data.statistics import Sketch
-from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
+from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError, check_seed
 from tidelog.ope.decide import DEFAULTS
 from tidelog.ope.estimators import Supports, weighted_dr
 from tidelog.ope.evidence import (
@@ -41,7 +41,6 @@ from tidelog.ope.evidence import (
     Values,
     check_kind,
     check_log,
-    check_seed,
     clusters_of,
     episode_folds,
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, check_seed
 
 Statistic: TypeAlias = Callable[[NDArray[np.float64]], float]
 
@@ -71,7 +71,7 @@ def bootstrap_interval(
         Interval(estimate=9.5, low=6.1, high=12.9)
     """
     scores = _scores(scores)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(check_seed(seed))
     drawn = [statistic(_resampled(scores, generator, whole_runs)) for _ in range(_count(replicates))]
     return _between(statistic(scores), np.asarray(drawn), level)
 
@@ -107,7 +107,10 @@ def simultaneous_differences(
     if other is not None:
         ones = np.delete(np.arange(len(scores)), other)
         others = np.full(len(ones), other)
-    differences, generator = (scores[ones] - scores[others]).T, np.random.default_rng(seed)  # [episodes, pairs]
+    differences, generator = (
+        (scores[ones] - scores[others]).T,
+        np.random.default_rng(check_seed(seed)),
+    )  # [episodes, pairs]
     estimate, count = differences.mean(0), len(differences)
     errors = np.stack(
         [differences[generator.integers(count, size=count)].mean(0) - estimate for _ in range(_count(replicates))]

@@ -23,7 +23,7 @@ import numpy as np
 
 from tidelog._files import write_file, write_json
 from tidelog.algorithms.names import as_algorithms
-from tidelog.errors import CheckpointError, ConfigError
+from tidelog.errors import CheckpointError, ConfigError, check_seed
 from tidelog.schema import Count, Finite, Share, decode_file, renamed, typed
 from tidelog.sinks import JSON_LINES, read_rows
 from tidelog.sweeps.job import PLAN, trial_folder
@@ -77,10 +77,8 @@ def random_search(algorithm: Any, count: int, seed: int = 0, **ranges: Sequence[
         raise ConfigError(f"count = {count}", f"1 to {MOST_TRIALS:,} draws")
     if not ranges:
         raise ConfigError("ranges: found none", "at least one", "pass one, as in temperature=(1, 10)")
-    if whole("seed", seed) < 0:
-        raise ConfigError(f"seed = {seed}", "at least 0")
     kinds = {field.name: field.metadata.get("type") for field in dataclasses.fields(base)}
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(check_seed(seed))
     return [
         dataclasses.replace(base, **{name: _draw(random, name, one, kinds.get(name)) for name, one in ranges.items()})
         for _ in range(count)
