@@ -140,7 +140,7 @@ def test_every_adapter_names_an_info_that_is_none(adapter):
 def test_a_flag_that_is_neither_true_nor_false_ends_no_episode(flag):
     environment = Gymnasium(lambda: Loose(flag), 2)
     environment.reset(0)
-    with pytest.raises(EnvironmentFailure, match="copy 0, step 1: terminated (is|has shape) .*: expected"):
+    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 1: terminated (is|has shape) .*: expected"):
         environment.step(np.zeros(2, int))
 
 
