@@ -463,6 +463,12 @@ class Act(NamedTuple):
     carry: Any = None
 
 
+def is_masked(values: Any) -> bool:
+    """Whether an array of `numpy.ma`, or one in a list, hides values; `np.asarray` would show what the mask hides."""
+    rows = values if isinstance(values, list | tuple) else ()
+    return np.ma.is_masked(values) or any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows)
+
+
 def same_shape(**arrays: Array) -> None:
     """Raise TypeError unless all arrays have one shape; this prevents (B,) with (B, 1)."""
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}

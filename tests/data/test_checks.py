@@ -274,7 +274,7 @@ ARRAYS: dict[str, Any] = {
         ("missing column", "observation", {"observation": None}),
         ("missing column", "observation", {"observation": {}}),
         ("missing column", "action", {"action": None}),
-        ("changing shapes", "propensity", {"propensity": np.ones((4, 1))}),
+        ("changing shapes", "propensity", {"propensity": np.ones((4, 2))}),
         ("changing shapes", "next_observation 'observation'", {"next_observation": np.zeros((4, 3))}),
         ("code out of range", "observation", {"observation": np.array([0, 1, -1, 0])}),
         ("flag neither true nor false", "terminated", {"terminated": np.array([0, 0, 2, 0])}),

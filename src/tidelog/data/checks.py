@@ -247,7 +247,7 @@ def action_out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     bad = outside.any(axis=1) & raw.action.usable
     if bad.any():
         found, expected = (
-            first_values(values[bad][outside[bad]]),
+            first_values(values[bad][outside[bad]], *low.tolist(), *high.tolist()),
             f"between {first_values(low)} and {first_values(high)}",
         )
         yield Finding(action_name(raw), np.flatnonzero(bad), found, expected, "widen bounds= or correct the actions")
@@ -288,13 +288,15 @@ def propensity_out_of_range(raw: RawLog) -> Iterable[Finding]:
     """A propensity is not positive, or above 1 where actions are discrete (a density may be)."""
     if raw.propensity is None:
         return
-    values = raw.propensity.values
+    with np.errstate(over="ignore"):
+        values = raw.propensity.values.astype(np.float32)  # as they are stored
     discrete = raw.action is not None and raw.action.kind != "continuous"
     bad = ((values <= 0) | (discrete & (values > 1))) & raw.propensity.usable & np.isfinite(values)
     if bad.any():
         expected = "above 0 and at most 1" if discrete else "above 0"
         advice = "log the probability of the logged action under the logging policy"
-        yield Finding(raw.propensity.name, np.flatnonzero(bad), first_values(values[bad]), expected, advice)
+        found = first_values(raw.propensity.values[bad], 0.0, 1.0)
+        yield Finding(raw.propensity.name, np.flatnonzero(bad), found, expected, advice)
 
 
 @check("declared propensities", "error")
@@ -330,12 +332,14 @@ def atoms(raw: RawLog) -> Iterable[Finding]:
 
 @check("negative weight", "error")
 def negative_weight(raw: RawLog) -> Iterable[Finding]:
-    """A row's weight is below 0."""
+    """A row's weight is below 0, or so small that 32 bits make it 0."""
     if raw.weight is not None:
-        bad = (raw.weight.values < 0) & raw.weight.usable
+        weights = raw.weight.values
+        bad = ((weights < 0) | ((weights > 0) & (weights.astype(np.float32) == 0))) & raw.weight.usable
         if bad.any():
-            found = first_values(raw.weight.values[bad])
-            yield Finding(raw.weight.name, np.flatnonzero(bad), found, "0 or more", "correct the weights")
+            found = first_values(weights[bad])
+            advice = "correct the weights, or multiply all by one number"
+            yield Finding(raw.weight.name, np.flatnonzero(bad), found, "0, or more than 1e-45", advice)
 
 
 @check("duplicate step", "error")
@@ -512,11 +516,14 @@ def clip_finite(values: Values) -> Values:
     return np.clip(np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0), -_LARGEST, _LARGEST)
 
 
-def first_values(values: Values) -> str:
-    """The first three different values as text."""
+def first_values(values: Values, *limits: float) -> str:
+    """The first three different values as text, with all the digits that tell them from limits."""
     flat = np.asarray(values).reshape(-1)
     distinct = list(dict.fromkeys(flat[:1000].tolist()))
-    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in distinct[:3])
+    exact = {f"{limit:g}" for limit in limits}
+    rounded = [f"{value:g}" if isinstance(value, float) else str(value) for value in distinct[:3]]
+    pairs = zip(rounded, distinct, strict=False)
+    return ", ".join(str(flat.dtype.type(value)) if text in exact else text for text, value in pairs)
 
 
 # Checks of propensities: whether the logged actions look as if they were drawn with them.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from tidelog._text import facts_table, in_unit, three_digits
 from tidelog.data.checks import action_count
@@ -200,7 +200,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         position += np.cumsum(known, dtype=np.int32) - known
     next_position = position + (~order.last | known)
     reward = None if raw.reward is None else _own(raw, side_by_side(raw.reward), np.float32)
-    if reward is not None and raw.reward is not None and len(raw.reward) == 1 and raw.reward[0].values.ndim != 2:
+    if reward is not None and reward.shape[1] == 1:
         reward = reward[:, 0]
     if raw.cluster is None:
         cluster = None
@@ -209,7 +209,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         cluster = number_by_appearance(order.sort(raw.cluster.values)[firsts])[0][order.episode]
     extra = {}
     for column in raw.extra:
-        values = order.sort(column.values)
+        values = _own(raw, column.values, column.values.dtype)
         extra[column.name] = values if column.vocabulary is None else np.asarray(column.vocabulary)[values]
     components = reward.shape[1] if reward is not None and reward.ndim == 2 else None
     leaves = {name: _leaf_spec(raw, name) for name in raw.observation}
@@ -236,7 +236,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         "stratum": stratum,
         "action_mask": mask,
         "weight": None if raw.weight is None else _own(raw, raw.weight.values, np.float32),
-        "time": None if raw.time is None else order.sort(raw.time.values),
+        "time": None if raw.time is None else _own(raw, raw.time.values, raw.time.values.dtype),
         "cluster": cluster,
         "extra": extra,
         "episode_ids": order.ids,
@@ -339,7 +339,7 @@ def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
     return mask
 
 
-def _own(raw: RawLog, values: Values, kind: type) -> Values:
+def _own(raw: RawLog, values: Values, kind: DTypeLike) -> Values:
     """Values in episode order as a new array; values of a table are not copied again."""
     return raw.order.sort(values).astype(kind, copy=not raw.from_table)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
+from typing import Any, BinaryIO, Literal, Required, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -47,7 +47,7 @@ from tidelog.data.raw import (
     unreadable,
 )
 from tidelog.errors import ConfigError, nearest, unknown_name
-from tidelog.types import OTHER
+from tidelog.types import OTHER, is_masked
 
 # The actions of a log from their columns: discrete, continuous or several at once.
 
@@ -126,10 +126,17 @@ class _ArrayFindings:
 
     def array(self, name: str, value: Any, deepest: int = 1) -> Values | None:
         """Convert to an array of N rows and at most `deepest` axes; None and a finding if that fails."""
+        if is_masked(value):
+            found, expected = "masked values", "values that are known"
+            advice = "leave out these rows, or fill them, as in values.filled(0), beside a column that flags them"
+            self.refuse("missing value", name, found, expected, advice)
+            return None
         try:
             array = np.asarray(value)
         except ValueError:
             array = np.empty(0, object)
+        if deepest == 1 and array.ndim == 2 and array.shape[1] == 1 and array.dtype != object:
+            array = array[:, 0]  # as replay buffers keep one number a row
         if array.dtype == object or array.ndim > deepest or array.ndim == 0 or (self.rows and not array.size):
             shape = "[N]" if deepest == 1 else "[N] or [N, D]"
             found = "rows of different shapes, or objects" if array.dtype == object else f"shape {list(array.shape)}"
@@ -158,7 +165,14 @@ class _ArrayFindings:
             return Column(name, codes.reshape(array.shape).astype(np.int32), tuple(map(str, words)))
         if array.dtype.kind == "b":
             return Column(name, array.astype(np.float32))
-        return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
+        return Column(name, finest(array) if array.dtype.kind == "M" else array)
+
+
+def finest(moments: Values) -> Values:
+    """Return datetimes [N] in microseconds, or in nanoseconds where microseconds would make different times equal."""
+    rounded = moments.astype("datetime64[us]")
+    same = (rounded == moments) | np.isnat(moments)
+    return rounded if same.all() else moments.astype("datetime64[ns]")
 
 
 def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLog:
@@ -328,7 +342,7 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> R
         return decide_action((column,), sizes, None)
     if limits is not None or np.asarray(action).dtype.kind == "f":
         return RawAction("continuous", (column,), None, widened(limits, column.values[0:1].size))
-    return RawAction("multi" if column.values.ndim == 2 else "discrete", (column,))
+    return RawAction("multi" if column.values.ndim == 2 and column.values.shape[1] > 1 else "discrete", (column,))
 
 
 # Parse one column of a table into numbers, codes, flags, masks or times; list the rows that do not parse.
@@ -493,7 +507,7 @@ def flag(series: pl.Series) -> Column:
 
 
 def moment(series: pl.Series, date_format: str | None = None) -> Column:
-    """Times [N]: numbers unchanged, ISO dates and datetimes as datetime64[us] in UTC.
+    """Times [N]: numbers unchanged, ISO dates and datetimes in UTC, in microseconds or, if they are finer, nanoseconds.
 
     With a `date_format` (of `strptime`), every text has that format.
     """
@@ -511,8 +525,20 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     absent = _absent(text)
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.filter(~absent).is_not_null().any():
-        return _column(series.name, numbers, absent, text)
+        return ordinal(series)
     return _dates(series, text, absent)
+
+
+def ordinal(series: pl.Series) -> Column:
+    """Numbers [N] that order rows: whole ones stay exact beyond 2^53, also as text."""
+    column = number(series)
+    if column.values.dtype.kind != "f" or not (np.abs(column.values) >= 2**53).any():
+        return column
+    whole = plain_text(series).cast(pl.Int64, strict=False)
+    known = whole.is_not_null().to_numpy()
+    if not known[column.usable].all():
+        return column
+    return replace(column, values=whole.fill_null(0).to_numpy())
 
 
 def date_formats(series: pl.Series) -> list[str]:
@@ -625,18 +651,21 @@ def _lists(series: pl.Series, flags: bool = False) -> Column:
 
 
 def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
+    unit: Literal["us", "ns"] = "us"
     if isinstance(series.dtype, pl.Datetime | pl.Date):
-        moments = series.cast(pl.Datetime("us"))
+        fine = isinstance(series.dtype, pl.Datetime) and series.dtype.time_unit == "ns"
+        moments = series.dt.replace_time_zone(None) if fine else series.cast(pl.Datetime("us"))
     else:
+        unit = "ns" if text.str.contains(r"\d\.\d{7,9}").any() else "us"
         iso = text.str.replace(r"^(\d{4}-\d\d-\d\d)$", "${1}T00:00:00").str.replace(" ", "T", literal=True)
         iso = iso.str.replace(r"Z$", "+00:00").str.replace(r"([+-]\d\d)$", "${1}:00")
         iso = iso.str.replace(r"^(.*T\d\d:\d\d)(|[+-]\d\d:?\d\d)$", "${1}:00${2}")
         iso = pl.select(
             pl.when(iso.str.contains(r"T.*[+-]\d\d:?\d\d$")).then(iso).otherwise(iso + "+00:00")
         ).to_series()
-        moments = iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit="us").dt.replace_time_zone(None)
+        moments = iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit=unit).dt.replace_time_zone(None)
     unreadable = _positions(moments.is_null() & ~absent)
-    values = moments.fill_null(strategy="zero").to_numpy()
+    values = finest(moments.fill_null(strategy="zero").to_numpy())
     shown = _shown(text, unreadable)
     return Column(
         series.name, values, None, _positions(absent), unreadable, texts=shown, expects="an ISO date or a number"
@@ -963,6 +992,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
     found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
+    found += _rounded_identifiers(table, columns)
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -973,7 +1003,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         action=action,
         reward=None if columns.reward is None else tuple(rewards),
         episode=episode,
-        step=column_of(table, columns.step, number),
+        step=column_of(table, columns.step, ordinal),
         time=time,
         terminated=column_of(table, None if columns.terminated is True else columns.terminated, flag),
         truncated=column_of(table, columns.truncated, flag),
@@ -994,6 +1024,17 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         found=(*found, *rare, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def _rounded_identifiers(table: ParsedTable, columns: Columns) -> list[tuple[str, Finding]]:
+    """The findings about decimal identifiers so large that different whole ones are written as the same number."""
+    findings = []
+    for series in (*_present(table, columns.episode), *_present(table, columns.cluster)):
+        if series.dtype.is_float() and ((series.abs() >= 2**53) & series.is_finite()).any():
+            advice = "write the identifiers as whole numbers or as text where they are made"
+            found = f"decimal numbers such as {series.abs().to_numpy().max():.0f}, whose neighbours were rounded"
+            findings.append(("rounded identifiers", Finding(series.name, None, found, "exact identifiers", advice)))
+    return findings
 
 
 def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:

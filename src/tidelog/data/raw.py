@@ -582,6 +582,7 @@ rule("wrong length", "error", "An array, a mask or a list of bounds has a length
 rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
 rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
 rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
+rule("rounded identifiers", "warning", "Identifiers are decimal numbers beyond 2^53, where different ones are equal.")
 rule("possible end column", "warning", "A column is named like ends of episodes, and the mapping names no such column.")
 rule(
     "incomplete episodes",
@@ -774,7 +775,7 @@ class LogColumns:
     propensity: Values | None  # [N] float32; declared ones are those of the whole log, also in a part of it
     action_mask: Values | None  # [M, A] bool, stored by position
     weight: Values | None  # [N] float32
-    time: Values | None  # [N] float64 or datetime64[us]
+    time: Values | None  # [N] float64, int64 or datetime64
     cluster: Values | None  # [N] int32: 0 .. C-1 by first appearance; episodes of one cluster are dependent
     extra: dict[str, Values]  # further columns [N]
     episode_ids: Values  # [E]: the episode names of the source

@@ -43,6 +43,7 @@ from tidelog.data.log import Log
 from tidelog.data.parse import (
     ParsedTable,
     duplicates,
+    finest,
     first_error_line,
     from_table,
     spelled,
@@ -267,7 +268,7 @@ def _pandas_series(label: str, column: Any) -> pl.Series:
     """The same column in Polars; missing values of any pandas type become null."""
     if str(column.dtype).startswith("datetime64"):
         naive = column if column.dt.tz is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
-        return pl.Series(label, naive.to_numpy().astype("datetime64[us]"))
+        return pl.Series(label, finest(naive.to_numpy()))
     if column.dtype.kind in "biuf" and not hasattr(column.dtype, "na_value"):
         return pl.Series(label, column.to_numpy())
     empty = column.isna().to_numpy()

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed
-from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector
+from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector, is_masked
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
@@ -211,6 +211,8 @@ class BatchReader:
 
     def shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """An array `[W, *shape]` of any type."""
+        if is_masked(value):
+            raise self.failure(None, f"{what} is masked in some places: expected values")
         try:
             array = np.asarray(value)
         except ValueError as error:

@@ -222,7 +222,7 @@ class Interactions:
     item: Values  # [M] int32: 1 .. N
     event: Values  # [M] int32: 1 .. kinds
     reward: Values  # [M] float32
-    time: Values  # [M] float64 or datetime64[us], sorted within a user
+    time: Values  # [M] float64, int64 or datetime64, sorted within a user
     terminated: Values  # [M] bool
     truncated: Values  # [M] bool
     propensity: Values | None  # [M] float32

@@ -17,7 +17,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import SpecError, nearest
-from tidelog.types import OTHER, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
+from tidelog.types import (
+    OTHER,
+    Codes,
+    Continuous,
+    Discrete,
+    Image,
+    Leaf,
+    MultiDiscrete,
+    Spec,
+    Vector,
+    is_masked,
+    lists_among,
+)
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -279,6 +291,8 @@ def _leaf(values: Any, name: str, leaf: Leaf, other_words: bool) -> tuple[NumpyA
 
 
 def _as_array(values: Any, name: str) -> NumpyArray:
+    if is_masked(values):
+        raise SpecError(f"'{name}' is masked in some places", "values", "fill it, as in values.filled(numpy.nan)")
     try:
         return np.asarray(values)
     except ValueError:
