@@ -1,5 +1,6 @@
 """Signed policies: every changed byte is named, and the manifest says where they are from."""
 
+import json
 import shutil
 
 import pytest
@@ -127,3 +128,34 @@ def test_the_manifest_has_the_checksums_of_what_the_policy_is_from(made):
     for link, file in (("checkpoint", "checkpoints/0000000014/manifest.json"), ("verdict", "verdicts/member-0-1.json")):
         assert provenance[link] == {"file": file, "sha256": checksum(run / file)}
     assert provenance["weights"] == fingerprint(load_policy(made / "policy").params)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda data: data | {"signature": _spare_bits(data["signature"])}, "spare bits of the signature"),
+        (lambda data: data | {"key": "valid\n\x1b[2J"}, "no fingerprint of 64 hexadecimal digits"),
+        (lambda data: data | {"key": {"a": 1}}, "no fingerprint of 64 hexadecimal digits"),
+    ],
+)
+def test_a_signature_has_one_form(change, words, made, tmp_path, capsys):
+    policy = shutil.copytree(made / "policy", tmp_path / "policy")
+    file = policy / "signature.json"
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+    code, said = verify(capsys, policy, "--key", made / "key.pub")
+    assert (code, "is not a signature" in said, words in said) == (2, True, True), said
+
+
+def _spare_bits(text):
+    """Set one of the last four bits, which base64 of 64 bytes does not use."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+    body = text.rstrip("=")
+    return body[:-1] + letters[letters.index(body[-1]) + 1] + "=" * (len(text) - len(body))
+
+
+def test_a_signed_folder_holds_nothing_that_the_signature_does_not_cover(made, tmp_path, capsys):
+    policy = shutil.copytree(made / "policy", tmp_path / "policy")
+    (policy / "README.md").write_text("take this policy")
+    code, said = verify(capsys, policy, "--key", made / "key.pub")
+    assert code == 2
+    assert "holds 'README.md', which its signature does not cover. fix: move it to another folder" in said

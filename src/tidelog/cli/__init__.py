@@ -1,17 +1,19 @@
 """The command line: modules of commands, imported when a command runs.
 
-Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stopped by a failure
-(saved, resumable), 130 and 143 interrupted.
+Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stopped by a failure, also of the disk
+(what was saved can be resumed), 130 and 143 interrupted.
 """
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import shlex
 import sys
 import warnings
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +50,22 @@ PLUGIN = "--plugin"
 PROCESSES = ("--processes", "--coordinator", "--rank")
 ENVIRONMENTS = ("--env", "--evaluate")
 INTERRUPTED = "tidelog: interrupted"
+LONGEST_NAME = 100  # characters of a file name in an error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     shown_by_python, warnings.showwarning = warnings.showwarning, _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a pipe may have an encoding without the letters of a log
+            stream.reconfigure(errors="backslashreplace")
     try:
         if any(word.startswith(PROCESSES) for word in words):  # what they lose is said once, by tidelog
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-        return _dispatch(_without_plugins(words))
+        code = _dispatch(_without_plugins(words))
+        sys.stdout.flush()
+        return code
     except TidelogError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         if isinstance(error, ProcessError):
@@ -73,8 +81,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except OSError as error:
+        return _failed(error)
     finally:
         warnings.showwarning = shown_by_python
+
+
+ADVICE = {
+    errno.ENOSPC: "free some space, then run the command again (`tidelog resume` goes on with a run)",
+    errno.EDQUOT: "free some space, then run the command again (`tidelog resume` goes on with a run)",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EACCES: "choose a place where you may read and write",
+    errno.EROFS: "choose a place that can be written",
+}
+
+
+def _failed(error: OSError) -> int:
+    """Print what the operating system refused, and return the exit code; output that is left is dropped."""
+    where = "" if error.filename is None else f" ({str(error.filename)[:LONGEST_NAME]!r})"
+    advice = ADVICE.get(error.errno or 0, "look at the disk and the folder, then run the command again")
+    text = f"tidelog: {error.strerror or error}{where}. fix: {advice}"
+    if isinstance(sys.stdout, TextIOWrapper):
+        try:
+            sys.stdout.flush()
+        except OSError:  # what its buffer holds would be written, and refused, again when Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(wrapped(text, sys.stderr), file=sys.stderr)  # noqa: T201
+    return 2 if error.errno == errno.ENAMETOOLONG else 4
 
 
 def _show_warning(

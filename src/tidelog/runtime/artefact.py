@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import shlex
 import stat
 import struct
@@ -58,7 +59,12 @@ def read_signature(content: bytes, where: str) -> Signature:
         data = parse_saved(content)
         if set(data) != {"method", "key", "signature"} or data["method"] != METHOD:
             raise ValueError(f"expected method {METHOD}, key and signature")
-        return Signature(str(data["key"]), base64.b64decode(data["signature"], validate=True))
+        signed = base64.b64decode(data["signature"], validate=True)
+        if base64.b64encode(signed).decode() != data["signature"]:
+            raise ValueError("spare bits of the signature are set")
+        if not isinstance(data["key"], str) or not re.fullmatch("[0-9a-f]{64}", data["key"]):
+            raise ValueError("the key is no fingerprint of 64 hexadecimal digits")
+        return Signature(data["key"], signed)
     except (ValueError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{where} is not a signature: {error}", fix="sign the policy again") from error
 
@@ -256,6 +262,11 @@ class SavedPolicy:
             raise CheckpointError(
                 f"{self.path} is not signed: it has no {SIGNATURE}", fix="export it again with --sign KEY"
             )
+        signed = {MANIFEST, SIGNATURE, *self.manifest["files"]}
+        others = sorted({one.name for one in self.path.iterdir()} - signed) if self.path.is_dir() else []
+        if others:  # a zip with others is refused when it is opened
+            found = f"{self.path} holds {others[0]!r}, which its signature does not cover"
+            raise CheckpointError(found, fix="move it to another folder")
         return verify(self.manifest_text(), read_signature(content, where), key, where)
 
     def check_bytes(self) -> None:
