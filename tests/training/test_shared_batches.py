@@ -1,4 +1,4 @@
-"""Devices over which members are spread, and that share batches: what passes between them, exact resume, refusals."""
+"""Devices that share the batches of a learner: what passes between them, exact resume, and what is refused."""
 
 import json
 import os
@@ -14,7 +14,6 @@ from tests.training.logs import log
 from tests.training.runs import bc
 from tests.training.shared_batches import NAMES, SAMPLE
 from tidelog.errors import ConfigError
-from tidelog.training.engine import Placement
 from tidelog.training.options import Options
 
 __all__ = ["log"]
@@ -49,19 +48,16 @@ def metrics(run):
 def devices(run):
     return [sorted(device.id for device in learner.update.devices()) for learner in run._engine._learners]
 
-told = {"one": metrics(ended(run_of("iql", seeds=5, eval_every=5)))}
-for name, shape in {"members": 4, "both": {"members": 2, "batch": 2}}.items():
-    for vmap in (True, False):
-        out = f"{name}-{vmap}"
-        run = ended(run_of("iql", seeds=5, eval_every=5, devices=shape, vmap=vmap, out=out, save_seconds=0,
-                           keep_checkpoints=9, best_metric="held_out/actor_loss"))
-        resumed = ended(load_run(out, checkpoint=10, log=log_of("discrete")))
-        told[out] = {
-            "metrics": metrics(run), "devices": devices(run), "resumed": metrics(resumed)[-5:] == metrics(run)[-5:],
-            "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
-        }
-played = [ended(run_of("ppg", seeds=2, vmap=True, **more)) for more in ({}, {"devices": 2})]
-told["played"] = [devices(run) for run in played], [metrics(run) for run in played]
+told = {"one": metrics(ended(run_of("iql", seeds=3, eval_every=5)))}
+for vmap in (True, False):
+    both = {"members": 2, "batch": 2}
+    run = ended(run_of("iql", seeds=3, eval_every=5, devices=both, vmap=vmap, out=f"run-{vmap}",
+                       save_seconds=0, keep_checkpoints=9, best_metric="held_out/actor_loss"))
+    resumed = ended(load_run(f"run-{vmap}", checkpoint=10, log=log_of("discrete")))
+    told[str(vmap)] = {
+        "metrics": metrics(run), "devices": devices(run), "resumed": metrics(resumed)[-3:] == metrics(run)[-3:],
+        "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
+    }
 print(json.dumps(told))
 """
 PICTURES = """
@@ -140,37 +136,11 @@ def test_gradients_and_sums_alone_pass_between_devices(names):
 @pytest.mark.full
 def test_members_and_batches_over_four_devices_learn_as_on_one_and_resume_exactly(tmp_path):
     told = json.loads(on_devices(4, BOTH, cwd=tmp_path))
-    pairs = [[0, 1], [2, 3]]
-    for name, devices in {
-        "members-True": [[0], [1], [2], [3]],
-        "members-False": [[0], [1], [2], [3], [0]],
-        "both-True": pairs,
-        "both-False": [*pairs, *pairs, pairs[0]],
-    }.items():
-        assert told[name]["devices"] == devices
-        assert told[name]["resumed"], "a resumed run is equal to the last bit"
-        np.testing.assert_allclose(told[name]["metrics"], told["one"], rtol=1e-4 if "members" in name else 1e-3)
-        assert set(told[name]["policy"]) == {1}, "a policy is on one device"
-    devices, metrics = told["played"]
-    assert devices == [[[0]], [[0], [1]]]
-    np.testing.assert_allclose(*metrics, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("members", "vmap", "devices", "begins"),
-    [
-        (5, True, 4, (0, 1, 2, 3, 5)),
-        (3, True, 4, (0, 1, 2, 3)),
-        (4, True, None, (0, 4)),
-        (3, False, None, (0, 1, 2, 3)),
-        (1, True, None, (0, 1)),
-    ],
-)
-def test_groups_are_as_equal_as_they_can_be(members, vmap, devices, begins, monkeypatch):
-    monkeypatch.setattr("jax.local_devices", lambda: ["a", "b", "c", "d"])
-    placement = Placement.of(members, vmap, devices)
-    assert placement.begins == begins
-    assert placement.places == tuple("abcd"[: len(begins) - 1] if devices else [None] * (len(begins) - 1))
+    for vmap, devices in (("True", [[0, 1], [2, 3]]), ("False", [[0, 1], [2, 3], [0, 1]])):
+        assert told[vmap]["devices"] == devices
+        assert told[vmap]["resumed"], "a resumed run is equal to the last bit"
+        np.testing.assert_allclose(told[vmap]["metrics"], told["one"], rtol=1e-3)
+        assert set(told[vmap]["policy"]) == {1}, "a policy is on one device"
 
 
 @pytest.mark.full
@@ -201,7 +171,6 @@ def test_the_axes_have_one_form():
     for wrong, message in (
         ({"data": 2}, "expected a number, or numbers of members and batch"),
         ({}, "fix: use devices={'members': 4, 'batch': 2}"),
-        (0, "devices = 0: expected at least 1"),
         ({"batch": 0}, "expected at least 1"),
         ({"batch": 1.5}, "expected a whole number"),
         ("2", "expected a whole number"),
@@ -218,10 +187,6 @@ def test_what_cannot_be_shared_is_refused(log, tmp_path, monkeypatch):
         tl.fit(bc(), log, 5, devices={"batch": 3}, out=tmp_path / "run", train=False)
     with pytest.raises(ConfigError, match=r"devices = {'members': 4, 'batch': 2}: this machine has 4 \(cpu\)"):
         tl.fit(bc(), log, 5, devices={"members": 4, "batch": 2}, out=tmp_path / "run", train=False)
-    with pytest.raises(ConfigError, match=r"devices = 99: this machine has 4 \(cpu\). fix: use devices="):
-        tl.fit(bc(), log, 5, seeds=2, devices=99, out=tmp_path / "run", train=False)
     with pytest.raises(ConfigError, match="or a functional environment"):
         tl.learn(tl.PPG.preset("classic-control"), "treatment", 64, devices={"batch": 2}, train=False)
-    with pytest.raises(ConfigError, match="or a functional environment"):
-        tl.learn(tl.PPG.preset("classic-control"), "treatment", 64, devices=1, train=False)
     assert not (tmp_path / "run").exists()

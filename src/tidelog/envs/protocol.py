@@ -179,11 +179,11 @@ class BatchReader:
             raise self.failure(None, f"{what} has type {array.dtype}: expected true or false")
         return array.astype(bool)
 
-    def failure(self, copy: int | None, what: str, fix: str = "") -> EnvironmentFailure:
+    def failure(self, copy: int | None, what: str) -> EnvironmentFailure:
         """The error for one row, with the number of its copy, or for all copies if the copy is unknown."""
         number = copy if copy is None or self.copies is None else self.copies[copy]
         where = "all copies" if number is None else f"copy {number}"
-        return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}", fix=fix)
+        return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}")
 
     def shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """An array `[W, *shape]` of any type."""

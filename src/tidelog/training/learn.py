@@ -259,7 +259,7 @@ def learn(
         collected_log=collected_log,
     )
     data = TrainingData(environment=name, named=isinstance(env, str))
-    record = Record.online(algorithms, settings, spec, data)
+    record = Record.of(algorithms, settings, spec, data, Scaler())
     check_processes(record, learners)
     run = Run(record, engine, shared_folder(out, record, overwrite), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run
