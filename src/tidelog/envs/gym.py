@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.protocol import (
+    LARGEST,
     BatchObservation,
     BatchReader,
     Expected,
@@ -40,6 +41,7 @@ from tidelog.envs.protocol import (
     generators_from_array,
     generators_to_array,
     positive,
+    require_reset,
 )
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, nearest
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
@@ -49,7 +51,6 @@ _SUPPORTED = (
     "MultiDiscrete, or a Dict of these"
 )
 _CHANNELS = 4  # a first axis of at most this size counts as channels
-_LARGEST = float(np.finfo(np.float32).max)
 _STEP = "step(action) to return (observation, reward, terminated, truncated, info)"
 _RESET = "reset(*, seed=None, options=None) to return (observation, info)"
 _KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
@@ -159,7 +160,7 @@ def _codes_reader(sizes: NDArray[Any], start: NDArray[Any], key: str | None) -> 
 def _numbers(value: NDArray[Any], size: int) -> NDArray[np.float32]:
     if value.shape != (size,):
         raise ValueError(f"found shape {value.shape}, expected ({size},)")
-    unusable = np.flatnonzero(~(np.abs(value) <= np.finfo(np.float32).max))
+    unusable = np.flatnonzero(~(np.abs(value) <= LARGEST))
     if unusable.size:
         raise ValueError(f"entry {unusable[0]} is {value[unusable[0]]}; expected finite numbers")
     return value.astype(np.float32)
@@ -191,8 +192,7 @@ class Gymnasium:
         self.name = name or (registered.id if registered is not None else type(first).__name__)
         self._readers = readers(first.observation_space)
         self._steps = 0
-        self._started = False
-        self._shown = BatchObservation({})  # the input of the next action
+        self._shown: BatchObservation | None = None  # the input of the next action
         self._masked = False
         action = action_space(first.action_space)
         self._start = action_start(first.action_space)
@@ -206,15 +206,14 @@ class Gymnasium:
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy, each with its own seed derived from this one."""
-        self._steps, self._started = 0, True
+        self._steps = 0
         seeds = np.random.SeedSequence(seed).generate_state(self.count)
         self._shown = self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
         return self._shown
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
-        if not self._started:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
+        require_reset(self._shown, self.name)
         action = check_action(self.spec, action, self.count)
         if isinstance(self.spec.action, Continuous):
             orders: list[Any] = list(action.astype(self._copies[0].action_space.dtype))
@@ -256,7 +255,7 @@ class Gymnasium:
             earned = float(reward)
         except Exception as error:
             raise self._failure(copy, f"step raised {_problem(error, _STEP)}") from error
-        if not abs(earned) <= _LARGEST:
+        if not abs(earned) <= LARGEST:
             raise self._failure(copy, f"the reward is {earned}: expected a finite number")
         return self._read(copy, raw, info), earned, bool(terminated), bool(truncated)
 
@@ -306,11 +305,10 @@ class ResumableGymnasium(Gymnasium):
 
     def save_state(self) -> Saved:
         """The worlds, ages, random generators, and current observations of all copies."""
-        if not self._started:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
+        shown = require_reset(self._shown, self.name)
         worlds = [_world(copy) for copy in self._copies]
         saved = {f"world.{key}": np.stack([world[key] for world in worlds]) for key in worlds[0]}
-        saved |= {f"shown.{name}": leaf.copy() for name, leaf in self._shown.observation.items()}
+        saved |= {f"shown.{name}": leaf.copy() for name, leaf in shown.observation.items()}
         saved["generator"] = generators_to_array([copy.unwrapped.np_random for copy in self._copies])
         return {**saved, "steps": np.asarray(self._steps)}
 
@@ -431,8 +429,7 @@ class VectorGymnasium:
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
-        if self._waiting is None:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
+        require_reset(self._waiting, self.name)
         action = check_action(self.spec, action, self.count)
         shifted = action if isinstance(self.spec.action, Continuous) else action + self._start
         orders = shifted.astype(self._source.single_action_space.dtype)
@@ -567,7 +564,8 @@ class VectorCartPole(VectorGymnasium):
 
     def save_state(self) -> Saved:
         """The states of the carts, their ages, the random generator and the step."""
-        source = self._started()
+        require_reset(self._waiting, self.name)
+        source = self._source
         return {
             "state": source.state.copy(),
             "age": source.steps.copy(),
@@ -596,11 +594,6 @@ class VectorCartPole(VectorGymnasium):
         source.steps[ended] = 0
         source.prev_done[ended] = False
         return source.state.T, {}
-
-    def _started(self) -> Any:
-        if self._waiting is None:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
-        return self._source
 
 
 def vectorised(name: str, count: int) -> VectorGymnasium | None:

@@ -20,7 +20,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,8 @@ from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
 Expected: TypeAlias = dict[str, NDArray[Any] | None]  # arrays of the shapes and types of a saved state; None: any bytes
-_LARGEST = float(np.finfo(np.float32).max)
+LARGEST = float(np.finfo(np.float32).max)
+T = TypeVar("T")
 
 
 class BatchObservation(NamedTuple):
@@ -165,8 +166,8 @@ class BatchReader:
         array = self.shaped(what, value, shape)
         if array.dtype.kind not in "fiub":
             raise self.failure(None, f"{what} has type {array.dtype}: expected numbers")
-        if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= _LARGEST:
-            position = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= _LARGEST))[0])
+        if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= LARGEST:
+            position = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= LARGEST))[0])
             entry = f"entry {position[1]} of {what}" if len(position) > 1 else what
             raise self.failure(position[0], f"{entry} is {array[position]}: expected a finite number")
         return array.astype(np.float32)
@@ -178,11 +179,11 @@ class BatchReader:
             raise self.failure(None, f"{what} has type {array.dtype}: expected true or false")
         return array.astype(bool)
 
-    def failure(self, copy: int | None, what: str, fix: str = "") -> EnvironmentFailure:
+    def failure(self, copy: int | None, what: str) -> EnvironmentFailure:
         """The error for one row, with the number of its copy, or for all copies if the copy is unknown."""
         number = copy if copy is None or self.copies is None else self.copies[copy]
         where = "all copies" if number is None else f"copy {number}"
-        return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}", fix=fix)
+        return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}")
 
     def shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """An array `[W, *shape]` of any type."""
@@ -229,11 +230,11 @@ def _bit_generator(name: Any) -> np.random.BitGenerator:
     return kind()
 
 
-def require_reset(generator: np.random.Generator | None, name: str) -> np.random.Generator:
-    """Return the generator; EnvironmentFailure before the first reset, which creates it."""
-    if generator is None:
+def require_reset(made: T | None, name: str) -> T:
+    """Return what the first reset makes, such as a generator; EnvironmentFailure before it."""
+    if made is None:
         raise EnvironmentFailure(f"{name} was not reset", fix="call reset(seed) before the first step")
-    return generator
+    return made
 
 
 def check_saved(saved: Mapping[str, NDArray[Any]], expected: Expected, name: str) -> Saved:
