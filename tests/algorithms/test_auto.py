@@ -14,6 +14,7 @@ from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.names import configured, shown_name
 from tidelog.auto import settings as auto
+from tidelog.auto import sharpness
 from tidelog.auto.settings import DECISIONS, preset_of
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
@@ -24,6 +25,12 @@ HELD_OUT = 0.2
 @pytest.fixture(scope="module")
 def log():
     return treated(1_000)
+
+
+@pytest.fixture(autouse=True)
+def short_search(monkeypatch):
+    """Which temperature is best is not asked here (test_sharpness.py)."""
+    monkeypatch.setattr(sharpness, "MOST_UPDATES", 50)
 
 
 def truncated(log):

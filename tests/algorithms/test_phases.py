@@ -7,7 +7,7 @@ import pytest
 from tests.algorithms.diary import LEFT, RIGHT, Diary
 from tests.algorithms.worlds import stores, world
 from tidelog import ConfigError
-from tidelog.algorithms.contract import Algorithm, Phase
+from tidelog.algorithms.contract import Phase
 from tidelog.policies.policy import fill, named_arrays
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member, Position, fresh_learners
@@ -31,10 +31,6 @@ def run(training, updates=STEPS, most=100):
 
 def page(training, member=0):
     return jax.device_get(training.learners[member].state)
-
-
-def test_the_toy_is_an_algorithm():
-    assert isinstance(Diary(), Algorithm)
 
 
 def test_phases_take_turns():
@@ -118,12 +114,6 @@ def test_reports_are_means_by_phase_since_the_last():
     assert training.report() == [{"wide/size": 10.0}]
     run(training, updates=3)
     assert training.report() == [{"wide/size": 10.0, "narrow/size": 6.0}]
-
-
-def test_a_phase_may_rest_for_a_round():
-    training = trainer(wide=0, narrow=2, rest=True)
-    assert sum(run(training, 6)) == 6
-    assert set(page(training).phase[:6].tolist()) == {2}
 
 
 def test_at_the_end_of_a_run_nothing_is_left():

@@ -12,6 +12,7 @@ from tests.shared import shared
 from tidelog.auto import settings, sharpness
 from tidelog.auto.sharpness import CrossFit, Rung, best_rung, rungs
 from tidelog.cli import main
+from tidelog.sweeps.sweep import Driver
 
 close = np.testing.assert_allclose
 ACTIONS = 3
@@ -78,6 +79,7 @@ def test_a_strong_effect_makes_a_sharp_policy(capsys):
     assert "close to the behaviour policy" not in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_sequences_are_as_sharp_as_their_episodes_speak_for():
     log = walk()
     found, run = trained(log)
@@ -115,8 +117,10 @@ def test_continuous_actions_have_a_population_where_propensities_are_recorded():
     assert "actions are continuous, and no propensities are recorded" in unknown.settings["temperature"].reason
 
 
+@pytest.mark.sample("48.0-485.0")
 @pytest.mark.parametrize(("factor", "constant"), [(4.0, 0.0), (48.0, 485.0)])
-def test_the_unit_of_rewards_has_no_part_in_what_is_suggested(factor, constant):
+def test_the_unit_of_rewards_has_no_part_in_what_is_suggested(factor, constant, monkeypatch):
+    monkeypatch.setattr(sharpness, "MOST_UPDATES_OF_ONE_STEP", 200)
     log, _ = bandit("strong", 600)
     arrays = {"observation": log.transitions.observation["observation"], "action": log.action, "terminated": True,
               "propensity": log.propensity}  # fmt: skip
@@ -198,6 +202,7 @@ def test_large_logs_are_evaluated_on_random_episodes(monkeypatch):
 # The cases from which the rule must learn.
 
 
+@pytest.mark.full
 def test_a_policy_that_is_sampled_gains_most_of_what_its_likeliest_actions_gain():
     log = tl.read_log(shared("cases/learn/uplift.csv"), shared("cases/learn/uplift.toml"))
     _, run = trained(log)
@@ -215,6 +220,7 @@ def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch
     log, _ = bandit("strong", 600)
     log.save(tmp_path / "log")
     monkeypatch.setattr(sharpness, "cross_fit", None)  # a search would call it
+    monkeypatch.setattr(Driver, "run", lambda *_: None)  # the settings are known before trials are trained
     source = ["--data", str(tmp_path / "log")]
     assert main(["train", "iql", *source, "--out", str(tmp_path / "run"), "--steps", "3", "--temperature", "7"]) == 0
     assert tl.load_run(tmp_path / "run").members[0].algorithm.temperature == 7.0
@@ -223,7 +229,8 @@ def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch
     assert "\n  temperature" not in capsys.readouterr().out
 
 
-def test_what_chooses_the_sharpness_tells_its_progress():
+def test_what_chooses_the_sharpness_tells_its_progress(monkeypatch):
+    monkeypatch.setattr(sharpness, "MOST_UPDATES", 20)
     told = []
     tl.suggest(tl.IQL, tl.collect("treatment", episodes=300, seed=0), progress=lambda *words: told.append(words))
     assert [share for _, share in told] == [0.0, 0.25, 0.75]

@@ -58,23 +58,14 @@ def test_the_clinician_supports_every_action():
 
 
 def test_play_agrees_with_the_exact_value_and_always_terminates():
-    problem, behavior_policy = treatment(), clinician()
-    seen = problem.observations()
-    where = {
-        (*numeric, code): state
-        for state, (numeric, (code,)) in enumerate(
-            zip(map(tuple, seen["numeric"].tolist()), seen["categorical"].tolist(), strict=True)
-        )
-    }
+    environment, behavior_policy = make("treatment", 1000), clinician()
 
     def act(observed, generator):
-        leaves = observed.observation
-        rows = zip(map(tuple, leaves["numeric"].tolist()), leaves["categorical"].tolist(), strict=True)
-        state = np.array([where[(*numeric, code)] for numeric, (code,) in rows])
+        state = environment._state
         action = (generator.random((len(state), 1)) > behavior_policy[state].cumsum(1)).sum(1)
         return action, behavior_policy[state, action]
 
-    played = play(make("treatment", 1000), act, episodes=10_000, seed=3)
+    played = play(environment, act, episodes=10_000, seed=3)
     # 4.1 standard errors: right play fails for 3 in 100,000 seeds
     assert played.returns.mean() == pytest.approx(exact_value(behavior_policy), abs=4 * 0.5 / 100)
     assert set(played.returns.tolist()) == {0.0, 1.0}

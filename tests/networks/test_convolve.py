@@ -11,7 +11,17 @@ import pytest
 from tidelog import PPG
 from tidelog.networks import pictures
 from tidelog.networks.encoder import EncoderConfig, Picture
-from tidelog.networks.pictures import Convolutions, Stack, features, impala, max_pool
+from tidelog.networks.pictures import (
+    SMALL,
+    Convolutions,
+    Layer,
+    Stack,
+    by_size,
+    features,
+    impala,
+    max_pool,
+    nature,
+)
 from tidelog.types import Discrete, Image, Spec, Vector
 
 LAYERS = {  # side, channels, out, kernel, stride, padding
@@ -22,6 +32,8 @@ LAYERS = {  # side, channels, out, kernel, stride, padding
     "many": (6, 17, 17, 3, 1, 1),
     "a wide kernel": (7, 4, 4, 5, 1, 2),
     "a wide border": (5, 4, 4, 3, 1, 2),
+    "an even kernel": (5, 3, 3, 2, 1, 1),
+    "a wide even kernel": (5, 3, 3, 4, 1, 2),
     "strided": (12, 4, 8, 4, 2, 0),
     "no border": (6, 8, 8, 3, 1, 0),
     "one place": (4, 8, 4, 1, 1, 0),
@@ -127,6 +139,18 @@ def test_more_outputs_are_kept_for_few_pictures(stacks, monkeypatch):
         return eqx.filter_jit(slopes).lower(net).compile().compiled.memory_analysis().temp_size_in_bytes
 
     assert memory(many[..., 0].size) > 1.5 * memory(many[..., 0].size - 1)
+
+
+def test_windows_of_pictures_keep_their_leading_axes() -> None:
+    net = Convolutions.create(np.random.default_rng(0), Image(16, 16, 3), by_size)
+    found = eqx.filter_jit(net)(np.zeros((2, 5, 16, 16, 3), np.uint8))
+    assert found.shape == (2, 5, features(Image(16, 16, 3), SMALL))
+
+
+def test_a_picture_that_is_too_small_is_refused() -> None:
+    with pytest.raises(ValueError, match="too small"):
+        Convolutions.create(np.random.default_rng(0), Image(16, 16, 3), nature)
+    assert by_size(Image(84, 84, 4)) == (Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1))
 
 
 def test_stacks_begin_as_in_the_reference():

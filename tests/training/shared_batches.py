@@ -10,7 +10,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.bits import BCQ_SIZES, PHASES, PRIORITISED, RECOMMENDER, RECURRENT, clicks, log_of, small
 from tidelog.policies.policy import fingerprint
-from tidelog.training.loop import RoundInputs, advance, advance_together, pack, run_rounds
+from tidelog.training.loop import RoundInputs, advance, pack, run_rounds
 
 UPDATES = 20
 OFFLINE = {
@@ -46,8 +46,8 @@ def compiled_text(run: tl.Run) -> str:
     engine = run._engine
     learner, inputs = engine._learners[0], engine._log_inputs(0, 0, 1)
     if engine.unit == "updates":
-        compiled = advance_together if engine._placement.stacks and engine._placement.sizes[0] > 1 else advance
-        return compiled(0).lower(inputs, learner).compile().compiled.as_text()
+        program = advance(0, engine._placement.sizes[0] > 1)
+        return program.lower(inputs, learner).compile().compiled.as_text()
     plan = pack([], len(engine._phases))
     return (
         run_rounds.lower(RoundInputs(inputs, plan, engine._assignment.source, None), learner)

@@ -6,27 +6,9 @@ import numpy as np
 import pytest
 
 from tests.policies.permuted import permuted
-from tests.training.runs import LOSS, bc, begin, finish
-from tidelog import ConfigError, Log, SpecError, collect
-from tidelog.policies.policy import fingerprint
+from tests.training.runs import LOSS, bc, begin
+from tidelog import Log, SpecError, collect
 from tidelog.training.run import agreement, policy_of_run
-
-
-def test_the_policy_of_a_folder_is_the_policy_of_the_run(log, tmp_path):
-    run = finish(begin(bc(), log, tmp_path / "run", seeds=[4, 2]))
-    for given, seed in ((None, 4), (0, 4), (1, 2)):
-        assert fingerprint(policy_of_run(tmp_path / "run", given).params) == fingerprint(run.policy(seed).params)
-    with pytest.raises(ConfigError, match=r"has 2 member\(s\)\. fix: use 0 to 1"):
-        policy_of_run(tmp_path / "run", 3)
-
-
-def test_the_best_policy_of_a_folder_is_the_best_of_all_its_members(log, tmp_path):
-    worth = {0.01: 1.0, 0.5: 2.0}
-    evaluate = {"worth": lambda policy: worth[round(policy.algorithm.learning_rate, 4)]}
-    run = finish(begin([bc(), bc(learning_rate=0.5)], log, tmp_path / "run", best_metric="worth", evaluate=evaluate))
-    found = policy_of_run(tmp_path / "run")
-    assert found.algorithm.learning_rate == 0.5
-    assert fingerprint(found.params) == fingerprint(run.best_policy().params)
 
 
 def test_before_any_report_the_last_checkpoint_acts(log, tmp_path):

@@ -14,7 +14,7 @@ def test_less_data_are_a_part_of_more_and_the_held_out_part_stays(held_out, orig
     splits = {share: EpisodeSplit(origin, held_out, 0, 1.0, share) for share in (0.25, 0.5, 1.0)}
     whole = EpisodeSplit(origin, held_out, 0)
     count = len(origin.episode_ids) - len(whole.held_out_ids)
-    read = {share: set(split._in_memory.episode_ids.tolist()) for share, split in splits.items()}
+    read = {share: set(split.training_log.episode_ids.tolist()) for share, split in splits.items()}
     assert [len(one) for one in read.values()] == [round(0.25 * count), round(0.5 * count), count]
     assert read[0.25] < read[0.5] < read[1.0]
     assert all(split.held_out_ids == whole.held_out_ids for split in splits.values())

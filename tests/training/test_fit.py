@@ -128,6 +128,7 @@ def test_numeric_features_of_tables_are_standardised_by_the_training_episodes(ru
     assert not np.allclose(scaler.mean["numeric"], origin.observation["numeric"].mean(0), rtol=1e-5)
     np.testing.assert_allclose(run._engine.stores["log"].observation["numeric"].mean(0), 0.0, atol=1e-5)
     assert not begin(bc(), origin, scale="none").record.scaler.mean
+    assert begin(bc(), nameless(), held_out=0.0).record.scaler.mean, "arrays too"
 
 
 def nameless(**changes):
@@ -136,12 +137,6 @@ def nameless(**changes):
     return Log.from_arrays(
         **{"observation": seen, "action": np.arange(6) % 3, "reward": np.ones(6), "terminated": True, **changes}
     )
-
-
-def test_arrays_are_standardised_unless_asked_otherwise():
-    """On Pendulum's arrays, whose speeds reach 8, IQL learns more in the same time."""
-    assert begin(bc(), nameless(), held_out=0.0).record.scaler.mean
-    assert not begin(bc(), nameless(), held_out=0.0, scale="none").record.scaler.mean
 
 
 SCRIPT = [float("nan"), 3.0, 1.0, 2.0, 2.5, 9.0]
@@ -167,11 +162,14 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
     assert [fingerprint(policy.params) for policy in kept] == [seen[at]] * 3
 
 
-def test_the_best_of_all_members_is_a_members_best(origin):
+def test_the_best_of_all_members_is_a_members_best(origin, tmp_path):
     worth = {1e-2: 1.0, 1e-3: 2.0}
     evaluate = {"worth": lambda policy: worth[round(policy.algorithm.learning_rate, 4)]}
-    run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best_metric="worth", evaluate=evaluate))
-    assert run.best_policy().algorithm.learning_rate == 1e-3
+    population, options = [bc(), bc(learning_rate=1e-3)], {"best_metric": "worth", "evaluate": evaluate}
+    run = finish(begin(population, origin, tmp_path / "run", seeds=2, **options))
+    for best in (run.best_policy(), policy_of_run(tmp_path / "run")):
+        assert best.algorithm.learning_rate == 1e-3
+        assert fingerprint(best.params) == fingerprint(run.best_policy().params)
     assert run.best_policy(member=1).algorithm.learning_rate == 1e-2
 
 
@@ -186,6 +184,10 @@ def test_a_member_has_one_number_in_metrics_and_policies(origin, tmp_path):
         assert fingerprint(policy.params) == fingerprint(policy_of_run(tmp_path / "run", member).params)
     with pytest.raises(ConfigError, match=r"member = 4: this run has 4 member\(s\)\. fix: use 0 to 3"):
         run.policy(member=4)
+    with pytest.raises(ConfigError, match=r"has 4 member\(s\)\. fix: use 0 to 3"):
+        policy_of_run(tmp_path / "run", 4)
+    with pytest.raises(ConfigError, match=r"seed = 9: no member has this seed\. fix: use one of \[4, 7\]"):
+        run.policy(seed=9)
     with pytest.raises(ConfigError, match=r"seed = 7: the members 1, 3 of this population have it\. fix: name one of"):
         run.policy(seed=7)
     with pytest.raises(ConfigError, match=r"seed = 7, member = 1: each names a member\. fix: set only one of them"):
@@ -207,14 +209,6 @@ def test_what_held_out_data_choose_is_in_the_policy_and_in_the_report(origin):
     run.chooser = Silence()
     assert finish(run).metrics[-1]["held_out/silence"] == 1.0
     assert not any(map(np.any, jax.tree.leaves(eqx.filter(run.policy().params, eqx.is_inexact_array))))
-
-
-def test_seeds_that_a_run_does_not_have_are_refused(origin):
-    run = finish(begin(bc(), origin, seeds=2, best_metric="imitation_loss"))
-    assert run.policy(seed=1).origin["seed"] == 1
-    assert run.best_policy(seed=1).origin["seed"] == 1
-    with pytest.raises(ConfigError, match=r"seed = 7: no member has this seed\. fix: use one of \[0, 1\]"):
-        run.policy(seed=7)
 
 
 def test_losses_are_better_when_smaller(origin):
@@ -414,20 +408,19 @@ def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-def test_a_log_without_rewards_is_for_cloning(tmp_path):
-    log = nameless(reward=None)
-    with pytest.raises(LogError, match="no reward column, and the algorithm learns from rewards"):
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"reward": None}, "no reward column, and the algorithm learns from rewards"),
+        ({"terminated": None, "truncated": np.ones(6, bool)}, "no step of this log can be learned from: every episode"),
+    ],
+)
+def test_a_log_without_rewards_or_next_observations_is_for_cloning(columns, message, tmp_path):
+    log = nameless(**columns)
+    with pytest.raises(LogError, match=message):
         begin(iql(), log, tmp_path / "run", held_out=0.0)
     assert not (tmp_path / "run").exists()
     assert finish(begin(bc(), log, held_out=0.0, steps=2)).finished
-
-
-def test_a_log_in_which_nothing_followed_is_for_cloning(tmp_path):
-    log = nameless(terminated=None, truncated=np.ones(6, bool))
-    with pytest.raises(LogError, match="no step of this log can be learned from: every episode has one step"):
-        begin(iql(), log, tmp_path / "run", held_out=0.0)
-    assert not (tmp_path / "run").exists()
-    assert begin(bc(), log, held_out=0.0).update == 0
 
 
 def test_held_out_episodes_that_say_nothing_are_refused_before_anything_is_written(tmp_path):
@@ -450,15 +443,6 @@ def test_weights_reach_the_loss():
     assert loss(np.array([1.0, 1, 1, 1, 1, 50])) != pytest.approx(plain)
     with pytest.raises(LogError, match="all weights of the steps that are read are 0"):
         loss(np.zeros(6))
-
-
-@pytest.mark.full
-def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
-    population = [bc(), bc(learning_rate=1.0)]
-    one, other = (finish(begin(population, origin, vmap=t)).metrics for t in (True, False))
-    assert [row["member"] for row in one] == [0, 1] * 3
-    for row, same in zip(one, other, strict=True):
-        assert row == pytest.approx(same, rel=1e-3)
 
 
 @pytest.mark.sample("False")

@@ -97,17 +97,6 @@ def fresh_state(run):
     return member.algorithm.init(run.record.spec, jax.random.key(member.seed), 1)
 
 
-@pytest.mark.sample("jax:CartPole-v1")
-def test_policies_of_the_run_act_and_are_saved(whole, tmp_path):
-    env, _, run, folder = whole
-    policy = run.policy(seed=1)
-    policy.save(tmp_path / "policy")
-    again = tl.load_policy(tmp_path / "policy")
-    played = [tl.rollout(one, env, 3, sample=True) for one in (policy, again)]
-    np.testing.assert_array_equal(*played)
-    assert main(["evaluate", str(folder / "run"), "--env", env, "--episodes", "2", "--sample"]) == 0
-
-
 def test_play_is_deterministic_or_sampled_and_named_so():
     run = finish(begin(HOST, evaluate={HOST: 2, f"sampled:{HOST}": 2}, steps=64, eval_every=64))
     found = run.metrics[-1]

@@ -22,7 +22,6 @@ from tidelog.training import collect, learn, record, stores
 from tidelog.training.loop import store_of
 from tidelog.training.options import Options, as_seeds
 from tidelog.training.record import _number
-from tidelog.training.run import Run
 from tidelog.training.stores import Stream
 
 STEPS = {"steps": 10, "seeds": (0,), "eval_every": 5}
@@ -54,12 +53,6 @@ def no_amount():
         terminated=np.ones(4, bool),
     )  # fmt: skip
     stores.check_differences(tl.BCQ(), log)
-
-
-def run_without_a_folder():
-    run = Run.__new__(Run)
-    run.folder = None
-    return run
 
 
 REFUSED = {
@@ -104,12 +97,6 @@ REFUSED = {
         lambda: held_out._stored(interactions().select(np.arange(1)), None, Scaler()),
         "the log has 1 event(s): expected at least 2. fix: use a longer log",
     ),
-    "no folder of the best": (
-        CheckpointError,
-        lambda: run_without_a_folder()._best_folder(0),
-        "this run has no folder. fix: set one, as in fit(..., out='runs/name')",
-    ),
-    "no folder of checkpoints": (CheckpointError, lambda: run_without_a_folder()._checkpoints(), "this run has no"),
 }  # fmt: skip
 
 
@@ -120,18 +107,12 @@ def test_what_cannot_be_meant_is_refused(name):
         call()
 
 
-# The devices and stores.
-
-
 def test_a_log_without_any_next_observation_has_no_targets():
     log = tl.Log.from_arrays(
         observation=np.zeros((3, 1)), action=[0, 1, 0], actions=2, reward=np.arange(3.0), terminated=np.zeros(3, bool)
     )
     with pytest.raises(LogError, match=r"no step of this log can be a target .*fix: set terminated=True for one-step"):
         Stream(log, StoreSpec(("reward", "terminated")), None)
-
-
-# Runs and their folders.
 
 
 def test_the_last_decision_before_a_restart_is_truncated():
@@ -194,12 +175,6 @@ def test_the_folder_of_a_run_is_no_file(tmp_path):
         ConfigError, match=r"run is a file: expected a folder; nothing was written\. fix: choose another"
     ):
         record.check_free(tmp_path / "run")
-
-
-# The chain from a policy to its log.
-
-
-# The conformance of an algorithm of one's own.
 
 
 @pytest.mark.parametrize(

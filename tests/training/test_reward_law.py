@@ -62,6 +62,10 @@ def policy_of(run: tl.Run) -> dict[str, np.ndarray]:
     return named_arrays(run.policy().params)
 
 
+@pytest.mark.sample(
+    "bc-discrete-uneven", "iql-discrete-single", "iql-continuous-one length", "bcq-continuous-uneven",
+    "discrete-bcq-discrete-no end",
+)  # fmt: skip
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize(("name", "kind"), OFFLINE)
 def test_a_factor_on_rewards_changes_no_policy(name, kind, ends):
@@ -73,6 +77,7 @@ def test_a_factor_on_rewards_changes_no_policy(name, kind, ends):
         close(array, before[part], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sample("iql-discrete-single", "iql-continuous-no end", "bcq-continuous-one length")
 @pytest.mark.parametrize("ends", [ends for ends in ENDS if ends != "uneven"])
 @pytest.mark.parametrize(("name", "kind"), OFFLINE)
 def test_a_constant_changes_no_policy_where_it_cannot_matter(name, kind, ends):
@@ -269,6 +274,7 @@ def test_presets_keep_the_scaling_of_their_paper():
                 assert cls.preset(preset).reward_scaling is not by_return_deviation
 
 
+@pytest.mark.sample("changes0")
 @pytest.mark.parametrize("changes", [{}, {"generator": "vae"}, {"negative_weight": 0.5}])
 def test_the_unit_of_rewards_changes_no_list(changes):
     log = recommenders.described()

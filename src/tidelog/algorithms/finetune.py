@@ -108,6 +108,9 @@ class Recent:
             last = jnp.where(alive, rows + k, last)
         length = (last - rows + 1).astype(jnp.float32)
         factor = self.discount if self.n_step == 1 else self.discount**length
+        action = all_of["action"][rows]
+        if jnp.issubdtype(action.dtype, jnp.floating):  # as it was executed
+            action = jnp.clip(action, -1.0, 1.0)
 
         def seen(name: str, at: jax.Array) -> Observation:
             return self.scales.observation({leaf: array[at] for leaf, array in all_of[name].items()})
@@ -115,7 +118,7 @@ class Recent:
         return SampleData(
             Transition(
                 observation=seen("observation", rows),
-                action=_executed(all_of["action"][rows]),
+                action=action,
                 reward=summed,
                 discount=factor * (1.0 - all_of["terminated"][last].astype(jnp.float32)),
                 next_observation=seen("following", last),
@@ -124,11 +127,6 @@ class Recent:
             ),
             None,
         )
-
-
-def _executed(action: jax.Array) -> jax.Array:
-    """Return the executed action: continuous actions are clipped at the bounds."""
-    return jnp.clip(action, -1.0, 1.0) if jnp.issubdtype(action.dtype, jnp.floating) else action
 
 
 def joined(batches: Mapping[str, Batch]) -> Batch:

@@ -95,9 +95,6 @@ def hyperparameters(cls: type[T]) -> type[T]:
     rest = tuple(f.name for f in fields if not f.metadata["leaf"])
     _check_on_construction(cls, [f.name for f in fields])
 
-    def flatten(self: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        return tuple(getattr(self, n) for n in leaves), tuple(getattr(self, n) for n in rest)
-
     def flatten_with_keys(self: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in leaves)
         return keyed, tuple(getattr(self, n) for n in rest)
@@ -110,7 +107,7 @@ def hyperparameters(cls: type[T]) -> type[T]:
             object.__setattr__(self, name, value)
         return self
 
-    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)
     return cls
 
 
@@ -137,7 +134,10 @@ def _declare_fields(cls: type[Any]) -> None:
         default = cls.__dict__.get(name, dataclasses.MISSING)
         if default is dataclasses.MISSING:
             raise ConfigError(f"{cls.__name__}.{name} has no default", fix=f"write {name}: {_written(hint)} = ...")
-        kind, optional = _kind_of(hint)
+        kind, optional = hint, False
+        if get_origin(hint) in (Union, UnionType):
+            kinds = [one for one in get_args(hint) if one is not NoneType]
+            kind, optional = (kinds[0] if len(kinds) == 1 else hint), NoneType in get_args(hint)
         declared = default if isinstance(default, dataclasses.Field) else None
         if declared is None:
             if kind not in STATIC_KINDS and kind is not float:
@@ -166,14 +166,6 @@ def _declare_fields(cls: type[Any]) -> None:
 LARGEST_COUNT = 2**31 - 1  # counts and sizes fit into 32 bits in compiled programs
 LARGEST_NUMBER: Any = 1e300
 STATIC_KINDS: tuple[Any, ...] = (int, bool, str, tuple[int, ...], tuple[float, ...])
-
-
-def _kind_of(hint: Any) -> tuple[Any, bool]:
-    """Return a type without None, and whether None was in it."""
-    if get_origin(hint) not in (Union, UnionType):
-        return hint, False
-    rest = [one for one in get_args(hint) if one is not NoneType]
-    return (rest[0] if len(rest) == 1 else hint), len(rest) < len(get_args(hint))
 
 
 def _written(hint: Any) -> str:

@@ -5,9 +5,8 @@ The training loop and the commands find an algorithm by its name in this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any
 
 from tidelog.algorithms import (  # noqa: F401  # each registers its name
     bc,
@@ -16,47 +15,15 @@ from tidelog.algorithms import (  # noqa: F401  # each registers its name
     iql,
     off_policy_ppg,
     ppg,
-    short_form,
 )
 from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.short_form import ALGORITHMS, CONFIGURATIONS
+from tidelog.algorithms.short_form import algorithm as algorithm  # `tl.algorithm`: here all built-in names are taken
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
 from tidelog.types import Spec
 
-T = TypeVar("T")
 JOIN = "join them into one column, one value per combination"
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def algorithm(name: str) -> Callable[[type[T]], type[T]]:
-    """Make a class an algorithm of your own, under a name for files and the command line.
-
-    The class becomes a frozen dataclass of hyper-parameters (`tl.field`), which refuses unknown names and values out of
-    range. `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, for
-    a field of a type that has no text form or without a default, and for a class that lacks a method.
-
-    Example:
-        >>> from typing import NamedTuple
-        >>> from tidelog.networks.actors import Actor
-        >>> from tidelog.networks.layers import host_generator
-        >>> class Networks(NamedTuple):
-        ...     actor: Actor
-        >>> @tl.algorithm("imitate")
-        ... class Imitate:
-        ...     takes = (tl.types.Discrete,)
-        ...
-        ...     def init(self, spec, key):
-        ...         return Networks(Actor.create(host_generator(key), spec, hidden=(16,)))
-        ...
-        ...     def loss(self, state, batch, key):
-        ...         policy = state.actor(batch.data.observation, mask=batch.data.mask)
-        ...         return {"actor": batch.mean(policy.imitation_error(batch.data.action))}, {}
-        >>> log = tl.collect("treatment", episodes=200, seed=0)
-        >>> tl.fit(Imitate(), log, steps=20).policy().spec.action.n
-        6
-    """
-    return short_form.algorithm(name)
 
 
 def as_algorithms(algorithm: Any) -> list[Any]:

@@ -250,22 +250,6 @@ def auxiliary_losses(config: OffPolicyPPG, state: OffPolicyState, batch: Batch, 
     return {name: metrics[name] for name in ("aux_value_loss", "value_loss")}
 
 
-# Initial state.
-
-
-def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> OffPolicyState:
-    """Return a new network, its own average, and empty statistics of rewards and values."""
-    network = ppg_common.new_network(config, spec, key)
-    opt_states = OffPolicyOptStates(
-        init_opt_state(config.optimiser, network),
-        init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
-    )
-    rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
-    return OffPolicyState(
-        network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates)
-    )
-
-
 PRESETS: dict[str, dict[str, Any]] = {
     "classic-control": {
         "num_envs": 8,
@@ -390,7 +374,7 @@ class OffPolicyPPG:
             samplers={name: Sampler(name, self.minibatch, Whole(), LiveUniform()) for name in ("policy", "value")},
             step=step,
             losses=losses,
-            updates=_policy_updates,
+            updates=lambda config, round: config.update_per_collect,
             prepare=count_rewards if self.reward_normalisation else None,
             over="fresh" if self.reward_normalisation else None,
         )
@@ -406,8 +390,15 @@ class OffPolicyPPG:
         return (policy, *([auxiliary] if self.auxiliary_epochs else []))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> OffPolicyState:
-        """Return a new network for a run of `updates` updates."""
-        return init(self, spec, key, updates)
+        """Return a new network, its own average, and empty statistics, for a run of `updates` updates."""
+        network = ppg_common.new_network(self, spec, key)
+        opt_states = OffPolicyOptStates(
+            init_opt_state(self.optimiser, network),
+            init_opt_state(self.optimiser, network) if self.auxiliary_epochs else None,
+        )
+        rewards, values = ppg_common.initial_rewards(self), ppg_common.initial_values(self)
+        proximal = restarted(copied(network))
+        return OffPolicyState(network, proximal, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
 
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params
@@ -415,10 +406,6 @@ class OffPolicyPPG:
     act = ppg_common.act
     distribution = ppg_common.distribution
     recipe = ppg_common.recipe_of
-
-
-def _policy_updates(config: OffPolicyPPG, round: int) -> int:
-    return config.update_per_collect
 
 
 def _auxiliary_updates(config: OffPolicyPPG, round: int) -> int:

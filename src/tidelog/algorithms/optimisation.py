@@ -82,10 +82,6 @@ def descend(
     return updated, opt_state
 
 
-def _value_and_gradient(loss: Callable[..., Any]) -> Callable[..., Any]:
-    return eqx.filter_value_and_grad(loss, has_aux=True)
-
-
 class GradientStep(NamedTuple):
     """A network after a step, its optimiser state, and the loss before the step with its metrics."""
 
@@ -99,7 +95,8 @@ def gradient_step(
     loss: Callable[..., Any], network: Any, opt_state: Any, rate: jax.Array | float, config: Any, *inputs: Any
 ) -> GradientStep:
     """Do one gradient step on `loss(network, config, *inputs) -> (loss, metrics)` with the settings of `config`."""
-    (value, metrics), gradient = _value_and_gradient(loss)(network, config, *inputs)
+    differentiated: Callable[..., Any] = eqx.filter_value_and_grad(loss, has_aux=True)
+    (value, metrics), gradient = differentiated(network, config, *inputs)
     network, opt_state = descend(config.optimiser, network, gradient, opt_state, rate, config.gradient_clip)
     return GradientStep(network, opt_state, value, metrics)
 

@@ -226,24 +226,6 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
     return losses
 
 
-# Initial state.
-
-
-def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> PPGState:
-    """Return a new network and empty statistics of rewards and values."""
-    network = ppg_common.new_network(config, spec, key, config.recurrent_size)
-    apart = config.policy_epochs != config.value_epochs
-    opt_states = OptStates(
-        init_opt_state(config.optimiser, network),
-        init_opt_state(config.optimiser, network) if apart else None,
-        init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
-    )
-    rewards, values = ppg_common.initial_rewards(config), ppg_common.initial_values(config)
-    own = config.recurrent_size is not None and network.value_trunk is not None
-    carry = network.value_trunk.encoder.initial_state(config.num_envs) if own else None
-    return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
-
-
 ATARI_FRAME = (84, 84)  # the size after the usual reduction of its frames
 PRESETS: dict[str, dict[str, Any]] = {
     "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults and its network
@@ -401,7 +383,7 @@ class PPG:
             samplers=minibatch,
             step=value_step,
             losses=losses_of(value_loss),
-            updates=_value_updates,
+            updates=lambda config, round: config.value_epochs * config.minibatches,
             prepare=estimate,
         )
         policy = Phase(
@@ -409,7 +391,7 @@ class PPG:
             samplers=minibatch,
             step=policy_step,
             losses=losses_of(joint_loss if joint else policy_loss),
-            updates=_policy_updates,
+            updates=lambda config, round: config.policy_epochs * config.minibatches,
             prepare=estimate if joint else None,
             into="phase_buffer" if self.auxiliary_epochs else None,
         )
@@ -426,8 +408,18 @@ class PPG:
         return (*([] if joint else [value]), policy, *([auxiliary] if self.auxiliary_epochs else []))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> PPGState:
-        """Return a new network for a run of `updates` updates."""
-        return init(self, spec, key, updates)
+        """Return a new network and empty statistics of rewards and values, for a run of `updates` updates."""
+        network = ppg_common.new_network(self, spec, key, self.recurrent_size)
+        apart = self.policy_epochs != self.value_epochs
+        opt_states = OptStates(
+            init_opt_state(self.optimiser, network),
+            init_opt_state(self.optimiser, network) if apart else None,
+            init_opt_state(self.optimiser, network) if self.auxiliary_epochs else None,
+        )
+        rewards, values = ppg_common.initial_rewards(self), ppg_common.initial_values(self)
+        own = self.recurrent_size is not None and network.value_trunk is not None
+        carry = network.value_trunk.encoder.initial_state(self.num_envs) if own else None
+        return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params
@@ -435,14 +427,6 @@ class PPG:
     act = ppg_common.act
     distribution = ppg_common.distribution
     recipe = ppg_common.recipe_of
-
-
-def _value_updates(config: PPG, round: int) -> int:
-    return config.value_epochs * config.minibatches
-
-
-def _policy_updates(config: PPG, round: int) -> int:
-    return config.policy_epochs * config.minibatches
 
 
 def _auxiliary_updates(config: PPG, round: int) -> int:

@@ -18,7 +18,7 @@ from tidelog.networks import phasic, recipe
 from tidelog.networks.actors import Distribution, in_blocks
 from tidelog.networks.encoder import EncoderConfig
 from tidelog.networks.layers import host_generator
-from tidelog.networks.phasic import Phasic, SegmentStart, Shape
+from tidelog.networks.phasic import Phasic, SegmentStart
 from tidelog.types import Act, Observation, Spec
 
 # Running mean and variance during training: part of the state, so a resumed run continues them.
@@ -88,10 +88,18 @@ def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | N
     """
     one_reward(type(config).__name__, spec)
     encoder_config = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
-    shape = Shape(config.hidden, config.activation, config.layer_norm, encoder_config)
-    generator = host_generator(key)
-    own = config.network
-    network = phasic.create(config.architecture, generator, spec, shape) if own is None else copied(own(spec, key))
+    if config.network is None:
+        network = phasic.create(
+            config.architecture,
+            host_generator(key),
+            spec,
+            hidden=config.hidden,
+            activation=config.activation,
+            layer_norm=config.layer_norm,
+            encoder_config=encoder_config,
+        )
+    else:
+        network = copied(config.network(spec, key))
     if recurrent_size is None and isinstance(network, Phasic) and network.initial_state(1) is not None:
         raise ConfigError(
             f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported",

@@ -40,23 +40,19 @@ class Batch(NamedTuple):
             raise TypeError(
                 f"per-sample errors have shape {errors.shape}, expected {expected}. fix: return one error per sample"
             )
-        weighted = errors if self.weight is None else self.weight * errors
-        return self._mean(weighted)
+        return self.average(errors if self.weight is None else self.weight * errors)
 
     def average(self, values: jax.Array) -> jax.Array:
         """Unweighted mean of values [B] (or [B, T], over the valid steps): for metrics."""
-        return self._mean(values)
+        if self.valid is None or self.valid_steps is not None:
+            return jnp.mean(self.per_sample(values))
+        return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
     def per_sample(self, values: jax.Array) -> jax.Array:
         """Values [B], or the mean of [B, T] over each sample's valid steps: for priorities."""
         if self.valid is None:
             return values
         return jnp.sum(values, axis=1, where=self.valid) / jnp.maximum(jnp.sum(self.valid, axis=1), 1)
-
-    def _mean(self, values: jax.Array) -> jax.Array:
-        if self.valid is None or self.valid_steps is not None:
-            return jnp.mean(self.per_sample(values))
-        return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
 
 class StoredLog(NamedTuple):

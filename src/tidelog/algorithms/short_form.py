@@ -490,10 +490,31 @@ CONFIGURATIONS: dict[str, tuple[type[Any], dict[str, Any]]] = {}  # other names:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def algorithm(name: str) -> Callable[[type[T]], type[T]]:
-    """Make a class an algorithm with hyper-parameters, under a name for files and the command line.
+    """Make a class an algorithm of your own, under a name for files and the command line.
 
-    Methods that the class does not have are filled in. Raises ConfigError for an invalid or taken name, and for a class
-    that lacks a method.
+    The class becomes a frozen dataclass of hyper-parameters (`tl.field`), which refuses unknown names and values out of
+    range. `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, for
+    a field of a type that has no text form or without a default, and for a class that lacks a method.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> from tidelog.networks.actors import Actor
+        >>> from tidelog.networks.layers import host_generator
+        >>> class Networks(NamedTuple):
+        ...     actor: Actor
+        >>> @tl.algorithm("imitate")
+        ... class Imitate:
+        ...     takes = (tl.types.Discrete,)
+        ...
+        ...     def init(self, spec, key):
+        ...         return Networks(Actor.create(host_generator(key), spec, hidden=(16,)))
+        ...
+        ...     def loss(self, state, batch, key):
+        ...         policy = state.actor(batch.data.observation, mask=batch.data.mask)
+        ...         return {"actor": batch.mean(policy.imitation_error(batch.data.action))}, {}
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> tl.fit(Imitate(), log, steps=20).policy().spec.action.n
+        6
     """
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(

@@ -31,9 +31,10 @@ from tidelog.envs.protocol import (
     check_action,
     check_saved,
     positive,
+    require_reset,
 )
 from tidelog.envs.tabular import Tabular, pack_probabilities
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed
+from tidelog.errors import ConfigError, SpecError, check_seed
 from tidelog.networks.layers import new_key
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
 
@@ -169,7 +170,7 @@ class HostedCopies:
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]`; SpecError for an invalid action."""
         action = check_action(self.spec, action, self.count)
-        key = self._started()
+        key = require_reset(self._key, self.name)
         wrong = np.flatnonzero(~self._mask[np.arange(self.count), action]) if self._mask is not None else np.zeros(0)
         if wrong.size:
             where = f"{self.name}: action {action[wrong[0]]} is forbidden in copy {wrong[0]}"
@@ -192,7 +193,7 @@ class HostedCopies:
 
     def save_state(self) -> Saved:
         """The worlds, the random key and the step."""
-        key = self._started()
+        key = require_reset(self._key, self.name)
         arrays = {f"world.{position}": _plain(leaf) for position, leaf in enumerate(jax.tree.leaves(self._world))}
         return {**arrays, "key": _plain(key), "steps": np.asarray(self._steps)}
 
@@ -212,11 +213,6 @@ class HostedCopies:
         self._key = jax.random.wrap_key_data(jnp.asarray(arrays["key"]))
         self._steps = int(arrays["steps"])
         return self._observed(*_look(self.functional, self._world))
-
-    def _started(self) -> Array:
-        if self._key is None:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
-        return self._key
 
     def _batch(self) -> BatchReader:
         return BatchReader(self.name, self.count, self._steps)

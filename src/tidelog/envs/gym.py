@@ -38,8 +38,9 @@ from tidelog.envs.protocol import (
     generators_from_array,
     generators_to_array,
     positive,
+    require_reset,
 )
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed, nearest
+from tidelog.errors import ConfigError, SpecError, check_seed, nearest
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 _SUPPORTED = (
@@ -171,8 +172,7 @@ class Gymnasium:
         self.name = name or (registered.id if registered is not None else type(first).__name__)
         self._columns = columns(first.observation_space)
         self._steps = 0
-        self._started = False
-        self._shown = BatchObservation({})  # the input of the next action
+        self._shown: BatchObservation | None = None  # the input of the next action
         self._masked = False
         action = action_space(first.action_space)
         self._start = action_start(first.action_space)
@@ -185,7 +185,7 @@ class Gymnasium:
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy, each with its own seed derived from this one."""
-        self._steps, self._started = 0, True
+        self._steps = 0
         seeds = np.random.SeedSequence(check_seed(seed)).generate_state(self.count)
         self._shown = self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
         self._batch().some_allowed(self._shown.action_mask)
@@ -193,8 +193,7 @@ class Gymnasium:
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
-        if not self._started:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
+        require_reset(self._shown, self.name)
         action = check_action(self.spec, action, self.count)
         if isinstance(self.spec.action, Continuous):
             orders: list[Any] = list(action.astype(self._copies[0].action_space.dtype))
@@ -286,11 +285,10 @@ class ResumableGymnasium(Gymnasium):
 
     def save_state(self) -> Saved:
         """The worlds, ages, random generators, and current observations of all copies."""
-        if not self._started:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
+        shown = require_reset(self._shown, self.name)
         worlds = [_world(copy) for copy in self._copies]
         saved = {f"world.{key}": np.stack([world[key] for world in worlds]) for key in worlds[0]}
-        saved |= {f"shown.{name}": leaf.copy() for name, leaf in self._shown.observation.items()}
+        saved |= {f"shown.{name}": leaf.copy() for name, leaf in shown.observation.items()}
         saved["generator"] = generators_to_array([copy.unwrapped.np_random for copy in self._copies])
         return {**saved, "steps": np.asarray(self._steps)}
 
@@ -396,8 +394,7 @@ class VectorGymnasium:
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
-        if self._waiting is None:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
+        require_reset(self._waiting, self.name)
         action = check_action(self.spec, action, self.count)
         shifted = action if isinstance(self.spec.action, Continuous) else action + self._start
         orders = shifted.astype(self._source.single_action_space.dtype)
@@ -529,7 +526,8 @@ class VectorCartPole(VectorGymnasium):
 
     def save_state(self) -> Saved:
         """The states of the carts, their ages, the random generator and the step."""
-        source = self._started()
+        require_reset(self._waiting, self.name)
+        source = self._source
         return {
             "state": source.state.copy(),
             "age": source.steps.copy(),
@@ -558,11 +556,6 @@ class VectorCartPole(VectorGymnasium):
         source.steps[ended] = 0
         source.prev_done[ended] = False
         return source.state.T, {}
-
-    def _started(self) -> Any:
-        if self._waiting is None:
-            raise EnvironmentFailure(f"{self.name} was not reset", fix="call reset(seed) before the first step")
-        return self._source
 
 
 def vectorised(name: str, count: int) -> VectorGymnasium | None:

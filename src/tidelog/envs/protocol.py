@@ -20,7 +20,7 @@ import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vect
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
+T = TypeVar("T")
 Expected: TypeAlias = dict[str, NDArray[Any] | None]  # arrays of the shapes and types of a saved state; None: any bytes
 
 
@@ -267,11 +268,11 @@ def _bit_generator(name: Any) -> np.random.BitGenerator:
     return kind()
 
 
-def require_reset(generator: np.random.Generator | None, name: str) -> np.random.Generator:
-    """Return the generator; EnvironmentFailure before the first reset, which creates it."""
-    if generator is None:
+def require_reset(made: T | None, name: str) -> T:
+    """Return what the first reset makes, such as a generator; EnvironmentFailure before it."""
+    if made is None:
         raise EnvironmentFailure(f"{name} was not reset", fix="call reset(seed) before the first step")
-    return generator
+    return made
 
 
 def check_saved(saved: Mapping[str, NDArray[Any]], expected: Expected, name: str) -> Saved:

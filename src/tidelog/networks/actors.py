@@ -23,10 +23,8 @@ from tidelog.networks.layers import MLP, Linear, MakeLinear, normal, zeros
 from tidelog.support import allow, best
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
-# Distributions over actions, the outputs of actors. Letters: `B` batch, `A` action size or number of actions.
-#
-# All have the same methods; `log_probability` and `entropy` are None where there is no density. Those with a density
-# also have the `divergence` to another distribution of their kind.
+# Distributions over actions, the outputs of actors: all have the same methods; `log_probability` and `entropy` are None
+# where there is no density. Those with a density also have the `divergence` to another distribution of their kind.
 
 
 class Distribution(Protocol):
@@ -176,9 +174,7 @@ def sum_of(parts: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, parts)
 
 
-# Actors: an encoder, a trunk, and a distribution head. Letters: `B` batch, `A` actions or action size.
-#
-# Continuous actions are in [-1, 1]. A function creates the head; a new kind of head is a new function.
+# Actors: an encoder, a trunk, and a distribution head.
 
 LOG_STD_RANGE = (-5.0, 2.0)
 
@@ -315,7 +311,7 @@ def policy_after(actor: Any, row: Transition) -> Any:
     return actor.after(row) if isinstance(actor, Actor) else actor(row.next_observation)
 
 
-# Action choice from an actor's distribution. Letters: `B` batch, `A` number of actions or action size.
+# Action choice from an actor's distribution.
 
 
 class EpsilonGreedy(NamedTuple):
@@ -406,7 +402,7 @@ def sampled(
 ) -> tuple[Distribution, Any]:
     """Return the sampled policy, mixed with its own mode where there is an epsilon, and the new recurrent state."""
     if isinstance(actor, Actor):
-        carry = actor.initial_state(_rows(observation)) if carry is None else carry
+        carry = actor.initial_state(len(next(iter(observation.values())))) if carry is None else carry
         base, carry = actor.step(observation, carry, mask)
     else:
         base = actor(observation, mask=mask)
@@ -440,7 +436,3 @@ def in_blocks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
 
     outputs = jax.lax.map(function, jax.tree.map(to_blocks, rows))
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], outputs)
-
-
-def _rows(observation: Observation) -> int:
-    return len(next(iter(observation.values())))

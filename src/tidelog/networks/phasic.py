@@ -16,7 +16,6 @@ Letters: `B` batch (or `B, T`), `T` steps, `A` number of actions or action size,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import equinox as eqx
@@ -159,16 +158,6 @@ class Phasic(eqx.Module):
         return self.value(seen)[..., 0]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a Phasic network."""
-
-    hidden: tuple[int, ...]
-    activation: Activation
-    layer_norm: bool
-    encoder_config: EncoderConfig
-
-
 class PhasicParts(NamedTuple):
     """Constructors of the parts of an architecture; each call creates a new part."""
 
@@ -203,22 +192,31 @@ def shared(parts: PhasicParts) -> Phasic:
 ARCHITECTURES: Mapping[str, Architecture] = {"dual": dual, "detach": detach, "single": single, "shared": shared}
 
 
-def create(architecture: Architecture, generator: np.random.Generator, spec: Spec, shape: Shape) -> Phasic:
+def create(
+    architecture: Architecture,
+    generator: np.random.Generator,
+    spec: Spec,
+    *,
+    hidden: tuple[int, ...],
+    activation: Activation,
+    layer_norm: bool,
+    encoder_config: EncoderConfig,
+) -> Phasic:
     """Return a network of that architecture for a spec's observations and actions."""
-    width = (shape.encoder_config.size(spec), *shape.hidden)[-1]
+    sizes = (encoder_config.size(spec), *hidden)
 
     def trunk() -> Trunk:
-        sizes = (shape.encoder_config.size(spec), *shape.hidden)
-        encoder = Encoder.create(generator, spec, shape.encoder_config)
-        body = MLP.create(
-            generator, sizes, layer_norm=shape.layer_norm, activate_last=True, activation=shape.activation
-        )
+        encoder = Encoder.create(generator, spec, encoder_config)
+        body = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, activation=activation)
         return Trunk(encoder, body)
 
-    def value() -> Linear:
-        return _initial_linear(generator, spec, width, 1, 1.0)
-
-    return architecture(PhasicParts(trunk, lambda: _head(generator, spec, width), value))
+    return architecture(
+        PhasicParts(
+            trunk,
+            head=lambda: _head(generator, spec, sizes[-1]),
+            value=lambda: _initial_linear(generator, spec, sizes[-1], 1, 1.0),
+        )
+    )
 
 
 def _initial_linear(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:

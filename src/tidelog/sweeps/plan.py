@@ -150,10 +150,6 @@ class TrialOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     keep_checkpoints: AtLeastOne = 3
     vmap: bool | None = None
 
-    def keywords(self, data_share: float) -> dict[str, Any]:
-        """Return the keyword arguments of `fit`."""
-        return {**msgspec.structs.asdict(self), "data_share": data_share}
-
 
 class Halving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Synchronous successive halving: at each rung the best one in `factor` trials go on."""

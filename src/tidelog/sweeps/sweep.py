@@ -415,7 +415,8 @@ def _check_programs(
                 continue
         else:
             for share in shares if not prepared else shares[:1]:
-                fit(one, log, train=False, **options.keywords(share) | {"seeds": options.seeds[:1]})
+                settings = msgspec.structs.asdict(options) | {"data_share": share, "seeds": options.seeds[:1]}
+                fit(one, log, train=False, **settings)
             prepared.append(one)
 
 
@@ -640,8 +641,8 @@ def _run_of(job: Job, folder: Path) -> Run:
     if Checkpoints(out / "checkpoints", 1).updates():
         return load_run(out, log, vmap=plan.options.vmap)
     algorithm = from_config(algorithm_class(trial.algorithm), trial.config)
-    begun = (out / RUN).exists()
-    return fit(algorithm, log, out=out, overwrite=begun, train=False, **plan.options.keywords(trial.data_share))
+    options = {**msgspec.structs.asdict(plan.options), "data_share": trial.data_share}
+    return fit(algorithm, log, out=out, overwrite=(out / RUN).exists(), train=False, **options)
 
 
 @lru_cache(maxsize=1)  # a process trains one trial after another, most often from the same log

@@ -30,7 +30,7 @@ from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resuma
 from tidelog.envs.registry import is_one_object, make
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.losses.td import discounted
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec
+from tidelog.types import Codes, Continuous, Image, Leaf, Spec
 
 # The decisions collected in training, as a log: pieces on disk during the run, one log at its end.
 #
@@ -119,6 +119,9 @@ class CollectedLog:
     def _log(self, rows: Named) -> Log:
         space, masked = self._spec.action, self._spec.masked
         action, extra = rows["action"], {}
+        density = rows.get("executed_log_probability")  # None: the policy has none
+        if density is not None and isinstance(space, Continuous):
+            density = density - space.log_volume()  # in the units of the actions
         if isinstance(space, Continuous):
             cut = np.clip(action, -1.0, 1.0)
             extra["cut"] = (cut != action).any(axis=-1)
@@ -131,28 +134,13 @@ class CollectedLog:
             terminated=rows["terminated"],
             truncated=rows["truncated"],
             episode=rows["episode"],
-            propensity=_propensity(rows, space),
+            propensity=None if density is None else np.exp(density),
             action_mask=rows["mask"] if masked else None,
             next_action_mask=rows["following_mask"] if masked else None,
-            actions=space.n
-            if isinstance(space, Discrete)
-            else space.sizes
-            if isinstance(space, MultiDiscrete)
-            else None,
+            actions=getattr(space, "n", None) or getattr(space, "sizes", None),
             bounds=(space.low, space.high) if isinstance(space, Continuous) else None,
             extra=extra or None,
         )
-
-
-def _propensity(rows: Named, space: ActionSpace) -> np.ndarray[Any, Any] | None:
-    """Return densities [N] in the units of the actions, or probabilities; None if the policy has neither."""
-    if "executed_log_probability" not in rows:
-        return None
-    density: np.ndarray[Any, Any] = rows["executed_log_probability"] - (
-        space.log_volume() if isinstance(space, Continuous) else 0.0
-    )
-    propensity: np.ndarray[Any, Any] = np.exp(density)
-    return propensity
 
 
 def flat_columns(columns: dict[str, Any]) -> Named:

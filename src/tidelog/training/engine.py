@@ -25,7 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tidelog.algorithms.contract import Collecting, Phase
 from tidelog.algorithms.sampling import Sampler
-from tidelog.algorithms.segments import Columns
+from tidelog.algorithms.segments import Columns, empty
 from tidelog.envs.functional import Functional
 from tidelog.envs.protocol import Resumable
 from tidelog.errors import ConfigError, EnvironmentFailure
@@ -54,12 +54,10 @@ from tidelog.training.loop import (
     RoundStep,
     Stores,
     advance,
-    advance_together,
     as_arrays,
     create_learner,
     first_collection_state,
     fresh_learners,
-    make_stores,
     metric_names,
     pack,
     planned_stores,
@@ -286,7 +284,7 @@ def initial_learners(
     planned = planned_stores(algorithm_arrays, states[0], spec, recorded)
     vmap = jax.default_backend() != "cpu" if vmap is None else vmap
     check_segments(planned, len(collectors), vmap and len(collectors) > 1 and source is not None)
-    segments = [make_stores(planned) for _ in collectors]
+    segments = [{name: empty(*store) for name, store in planned.items()} for _ in collectors]
     metrics = metric_names(algorithm_arrays, states[0], {**stores, **segments[0]})
     metrics |= stage_metrics(algorithm_arrays, states[0], planned)
     return [
@@ -454,7 +452,7 @@ class Engine:
 
     def _run_phase(self, phase: int, count: int) -> None:
         """Run updates of one phase over a log, in every member."""
-        programs = [advance_together(phase) if many > 1 else advance(phase) for many in self._placement.sizes]
+        programs = [advance(phase, many > 1) for many in self._placement.sizes]
 
         def one(index: int) -> LearnerState:
             return programs[index](self._log_inputs(phase, index, count), self._learners[index])

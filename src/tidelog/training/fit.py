@@ -48,7 +48,7 @@ from tidelog.training.loop import (
 from tidelog.training.metrics import Selection
 from tidelog.training.options import REPORTS, FitOptions, Options, as_path, as_seeds, option_values
 from tidelog.training.processes import check_processes, devices_of_all, shared_folder
-from tidelog.training.record import Record, RefitOf, check_environments, evaluated, read_part
+from tidelog.training.record import Record, RefitOf, TrainingData, check_environments, evaluated, read_part
 from tidelog.training.run import Run, policy_of_run
 from tidelog.training.stores import Stream, check_differences, check_memory, is_mapped, stores_of
 from tidelog.types import Spec
@@ -101,37 +101,37 @@ class EpisodeSplit:
         """The user's ids of the held-out episodes that are left for the judge."""
         return [] if self._held_out is None else np.asarray(self.log.episode_ids[self._held_out]).tolist()
 
-    @property
+    @cached_property
     def training_log(self) -> Log:
         """The training episodes, in memory."""
-        return self._in_memory
+        return self.log if self._train is None else self.log.take_episodes(self._train)
 
     def sketches(self) -> dict[str, Any]:
         """Return JSON sketches of the training and the validation episodes, which identify these episodes later."""
         sketches = {"learnt_from": Sketch.of(self.log, self._train).to_json()}
-        return (
-            sketches
-            if self._validation is None
-            else {**sketches, "held_out": Sketch.of(self.log, self._validation).to_json()}
-        )
+        if self._validation is not None:
+            sketches["held_out"] = Sketch.of(self.log, self._validation).to_json()
+        return sketches
 
     def scaler(self, observations: bool, algorithm: Any) -> Scaler:
         """Fit scales on the training episodes only, of rewards by the algorithm's `reward_scaling` if it has one."""
         rule: RewardScaling | None = getattr(algorithm, "reward_scaling", None)
         scale = None if rule is None or self.log.reward is None else rule(self.rewards(algorithm))
         if not self.mapped:
-            return Scaler.fit(self._in_memory, observations=observations, rewards=scale)
+            return Scaler.fit(self.training_log, observations=observations, rewards=scale)
         return Scaler.fit(self.log, observations=observations, rewards=scale, episodes=self._train)
 
     def rewards(self, algorithm: Any) -> LoggedRewards:
         """Return the rewards of the training episodes, with the weights of an algorithm for several rewards."""
         weights: Sequence[float] | None = getattr(algorithm, "reward_weights", None)
-        return LoggedRewards.of(self._without_observations, weights)
+        spec = replace(self.log.spec, observation={})
+        slim = replace(self.log, observation={}, spec=spec, action_mask=None, extra={})  # no observation is read
+        return LoggedRewards.of(slim if self._train is None else slim.take_episodes(self._train), weights)
 
     def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
         """Return the stores that training reads."""
         if not self.mapped:
-            return stores_of(algorithm, self._in_memory, scaler)
+            return stores_of(algorithm, self.training_log, scaler)
         store_specs = algorithm.stores(self.log.spec).items()
         return {name: Stream(self.log, store_spec, scaler, self._train) for name, store_spec in store_specs}
 
@@ -144,17 +144,6 @@ class EpisodeSplit:
             lengths = np.diff(self.log.starts)[held_out]
             held_out = held_out[: max(1, int(np.searchsorted(lengths.cumsum(), VALIDATION_STEPS)))]
         return stores_of(algorithm, self.log.take_episodes(held_out), scaler)
-
-    @cached_property
-    def _in_memory(self) -> Log:
-        return self.log if self._train is None else self.log.take_episodes(self._train)
-
-    @property
-    def _without_observations(self) -> Log:
-        slim = replace(
-            self.log, observation={}, spec=replace(self.log.spec, observation={}), action_mask=None, extra={}
-        )
-        return slim if self._train is None else slim.take_episodes(self._train)
 
 
 def selection_share(
@@ -303,7 +292,8 @@ def begin(
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, vmap=options.vmap, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
-    record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
+    data = TrainingData.of(log, refit_of)
+    record = Record.of(algorithms, options, spec, data, scaler, parts.held_out_ids, sketches)
     check_processes(record, learners)
     return Run(
         record,

@@ -118,7 +118,9 @@ def finetune(
     check_same_spaces(record.spec, assignment.spec, name)
     collectors = collectors_of(algorithms, record.scaler, tuning, steps)
     planned = planned_updates(collectors[0], steps)
-    states = [with_restarted_schedules(learner.state, planned) for learner in run.learners()]
+    states = [  # the schedules are at their start
+        learner.state._replace(step=jnp.int32(0), updates=jnp.int32(planned)) for learner in run.learners()
+    ]
     pairs = [(collector, member.seed) for collector, member in zip(collectors, run.members, strict=True)]
     learners = initial_learners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
     check_environments(run.policy(), episodes)
@@ -146,11 +148,6 @@ def finetune(
     )
     tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
-
-
-def with_restarted_schedules(state: Any, updates: int) -> Any:
-    """Return the state with all schedules at their start, for `updates` more updates."""
-    return state._replace(step=jnp.int32(0), updates=jnp.int32(updates))
 
 
 def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
@@ -262,7 +259,7 @@ def learn(
         collected_log=collected_log,
     )
     data = TrainingData(environment=name, named=isinstance(env, str))
-    record = Record.online(algorithms, settings, spec, data)
+    record = Record.of(algorithms, settings, spec, data, Scaler())
     check_processes(record, learners)
     run = Run(record, engine, shared_folder(out, record, overwrite), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run

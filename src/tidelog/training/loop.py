@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tidelog.algorithms.contract import Algorithm, Collecting, Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.sampling import Sampler, Samples, StoredLog
-from tidelog.algorithms.segments import Columns, Segments, added, drawn, empty, looked_at
+from tidelog.algorithms.segments import Columns, Segments, added, drawn, looked_at
 from tidelog.envs.functional import Functional
 from tidelog.errors import ConfigError
 from tidelog.networks.layers import float32, fold_in, new_key, rounded, scalar, zeros
@@ -186,11 +186,12 @@ class ChunkInputs(NamedTuple):
     updates: jax.Array  # int32: updates of this chunk
     steps: jax.Array  # int32: updates of the whole run
     since: jax.Array  # int32: updates done before this chunk
-    ahead: Any = (
-        None  # a Ready for each sampler of `samplers` whose store is not in `stores`; None: all are in `stores`
-    )
+    ahead: Any = None  # a `SampleBlock` for each sampler whose store is not in `stores`; None: all are in `stores`
     begin: jax.Array | None = None  # int32: the update at which these samples begin
     mesh: Mesh | None = None  # the devices that share the batches; None: one device
+
+
+STACKED = ChunkInputs(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]  # the axes of stacked learners
 
 
 def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
@@ -259,7 +260,7 @@ def draw_ahead(
 def prefetch(
     phase_index: int, algorithm: Any, learner: LearnerState, stores: Stores, steps: jax.Array, block: int
 ) -> Any:
-    """Return a Ready for each sampler of a phase: the samples of the next `block` updates, fetched from their store.
+    """Return a `SampleBlock` for each sampler of a phase: the next `block` updates, fetched from their store.
 
     None for a sampler whose store is not in `stores`: the update itself draws from it.
     """
@@ -348,34 +349,21 @@ def _mark_failure(phase: Phase, learner: LearnerState, begin: jax.Array) -> Lear
     return learner._replace(failed=jnp.where((learner.failed < 0) & ~finite, first, learner.failed))
 
 
-def advance(phase_index: int) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
-    """Return the compiled chunk of a phase for one learner; it donates the learner's buffers."""
-    return _jitted(phase_index, False)
+@cache
+def advance(phase_index: int, stacked: bool) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
+    """Return the compiled chunk of a phase for one learner, or for `S` learners and algorithms that are `stacked`.
 
+    It donates the buffers of the learners.
+    """
 
-def advance_together(phase_index: int) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
-    """Return the compiled chunk for `S` learners and algorithms, both stacked along a leading axis."""
-    return _jitted(phase_index, True)
+    def chunk(inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
+        if not stacked:
+            return _advance(phase_index, inputs, learner)
+        many = eqx.filter_vmap(partial(_advance, phase_index), in_axes=(STACKED, eqx.if_array(0)))
+        moved: LearnerState = many(inputs, learner)
+        return moved
 
-
-_programs: dict[tuple[int, bool], Callable[[ChunkInputs, LearnerState], LearnerState]] = {}
-
-
-def _jitted(phase_index: int, together: bool) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
-    if (phase_index, together) not in _programs:
-
-        def chunk(inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
-            if not together:
-                return _advance(phase_index, inputs, learner)
-            axes = ChunkInputs(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]
-            many = eqx.filter_vmap(
-                lambda one_inputs, one: _advance(phase_index, one_inputs, one), in_axes=(axes, eqx.if_array(0))
-            )
-            moved: LearnerState = many(inputs, learner)
-            return moved
-
-        _programs[phase_index, together] = eqx.filter_jit(chunk, donate="all-except-first")
-    return _programs[phase_index, together]
+    return eqx.filter_jit(chunk, donate="all-except-first")
 
 
 def as_arrays(algorithm: Any) -> Any:
@@ -507,11 +495,6 @@ class RoundInputs(NamedTuple):
 # Stores.
 
 
-def make_stores(planned: Mapping[str, tuple[Columns, StoreSpec]]) -> dict[str, Segments]:
-    """Create the empty stores of a fresh learner, including the columns that phases prepare."""
-    return {name: empty(shapes, store_spec) for name, (shapes, store_spec) in planned.items()}
-
-
 def planned_stores(
     algorithm: Collecting, state: Any, spec: Spec, recorded: bool = False
 ) -> dict[str, tuple[Columns, StoreSpec]]:
@@ -526,7 +509,7 @@ def planned_stores(
         if phase.prepare is not None:
             store = store_of(phase)
             full = _full(columns[store], specs[store].capacity or 0)
-            columns[store] |= jax.eval_shape(_prepare_columns(phase, algorithm, state), full)
+            columns[store] |= jax.eval_shape(lambda c, p=phase: p.prepare(algorithm, state, c)[1], full)
         if phase.into is not None:
             columns[phase.into] = _select(columns[store_of(phase)], specs[phase.into].columns)
     return {name: (columns[name], one) for name, one in specs.items()}
@@ -535,11 +518,6 @@ def planned_stores(
 def samplers_of(phase: Phase) -> tuple[Sampler, ...]:
     """Return all samplers of a phase."""
     return (phase.samplers,) if isinstance(phase.samplers, Sampler) else tuple(phase.samplers.values())
-
-
-def _prepare_columns(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
-    prepare: Any = phase.prepare
-    return lambda columns: prepare(algorithm, state, columns)[1]
 
 
 def _select(columns: Columns, names: tuple[str, ...]) -> Columns:
@@ -678,7 +656,7 @@ def _rounds(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
 
 
 def _side_by_side(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
-    axes = RoundInputs(ChunkInputs(eqx.if_array(0), None, None, None, None), None, None, None)  # type: ignore[arg-type]
+    axes = RoundInputs(STACKED, None, None, None)  # type: ignore[arg-type]
     many = eqx.filter_vmap(_rounds, in_axes=(axes, eqx.if_array(0)))
     moved: LearnerState = many(inputs, learner)
     return moved

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -297,7 +297,7 @@ class Progress:
     def __init__(self, name: str, show: bool | None = None) -> None:
         """`show` True asks for the live line, False for silence; None decides by where the program runs."""
         self._name = name
-        self._view: _View = _Silent() if show is False else _view(name, live=show is True)
+        self._view = _View() if show is False else _view(name, live=show is True)
 
     def __enter__(self) -> Progress:
         self._view.begin()
@@ -321,7 +321,9 @@ class Progress:
         self._view.show(progress.line(self._name), progress.update / max(progress.steps, 1))
 
 
-class _View(Protocol):
+class _View:
+    """Nothing is shown."""
+
     def begin(self) -> None: ...
     def end(self) -> None: ...
     def note(self, text: str) -> None: ...
@@ -335,14 +337,7 @@ def _view(name: str, *, live: bool) -> _View:
     return _Lines() if display is None else _Bar(display)
 
 
-class _Silent:
-    def begin(self) -> None: ...
-    def end(self) -> None: ...
-    def note(self, text: str) -> None: ...
-    def show(self, line: str, share: float) -> None: ...
-
-
-class _Live:
+class _Live(_View):
     """One line of a terminal, drawn again and again."""
 
     def __init__(self, name: str) -> None:
@@ -365,7 +360,7 @@ class _Live:
         self._status.update(self._text(printable(line)))
 
 
-class _Lines:
+class _Lines(_View):
     """Lines with the time of day, for a pipe, a file or a service's log; the longer the work takes, the fewer.
 
     A thread writes them: work that is silent for minutes (a compilation, a fit) still shows that it goes on. A line
@@ -401,13 +396,11 @@ class _Lines:
             written, again = line, now + pause
 
 
-class _Bar:
+class _Bar(_View):
     """A bar of plain HTML in a notebook, without widgets."""
 
     def __init__(self, display: Callable[..., Any]) -> None:
         self._display, self._handle, self._last = display, None, 0.0
-
-    def begin(self) -> None: ...
 
     def end(self) -> None:
         if self._handle is not None:

@@ -387,6 +387,14 @@ class TrainingData:
     finetuned_from: str | None = None  # the folder of the run over the log, if it had one
     refit_of: RefitOf | None = None
 
+    @classmethod
+    def of(cls, log: Log | Interactions, refit_of: RefitOf | None = None) -> TrainingData:
+        """Return the description of a log."""
+        origin = None if log.origin is None else dict(log.origin)
+        return cls(
+            fingerprint=log.fingerprint(), origin=origin, steps=log.steps, episodes=len(log.episodes), refit_of=refit_of
+        )
+
 
 class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The JSON form of a record."""
@@ -424,31 +432,16 @@ class Record:
         cls,
         algorithms: Sequence[Any],
         options: Options,
-        log: Log | Interactions,
         spec: Spec,
+        data: TrainingData,
         scaler: Scaler,
-        held_out: list[Any],
-        sketches: dict[str, Any],
-        refit_of: RefitOf | None = None,
+        held_out: Sequence[Any] = (),
+        sketches: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Create the record of a run that learns from a log."""
-        data = TrainingData(
-            fingerprint=log.fingerprint(),
-            origin=None if log.origin is None else dict(log.origin),
-            steps=log.steps,
-            episodes=len(log.episodes),
-            refit_of=refit_of,
-        )
+        """Create the record of a run of these algorithms, on this machine."""
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
-        return cls(name, configs, options, spec, scaler, data, held_out, machine, sketches)
-
-    @classmethod
-    def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: TrainingData) -> Record:
-        """Create the record of a run that learns in an environment."""
-        configs = [to_config(algorithm) for algorithm in algorithms]
-        name = algorithm_name(algorithms[0])
-        return cls(name, configs, options, spec, Scaler(), data, [], this_machine())
+        return cls(name, configs, options, spec, scaler, data, list(held_out), machine, dict(sketches or {}))
 
     @property
     def environment(self) -> str | None:

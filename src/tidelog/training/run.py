@@ -270,17 +270,11 @@ class Run:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         algorithm = self.members[0].algorithm
         slow = products_note(getattr(algorithm, "matmul_precision", "float32"))
-        notes = [*self._engine.notes(), *([] if slow is None else [slow])]
-        refit = self.record.refit_note
+        notes = [*self._engine.notes(), slow, self.record.refit_note]
         settings: list[str] = getattr(algorithm, "run_notes", list)()
-        notes += [
-            *([] if refit is None else [refit]),
-            *(
-                settings
-                or ((self.best_policy() if self._selection.best else self.policy()).notes() if self.finished else [])
-            ),
-        ]
-        return list(dict.fromkeys(notes))
+        if not settings and self.finished:
+            settings = (self.best_policy() if self._selection.best else self.policy()).notes()
+        return list(dict.fromkeys(note for note in (*notes, *settings) if note is not None))
 
     @property
     def finished(self) -> bool:
@@ -610,10 +604,14 @@ class Run:
                     stacklevel=2,
                 )
 
-    def _best_folder(self, index: int) -> Path:
+    @property
+    def _own_folder(self) -> Path:
         if self.folder is None:
             raise CheckpointError("this run has no folder", fix="set one, as in fit(..., out='runs/name')")
-        return self.folder / "best" / f"member-{index}"
+        return self.folder
+
+    def _best_folder(self, index: int) -> Path:
+        return self._own_folder / "best" / f"member-{index}"
 
     def _check_folder(self) -> None:
         """Raise CheckpointError if the run folder is gone: a moved or deleted run is not created again."""
@@ -624,9 +622,7 @@ class Run:
             )
 
     def _checkpoints(self) -> Checkpoints:
-        if self.folder is None:
-            raise CheckpointError("this run has no folder", fix="set one, as in fit(..., out='runs/name')")
-        return Checkpoints(self.folder / "checkpoints", self.record.options.keep_checkpoints)
+        return Checkpoints(self._own_folder / "checkpoints", self.record.options.keep_checkpoints)
 
     def _save(self, environments: list[Any] | None = None) -> None:
         self._check_folder()

@@ -280,9 +280,13 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
 
     A memory-mapped log stays on disk, and `log` None is an environment. On an accelerator its own memory counts.
     """
-    free = _free()
-    columns = _bytes_of(log)
-    batches = 2 * _batch_rows(algorithms[0]) * (columns // max(1, len(log) if log is not None else 1))
+    free, arrays = (
+        _free(),
+        () if log is None else log.columns().values() if isinstance(log, Log) else vars(log).values(),
+    )
+    columns = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+    rows = getattr(algorithms[0], "batch_size", 0)
+    batches = 2 * (rows if type(rows) is int else 0) * (columns // max(1, 0 if log is None else len(log)))
     on_disk = isinstance(log, Log) and is_mapped(log)
     data = batches + (0 if on_disk else LOG_COPIES * columns)
     states = sum(STATE_COPIES * seeds * state_bytes(one, spec) for one in algorithms)
@@ -347,19 +351,6 @@ def _widths(parts: Iterable[Any]) -> Iterator[int]:
     """The numbers of features of leaves, or of actions."""
     for part in parts:
         yield from (getattr(part, name) for name in ("size", "n") if type(getattr(part, name, None)) is int)
-
-
-def _batch_rows(algorithm: Any) -> int:
-    rows = getattr(algorithm, "batch_size", 0)
-    return rows if type(rows) is int else 0
-
-
-def _bytes_of(log: Log | Interactions | None) -> int:
-    if log is None:
-        return 0
-    if isinstance(log, Log):
-        return sum(column.nbytes for column in log.columns().values())
-    return sum(value.nbytes for value in vars(log).values() if isinstance(value, np.ndarray))
 
 
 def _free() -> int | None:
