@@ -287,6 +287,11 @@ class Proposal:
         """Number of rows of the table."""
         return self.table.rows
 
+    def propose(self, role: str, name: str, why: str) -> None:
+        """Give a column a role that its values show, with a note."""
+        self.mapping[role] = name
+        self.notes.append(f"'{name}' {why}: change `{role}` if wrong")
+
     def nested(self, episode: str, column: str) -> bool:
         """Whether a column has one value in each episode."""
         pairs = pl.DataFrame({"episode": self.table.series(episode), "column": self.table.series(column)})
@@ -515,9 +520,7 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
     if "reward" not in proposal.mapping:
         final = [one for one in changing if one.kind == "flag" and proposal.share_ended(episode, step, one.name)]
         if len(final) == 1:
-            proposal.mapping["reward"] = final[0].name
-            note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
-            proposal.notes.append(f"'{final[0].name}' {note}")
+            proposal.propose("reward", final[0].name, "is 1 on last rows of episodes only and is read as the reward")
             changing.remove(final[0])
     if "action" in proposal.own_roles:
         return
@@ -526,11 +529,8 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
     amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2
                and (one.low or 0.0) >= 0 and one.zeros >= _MOSTLY * proposal.rows]  # fmt: skip
     if len(words) == 1:
-        proposal.mapping["action"] = words[0].name
-        proposal.notes.append(
-            f"'{words[0].name}' is read as the action, because no other words change within episodes: change `action` "
-            "if wrong"
-        )
+        why = "is read as the action, because no other words change within episodes"
+        proposal.propose("action", words[0].name, why)
     elif len(amounts) == 1 and not words:
         one = amounts[0]
         proposal.mapping |= {"action": one.name, "bounds": [0.0, one.high]}
@@ -693,10 +693,7 @@ def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
         left = [one for one in left if not one.empty and not is_outcome(one)]
         found = [one.name for one in left if proposal.counts(episode, one.name)]
         if len(found) == 1:
-            proposal.mapping["step"] = found[0]
-            proposal.notes.append(
-                f"'{found[0]}' counts the rows of each '{episode}' and is read as the step: change `step` if wrong"
-            )
+            proposal.propose("step", found[0], f"counts the rows of each '{episode}' and is read as the step")
         return
     if episode is None:
         del proposal.mapping["step"]
@@ -746,8 +743,7 @@ def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
     }
     for role, (names, why) in where.items():
         if len(names) == 1 and role not in proposal.mapping:
-            proposal.mapping[role] = names[0]
-            proposal.notes.append(f"'{names[0]}' {why}: change `{role}` if wrong")
+            proposal.propose(role, names[0], why)
     episodes = {one.name: one.unique for one in named}.get(str(episode), 0)
     proposal.ends = [
         name
@@ -1099,7 +1095,10 @@ class Description:
     def text(self) -> str:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
-        lines += [_field_line(one) for one in self.fields]
+        for column in self.fields:
+            empty = f", {column.empty:,} empty" if column.empty else ""
+            size, examples = f"{column.unique:>9,} different{empty}", ", ".join(column.examples)[:40]
+            lines.append(f"{column.name[:28]:28} {column.kind:12} {size}  {examples}")
         if self.ranking_report is None:
             lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, ""]
             lines += _wrapped(self.notes)
@@ -1417,12 +1416,6 @@ def _absent_words(columns: Sequence[pl.Series]) -> list[str]:
             words = series.str.strip_chars().unique().drop_nulls()
             found |= set(words.filter(words.is_in(ABSENT_WORDS)).to_list()) if len(words) > 1 else set()
     return sorted(found)
-
-
-def _field_line(one: Field) -> str:
-    examples = ", ".join(one.examples)[:40]
-    empty = f", {one.empty:,} empty" if one.empty else ""
-    return f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}"
 
 
 def _toml(proposal: Proposal) -> str:
