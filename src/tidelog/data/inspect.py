@@ -541,7 +541,7 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
         )
     elif words or amounts:
         several = [one.name for one in (words or amounts)]
-        proposal.hints.append(f"action = {json.dumps(several[0], ensure_ascii=False)}   # or {list_names(several[1:])}")
+        proposal.hints.append(f"action = {toml_text(several[0])}   # or {list_names(several[1:])}")
         proposal.actions = several
         note = (
             "any may be the action; name it in `action`, and the others in `observation` if they were known before it"
@@ -553,13 +553,13 @@ def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
     """Suggest the outcomes as rewards; numbers for the words of one, and weights of several."""
     words = next((one for one in outcomes if one.kind == "word"), None)
     rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
-    proposal.hints.append(f"reward = {json.dumps(rewards if len(rewards) > 1 else rewards[0], ensure_ascii=False)}")
+    proposal.hints.append(f"reward = {toml_text(rewards if len(rewards) > 1 else rewards[0])}")
     if len(rewards) > 1:
         ones = ", ".join(["1.0"] * len(rewards))
         proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
     if words is not None:
         several = [*sorted(words.examples), *[""] * bool(words.empty)]
-        listed = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in several)
+        listed = ", ".join(f"{toml_text(word)} = 0.0" for word in several)
         more = ", ..." if words.unique > len(words.examples) else ""
         proposal.hints.append(f"reward_values = {{ {listed}{more} }}   # with your numbers")
 
@@ -872,7 +872,7 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
         suggest_rewards(outcomes or last, proposal)
     for one in last:
         if "terminated" not in proposal.mapping and one.kind == "flag":
-            proposal.hints.append(f"terminated = {json.dumps(one.name, ensure_ascii=False)}")
+            proposal.hints.append(f"terminated = {toml_text(one.name)}")
         values = "is 1 on last rows of episodes only" if one.kind == "flag" else "is 0 except on last rows of episodes"
         what = "an end or an outcome" if one.kind == "flag" else "an outcome"
         proposal.notes.append(f"'{one.name}' {values}: {what}, which is not known before the decision")
@@ -996,12 +996,10 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
         proposal.hints.append('reward_values = { "" = 0.0 }   # if rows without a reward earn nothing')
     needed = [one.name for one in empty if used[one.name] in ("action", "reward", "propensity")]
     if needed:
-        proposal.hints.append(
-            f"drop_rows_without = {json.dumps(needed, ensure_ascii=False)}   # if they are missing by chance"
-        )
+        proposal.hints.append(f"drop_rows_without = {toml_text(needed)}   # if they are missing by chance")
     observed = [one for one in empty if used[one.name] == "observation"]
     if observed:
-        rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
+        rules = ", ".join(f'{toml_text(one.name)} = "mean+flag"' for one in observed[:_RULES])
         each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
         proposal.hints += [] if "missing" in proposal.mapping else [each]
     done = proposal.mapping.get("terminated")
