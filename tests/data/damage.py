@@ -225,13 +225,13 @@ def _describe(path: Path, mapping: Mapping | None) -> None:
         data_page(described.as_report(), None, described)
 
 
-def opened(path: Path, memory_map: bool) -> str:
-    """The same for a saved log."""
+def opened(path: Path, memory_map: bool, fingerprint: str) -> str:
+    """The same for a saved log with this fingerprint."""
     try:
         log = Log.load(path, memory_map)
     except TidelogError:
         return "caught"
-    return "valid" if memory_map or log.fingerprint() else "empty"
+    return "valid" if memory_map or log.fingerprint() == fingerprint else "another log"
 
 
 class Elsewhere:

@@ -76,13 +76,6 @@ SPOILS = [
     Spoil("next observation contradicts the following row", "next_age", (("next_age", 99),)),
     Spoil("next mask contradicts the following row", "n", (("n", "1,0,0"),)),
 ]  # fmt: skip
-ELSEWHERE = {
-    "unread ends",
-    "sparse codes",  # errors that name no row of a table that could be read, or that no table has
-    "unreadable file", "unknown mapping key", "bad mapping", "missing column", "ragged rows", "duplicate column name",
-    "wrong length", "empty log", "code out of range", "files differ",
-    "atoms", "declared propensities", "contradicted propensities", "rewards lost in 32 bits",
-}  # fmt: skip
 
 
 def together(one: Spoil, other: Spoil) -> bool:

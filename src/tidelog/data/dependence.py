@@ -575,11 +575,6 @@ class DecisionRewards:
         return np.asarray(self.values != self.usual)
 
     @cached_property
-    def is_of_actions(self) -> bool:
-        """Whether each action has one reward."""
-        return _is_function(self.codes, self.action)
-
-    @cached_property
     def codes(self) -> Values:
         """[N]: numbers of the different rewards."""
         return np.unique(self.values, return_inverse=True)[1]
@@ -601,7 +596,7 @@ def leak_of(column: Values, rewards: DecisionRewards, *, words: bool = False) ->
 
     `words`: the column has codes, whose order means nothing.
     """
-    if not len(column) or rewards.is_of_actions:
+    if not len(column) or _is_function(rewards.codes, rewards.action):  # each action has one reward
         return None
     usual, few = _usual(column), rewards.few
     if len(few) < len(column) and _pattern(column[few], usual, rewards.some, words, np.inf) is None:

@@ -175,11 +175,10 @@ class _Sheet:
                 if label.endswith(" missing") and label.removesuffix(" missing") in labels:
                     continue  # a flag, which the reader adds again
                 flag = labels.index(f"{label} missing") if f"{label} missing" in labels else None
-            to_series = self._to_series(leaf, place)
-            column = self.add(label, to_series(stored[self.log.position, place], self._flagged(stored, flag, False)))
+            column = self.add(label, _cells(leaf, place, stored[self.log.position], flag))
             self.mapping.setdefault("observation", []).append(column)
             if len(self.after):
-                later = to_series(stored[self.log.next_position[self.after], place], self._flagged(stored, flag, True))
+                later = _cells(leaf, place, stored[self.log.next_position[self.after]], flag)
                 self.mapping.setdefault("next_observation", []).append(
                     self.add(f"next_{label}", self._at_last_rows(later))
                 )
@@ -190,23 +189,6 @@ class _Sheet:
                 self.mapping.setdefault("vocabularies", {})[column] = [word for word in words if word]
                 if "" in words:
                     self.mapping.setdefault("missing", {})[column] = "mean+flag"
-
-    def _flagged(self, stored: Values, flag: int | None, later: bool) -> Values | None:
-        where = self.log.next_position[self.after] if later else self.log.position
-        return None if flag is None else stored[where, flag] == 1
-
-    def _to_series(self, leaf: Vector | Codes | Image, place: int) -> Callable[[Values, Values | None], pl.Series]:
-        """A function from values of one column to a table column: labels for codes, empty cells for filled values."""
-        import polars as pl
-
-        def to_series(values: Values, absent: Values | None) -> pl.Series:
-            if isinstance(leaf, Codes):
-                words = pl.Series([word or None for word in _words(leaf, place)], dtype=pl.String)
-                return words.gather(values)
-            series = pl.Series(np.ascontiguousarray(values))
-            return series if absent is None else series.set(pl.Series(absent), None)
-
-        return to_series
 
     def _at_last_rows(self, later: pl.Series) -> pl.Series:
         """The observations after last rows as a column that is empty elsewhere."""
@@ -247,6 +229,17 @@ class _Sheet:
         if len(self.after):
             later = self._at_last_rows(_lists(mask[self.log.next_position[self.after]]))
             self.mapping["next_action_mask"] = self.add("next_action_mask", later.cast(pl.List(pl.UInt8)))
+
+
+def _cells(leaf: Vector | Codes | Image, position: int, rows: Values, flag: int | None) -> pl.Series:
+    """One column of observations [B, O]: labels for codes, empty cells where the column `flag` says a filled value."""
+    import polars as pl
+
+    if isinstance(leaf, Codes):
+        words = pl.Series([word or None for word in _words(leaf, position)], dtype=pl.String)
+        return words.gather(rows[:, position])
+    series = pl.Series(np.ascontiguousarray(rows[:, position]))
+    return series if flag is None else series.set(pl.Series(rows[:, flag] == 1), None)
 
 
 def _lists(mask: Values) -> pl.Series:

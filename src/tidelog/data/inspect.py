@@ -287,6 +287,11 @@ class Proposal:
         """Number of rows of the table."""
         return self.table.rows
 
+    def propose(self, role: str, name: str, why: str) -> None:
+        """Give a column a role that its values show, with a note."""
+        self.mapping[role] = name
+        self.notes.append(f"'{name}' {why}: change `{role}` if wrong")
+
     def nested(self, episode: str, column: str) -> bool:
         """Whether a column has one value in each episode."""
         pairs = pl.DataFrame({"episode": self.table.series(episode), "column": self.table.series(column)})
@@ -515,9 +520,7 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
     if "reward" not in proposal.mapping:
         final = [one for one in changing if one.kind == "flag" and proposal.share_ended(episode, step, one.name)]
         if len(final) == 1:
-            proposal.mapping["reward"] = final[0].name
-            note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
-            proposal.notes.append(f"'{final[0].name}' {note}")
+            proposal.propose("reward", final[0].name, "is 1 on last rows of episodes only and is read as the reward")
             changing.remove(final[0])
     if "action" in proposal.own_roles:
         return
@@ -526,11 +529,8 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
     amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2
                and (one.low or 0.0) >= 0 and one.zeros >= _MOSTLY * proposal.rows]  # fmt: skip
     if len(words) == 1:
-        proposal.mapping["action"] = words[0].name
-        proposal.notes.append(
-            f"'{words[0].name}' is read as the action, because no other words change within episodes: change `action` "
-            "if wrong"
-        )
+        why = "is read as the action, because no other words change within episodes"
+        proposal.propose("action", words[0].name, why)
     elif len(amounts) == 1 and not words:
         one = amounts[0]
         proposal.mapping |= {"action": one.name, "bounds": [0.0, one.high]}
@@ -541,7 +541,7 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
         )
     elif words or amounts:
         several = [one.name for one in (words or amounts)]
-        proposal.hints.append(f"action = {json.dumps(several[0], ensure_ascii=False)}   # or {list_names(several[1:])}")
+        proposal.hints.append(f"action = {toml_text(several[0])}   # or {list_names(several[1:])}")
         proposal.actions = several
         note = (
             "any may be the action; name it in `action`, and the others in `observation` if they were known before it"
@@ -553,13 +553,13 @@ def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
     """Suggest the outcomes as rewards; numbers for the words of one, and weights of several."""
     words = next((one for one in outcomes if one.kind == "word"), None)
     rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
-    proposal.hints.append(f"reward = {json.dumps(rewards if len(rewards) > 1 else rewards[0], ensure_ascii=False)}")
+    proposal.hints.append(f"reward = {toml_text(rewards if len(rewards) > 1 else rewards[0])}")
     if len(rewards) > 1:
         ones = ", ".join(["1.0"] * len(rewards))
         proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
     if words is not None:
         several = [*sorted(words.examples), *[""] * bool(words.empty)]
-        listed = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in several)
+        listed = ", ".join(f"{toml_text(word)} = 0.0" for word in several)
         more = ", ..." if words.unique > len(words.examples) else ""
         proposal.hints.append(f"reward_values = {{ {listed}{more} }}   # with your numbers")
 
@@ -693,10 +693,7 @@ def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
         left = [one for one in left if not one.empty and not is_outcome(one)]
         found = [one.name for one in left if proposal.counts(episode, one.name)]
         if len(found) == 1:
-            proposal.mapping["step"] = found[0]
-            proposal.notes.append(
-                f"'{found[0]}' counts the rows of each '{episode}' and is read as the step: change `step` if wrong"
-            )
+            proposal.propose("step", found[0], f"counts the rows of each '{episode}' and is read as the step")
         return
     if episode is None:
         del proposal.mapping["step"]
@@ -746,8 +743,7 @@ def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
     }
     for role, (names, why) in where.items():
         if len(names) == 1 and role not in proposal.mapping:
-            proposal.mapping[role] = names[0]
-            proposal.notes.append(f"'{names[0]}' {why}: change `{role}` if wrong")
+            proposal.propose(role, names[0], why)
     episodes = {one.name: one.unique for one in named}.get(str(episode), 0)
     proposal.ends = [
         name
@@ -876,7 +872,7 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
         suggest_rewards(outcomes or last, proposal)
     for one in last:
         if "terminated" not in proposal.mapping and one.kind == "flag":
-            proposal.hints.append(f"terminated = {json.dumps(one.name, ensure_ascii=False)}")
+            proposal.hints.append(f"terminated = {toml_text(one.name)}")
         values = "is 1 on last rows of episodes only" if one.kind == "flag" else "is 0 except on last rows of episodes"
         what = "an end or an outcome" if one.kind == "flag" else "an outcome"
         proposal.notes.append(f"'{one.name}' {values}: {what}, which is not known before the decision")
@@ -1000,12 +996,10 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
         proposal.hints.append('reward_values = { "" = 0.0 }   # if rows without a reward earn nothing')
     needed = [one.name for one in empty if used[one.name] in ("action", "reward", "propensity")]
     if needed:
-        proposal.hints.append(
-            f"drop_rows_without = {json.dumps(needed, ensure_ascii=False)}   # if they are missing by chance"
-        )
+        proposal.hints.append(f"drop_rows_without = {toml_text(needed)}   # if they are missing by chance")
     observed = [one for one in empty if used[one.name] == "observation"]
     if observed:
-        rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
+        rules = ", ".join(f'{toml_text(one.name)} = "mean+flag"' for one in observed[:_RULES])
         each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
         proposal.hints += [] if "missing" in proposal.mapping else [each]
     done = proposal.mapping.get("terminated")
@@ -1099,7 +1093,10 @@ class Description:
     def text(self) -> str:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
-        lines += [_field_line(one) for one in self.fields]
+        for column in self.fields:
+            empty = f", {column.empty:,} empty" if column.empty else ""
+            size, examples = f"{column.unique:>9,} different{empty}", ", ".join(column.examples)[:40]
+            lines.append(f"{column.name[:28]:28} {column.kind:12} {size}  {examples}")
         if self.ranking_report is None:
             lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, ""]
             lines += _wrapped(self.notes)
@@ -1417,12 +1414,6 @@ def _absent_words(columns: Sequence[pl.Series]) -> list[str]:
             words = series.str.strip_chars().unique().drop_nulls()
             found |= set(words.filter(words.is_in(ABSENT_WORDS)).to_list()) if len(words) > 1 else set()
     return sorted(found)
-
-
-def _field_line(one: Field) -> str:
-    examples = ", ".join(one.examples)[:40]
-    empty = f", {one.empty:,} empty" if one.empty else ""
-    return f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}"
 
 
 def _toml(proposal: Proposal) -> str:

@@ -425,8 +425,7 @@ def _concat(logs: Sequence[Log]) -> Log:
             [(log.clusters + start)[log.episode].astype(np.int32) for log, start in zip(logs, before, strict=True)]
         )
     if first.stratum is not None:  # strata have no names in a log: those of different logs are different strata
-        before = np.cumsum([0, *(int(log.stratum.max()) + 1 for log in logs[:-1] if log.stratum is not None)])
-        columns["stratum"] = _shifted(logs, "stratum", np.diff(before, append=before[-1]).tolist())
+        columns["stratum"] = _shifted(logs, "stratum", [int(np.max(np.asarray(log.stratum))) + 1 for log in logs])
     stored = [len(next(iter(log.observation.values()))) for log in logs]
     columns |= {name: _shifted(logs, name, stored) for name in ("position", "next_position")}
     return replace(first, **columns, report=joined_report(logs, notes), origin=None)

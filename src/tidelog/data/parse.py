@@ -869,17 +869,13 @@ def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
         marks = [column.name in with_rule for column in feature.columns]
         for side in (observation, following):
             if name in side:
-                columns = zip(side[name].columns, marks, strict=True)
-                opened = tuple(_nan_is_missing(column) if marked else column for column, marked in columns)
-                side[name] = replace(side[name], columns=opened)
+                columns = list(side[name].columns)
+                for index, column in enumerate(columns):
+                    if marks[index] and column.values.dtype.kind == "f":
+                        nan = np.isnan(column.values).reshape(len(column.values), -1).any(axis=1) & column.usable
+                        columns[index] = replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan)))
+                side[name] = replace(side[name], columns=tuple(columns))
     return replace(raw, observation=observation, next_observation=following)
-
-
-def _nan_is_missing(column: Column) -> Column:
-    if column.values.dtype.kind != "f":
-        return column
-    nan = np.isnan(column.values).reshape(len(column.values), -1).any(axis=1) & column.usable
-    return replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan))) if nan.any() else column
 
 
 def _dimension(column: Column, position: int | None) -> Column:

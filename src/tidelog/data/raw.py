@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, overload
 import msgspec
 import numpy as np
 
+from tidelog._text import count_of
 from tidelog.data.columns import Bounds, Declaration, DeclaredPropensities
 from tidelog.errors import LogError, check_seed
 from tidelog.schema import Count, Share, typed
@@ -358,7 +359,7 @@ class Problem:
         """Level, name and place of the problem, in lines at most 100 columns wide."""
         text = f"{self.level}: {self.check}" + (f" in '{self.column}'" if self.column else "")
         if self.rows:
-            text += f", {_counted(self.count, 'row')}: {self.places}"
+            text += f", {count_of(self.count, 'row')}: {self.places}"
         return _WRAP.wrap(text)
 
     def text(self) -> str:
@@ -398,8 +399,8 @@ class Report:
     @property
     def lines(self) -> list[str]:
         """The lines of the report: a summary, then errors, warnings and notes."""
-        counts = [_counted(len(self.errors), "error"), _counted(len(self.warnings), "warning")]
-        counts += [_counted(len(self.notes), "note"), f"{_counted(self.rows, 'row')} read"]
+        counts = [count_of(len(self.errors), "error"), count_of(len(self.warnings), "warning")]
+        counts += [count_of(len(self.notes), "note"), f"{count_of(self.rows, 'row')} read"]
         ordered = sorted(self.problems, key=lambda problem: LEVELS.index(problem.level))
         return [f"{self.source}: {', '.join(counts)}", *(line for one in ordered for line in one.text().split("\n"))]
 
@@ -419,10 +420,6 @@ class Report:
     def from_json(cls, data: Any) -> Report:
         """Rebuild a report from `to_json`; LogError for a field of another type."""
         return typed(data, cls, "a saved report is invalid", LogError, "validate the log again")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _listed(numbers: Iterable[int], count: int) -> str:
@@ -524,13 +521,6 @@ def report_of(raw: ReportSource, found: Iterable[tuple[Check, Finding]]) -> Repo
         column, _, text, expected, fix = finding
         problems.append(Problem(one.level, one.name, column, rows, count, text, expected, fix, lines, files))
     return Report(raw.source, raw.rows, tuple(problems))
-
-
-def as_table(checks: dict[str, Check] = CHECKS) -> str:
-    """Registered checks as a Markdown table, errors before warnings before notes."""
-    ordered = sorted(checks.values(), key=lambda one: LEVELS.index(one.level))
-    rows = [f"| {one.name} | {one.level} | {one.meaning} |" for one in ordered]
-    return "\n".join(["| check | level | meaning |", "|---|---|---|", *rows])
 
 
 def refusal(source: str, name: str, found: str, expected: str, fix: str) -> Report:

@@ -19,7 +19,7 @@ from tidelog.data import formats
 from tidelog.data import read as files
 from tidelog.data.formats import own_datasets
 from tidelog.data.storage import read_array, read_header
-from tidelog.errors import ConfigError, LogError
+from tidelog.errors import LogError
 
 SPACES = gymnasium.spaces
 
@@ -141,13 +141,6 @@ def test_a_folder_that_cannot_be_listed_is_refused_and_an_empty_one_is_no_table(
         files._folder(tmp_path)
     problem = caught.value.report.errors[0]
     assert ("Permission denied" in problem.found, problem.fix) == (True, "check the permissions of the folder")
-
-
-def test_several_files_without_a_mapping_are_refused(tmp_path: Path) -> None:
-    for name in ("one.csv", "two.csv"):
-        (tmp_path / name).write_text("a,b\n1,2\n")
-    with pytest.raises(ConfigError, match="is a table without a mapping of its columns"):
-        files.read_log([str(tmp_path / "one.csv"), str(tmp_path / "two.csv")])
 
 
 def test_columns_of_several_files_have_the_widest_type() -> None:

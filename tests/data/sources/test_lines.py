@@ -106,15 +106,6 @@ def test_broken_lines_are_a_report(broken: bytes, rows: tuple[int, ...], tmp_pat
         read_log(path, mapping())
 
 
-@pytest.mark.parametrize("name", ["a.arrow", "a.parquet"])
-def test_files_cut_short_are_a_report(name: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    FRAME.write_parquet(path) if name.endswith("parquet") else FRAME.write_ipc(path)
-    for content in (path.read_bytes()[:-700], b""):
-        path.write_bytes(content)
-        assert validate(path, MAPPING).errors[0].check == "unreadable file"
-
-
 def test_a_parquet_column_damaged_inside_is_a_report(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     FRAME.write_parquet(path, compression="zstd")

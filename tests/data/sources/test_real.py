@@ -8,6 +8,7 @@ import pytest
 
 from examples.entree import steps
 from tests.shared import shared
+from tidelog.data.inspect import describe_table, inspect_log
 from tidelog.data.read import read_log, validate
 from tidelog.types import Codes, Discrete
 
@@ -30,7 +31,17 @@ def test_open_bandit(campaign: str, behavior_policy: str, clicks: int, items: in
     assert log.propensity is not None
     if behavior_policy == "random":
         np.testing.assert_array_equal(log.propensity, np.float32(1 / items))
-    assert log.report.ok
+    assert not log.report.problems if campaign == "men" and behavior_policy == "random" else log.report.ok
+    assert log.terminated.all()
+    if campaign == "men" and behavior_policy == "random":
+        assert log.spec.observation["categorical"].sizes == (3, 3, 5, 9, 8)
+        assert str(log.time[0]) == "2019-11-24T00:03:13.442536"
+        assert "10,000 episodes" in inspect_log(log).text()
+    if campaign == "men" and behavior_policy == "bts":
+        described = describe_table(path)
+        assert described.proposed is not None
+        assert (described.proposed.action, described.proposed.propensity) == ("item_id", "propensity_score")
+        assert read_log(path, described.proposed).steps == 10_000
 
 
 @pytest.mark.full
