@@ -114,7 +114,7 @@ def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, 
     elif len(classes) > 1:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        with one_thread("openmp"):  # folds run in threads; threads of theirs would wait for one another
+        with one_thread("openmp"):  # the same last bits on every machine
             model = HistGradientBoostingClassifier(
                 max_iter=ROUNDS, categorical_features=words or None, early_stopping=False, random_state=seed
             ).fit(numbers[position[rows]], action[rows])
@@ -634,12 +634,10 @@ def _by_classifier(log: Log, folds: Ordinals, source: Any, states: States | None
             f"discrete actions, found {type(log.spec.action).__name__}",
             "use propensities='estimated'",
         )
-
-    def one(fold: int) -> Clone:
-        return clone_by_classifier(log, without(folds, fold), seed + fold, source)
-
-    with ThreadPoolExecutor(1 if own else 2) as pool:
-        clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
+    # One fold after the other: OpenMP counts its threads for each thread of Python, so that `one_thread` holds in one.
+    clones = tuple(
+        clone_by_classifier(log, without(folds, fold), seed + fold, source) for fold in range(int(folds.max()) + 1)
+    )
     found = replace(_of_clones(log, folds, clones, None, "classifier" if own else "trees"), classifier=own)
     if own or source == TREES:
         return found
