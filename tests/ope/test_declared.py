@@ -12,6 +12,8 @@ from tidelog.ope.evidence import episode_folds
 from tidelog.ope.policy_evidence import behavior_model, choose_model
 from tidelog.ope.propensities import declared_propensities
 
+pytestmark = pytest.mark.usefixtures("few_updates")
+
 QUICK: dict[str, Any] = {
     "ledger": False,
     "learnt_from": "other data",
