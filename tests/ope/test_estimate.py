@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.ope.cases import Told, bandit, episodes, treated
+from tests.ope.cases import Always, Told, bandit, episodes, treated
 from tests.ope.made import evidence_of
 from tests.shared import shared
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge, read_log
@@ -182,11 +182,6 @@ def test_shares_by_hand():
         observation=np.zeros((4, 1), int), action=[0, 1, 0, 1], reward=[1.0, 0.0, 1.0, 1.0], terminated=True,
         propensity=[0.25, 0.75] * 2,
     )  # fmt: skip
-
-    class Even:
-        def probabilities(self, observation, mask=None):
-            return np.full((len(next(iter(observation.values()))), 2), 0.5)
-
-    found = estimate(Even(), log, ["ips", "snips"], model="tabular")
+    found = estimate(Always(0.5, 0.5), log, ["ips", "snips"], model="tabular")
     assert found["ips"].estimate == pytest.approx((2 + 0 + 2 + 2 / 3) / 4, rel=1e-6)
     assert found["snips"].estimate == pytest.approx((2 + 0 + 2 + 2 / 3) / (2 + 2 + 4 / 3), rel=1e-6)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.ope.cases import (
     QUICK,
+    Always,
     Told,
     assessed,
     bandit,
@@ -288,17 +289,21 @@ def test_what_cannot_be_earned_is_said(steady, monkeypatch):
     assert "wis" not in found.paragraph
 
 
-def test_episodes_that_dominate_are_named_with_their_length():
+def dominated():
+    """200 episodes, of which one is long and always does what the policy does."""
     rng = np.random.default_rng(0)
     lengths = np.where(np.arange(200) == 17, 20, 1 + (np.arange(200) % 3 > 0))
     steps, long = int(lengths.sum()), np.repeat(np.arange(200) == 17, lengths)
     seen = rng.integers(0, 2, steps)
-    action = np.where(long, seen, rng.integers(0, 2, steps))  # in the long episode always what the policy does
-    log = Log.from_arrays(
+    action = np.where(long, seen, rng.integers(0, 2, steps))
+    return Log.from_arrays(
         observation=seen[:, None], action=action, reward=1.0 * (action == seen), propensity=np.full(steps, 0.5),
         episode=np.repeat([f"p{one}" for one in range(200)], lengths),
     )  # fmt: skip
-    found = judge(Copies(0.95), log, limits=QUICK, model="tabular")
+
+
+def test_episodes_that_dominate_are_named_with_their_length():
+    found = judge(Copies(0.95), dominated(), limits=QUICK, model="tabular")
     assert found.decision == "unsupported"
     named = "he episode 'p17' with 99.9% of the weight and 20 decisions dominates; half of all episodes have at most 2"
     assert named in found.paragraph
@@ -732,16 +737,6 @@ def test_what_is_no_policy_or_does_not_fit_is_refused(varied, gaussian):
 # Risk beside the mean.
 
 
-class Prefers:
-    """Takes the first of two actions so often."""
-
-    def __init__(self, first):
-        self.first = first
-
-    def probabilities(self, observation, mask=None):
-        return np.tile([self.first, 1 - self.first], (len(next(iter(observation.values()))), 1))
-
-
 def gambles(rows=6000, seed=0):
     """The first of two actions earns 1.5 on average and loses 4 in a fifth of its cases; the second earns 1."""
     generator = np.random.default_rng(seed)
@@ -756,7 +751,7 @@ def gambles(rows=6000, seed=0):
 
 @pytest.mark.full
 def test_better_on_average_and_worse_in_the_tail():
-    found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
+    found = judge(Always(0.85, 0.15), gambles(), bad_outcome=-3.0, limits=QUICK)
     assert found.decision == "better"  # 1 of 9 other seeds fails: 'unsupported'; 0 of 8 below
     assert "better on average, but its bad episodes are worse: its worst 10% of episodes earn" in found.paragraph
     assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
@@ -764,14 +759,14 @@ def test_better_on_average_and_worse_in_the_tail():
     assert found.risk_reason is None
     content = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert content["risk"]["alpha"] == 0.1
-    wide = judge(Prefers(0.85), gambles(), cvar=0.5, limits=QUICK)
+    wide = judge(Always(0.85, 0.15), gambles(), cvar=0.5, limits=QUICK)
     assert wide.risk.alpha == 0.5
     with pytest.raises(ConfigError, match="cvar = 2: expected a share"):
-        judge(Prefers(0.85), gambles(50), cvar=2)
+        judge(Always(0.85, 0.15), gambles(50), cvar=2)
 
 
 def test_where_there_is_no_distribution_the_reason_is_said():
-    few = judge(Prefers(0.85), gambles(5))  # all have the same action, an error, for 1 in 16 seeds
+    few = judge(Always(0.85, 0.15), gambles(5))  # all have the same action, an error, for 1 in 16 seeds
     assert (few.decision, few.risk) == ("unsupported", None)
     assert "a log that cannot show the mean" in few.risk_reason
     assert "up to 3 decisions" in no_risk(outcome(episodes(0.5), dataclasses.replace(QUICK, horizon=2)))

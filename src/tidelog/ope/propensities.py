@@ -55,7 +55,6 @@ from tidelog.networks.actors import Gaussian, state_gaussian
 from tidelog.ope.assumptions import time_basis
 from tidelog.ope.estimators import LONGEST_PRODUCT, RARE, logged_return, required_part, weighted_dr
 from tidelog.ope.evidence import (
-    BY_STEP,
     Atoms,
     Evidence,
     Floats,
@@ -407,12 +406,8 @@ def cut_propensities(source: Any, log: Log, steps: int) -> Any:
 
 def cut_evidence(evidence: Evidence, steps: int) -> Evidence:
     """The evidence about the first `steps` steps of each episode, with the values of whole episodes."""
-    lengths = evidence.lengths
-    position = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], lengths)
-    kept = position < steps
-    arrays = {name: getattr(evidence, name) for name in BY_STEP}
-    parts: dict[str, Any] = {name: None if values is None else values[kept] for name, values in arrays.items()}
-    return replace(evidence, starts=np.append(0, np.cumsum(np.minimum(lengths, steps))), **parts)
+    position = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
+    return evidence.of_rows(position < steps, np.minimum(evidence.lengths, steps))
 
 
 By = Literal["counts", "network", "trees", "classifier", "file"]
@@ -584,15 +579,12 @@ def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
             strata[np.asarray(log.position)] = log.stratum
         states = States(strata, int(strata.max()) + 1)
         drawn = (clone_by_counts(log, states, without(folds, fold)) for fold in range(int(folds.max()) + 1))
-        clones = tuple(replace(one, supported=_is_shown(_of_discrete(one), space.n)) for one in drawn)
+        clones = tuple(
+            one if one.probabilities is None else replace(one, supported=_is_shown(one.probabilities, space.n))
+            for one in drawn
+        )
     found = _of_clones(log, folds, clones, out_of_fold(log, folds, [one.logged for one in clones]), "counts")
     return replace(found, declared=declared.text)
-
-
-def _of_discrete(clone: Clone) -> Floats:
-    if clone.probabilities is None:
-        raise TypeError("a clone of discrete actions has probabilities")
-    return clone.probabilities
 
 
 def _is_shown(chances: Floats, actions: int) -> NDArray[np.bool_]:
