@@ -35,6 +35,7 @@ def verdict(log, *chances):
     return tl.judge(Always(*chances), log, sample=True, **settings)
 
 
+@pytest.mark.sample(every=4)
 @pytest.mark.parametrize("constant", [-1e5, 1e6, LARGEST])
 @pytest.mark.parametrize(("steps", "chances"), [(1, (0.2, 0.3, 0.5)), (3, (0.2, 0.3, 0.5)), (1, (0.5, 0.3, 0.2))])
 def test_the_verdict_is_that_without_it(constant, steps, chances):
