@@ -67,6 +67,15 @@ def test_models_are_fitted_only_where_they_are_read(log, monkeypatch):
     assert asked == ["none", None, "tabular"]
 
 
+def test_sequential_estimators_take_one_step_logs():
+    one = bandit()
+    by_name = table(one, ["wis", "is", "pdis", "wpdis", "fqe", "snips", "ips", "dm"])
+    assert by_name["wis"].estimate == pytest.approx(by_name["snips"].estimate)
+    assert by_name["wpdis"].estimate == pytest.approx(by_name["snips"].estimate)
+    assert by_name["is"].estimate == by_name["pdis"].estimate == pytest.approx(by_name["ips"].estimate)
+    assert by_name["fqe"].estimate == pytest.approx(by_name["dm"].estimate)
+
+
 @pytest.mark.parametrize(("names", "evidence", "said"), [
     (["snips"], episodes, "'snips' supports episodes of one step; the longest here has 3. fix: use 'wis' or 'wdr'"),
     (["drl"], lambda: episodes(occupancy=None), "'drl' needs occupancy ratios"),
