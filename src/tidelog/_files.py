@@ -103,6 +103,15 @@ def parse_saved(text: str | bytes, *, nan: bool = False) -> Any:
     return values
 
 
+def finite(value: Any) -> Any:
+    """Return plain values with None where JSON has no number."""
+    if isinstance(value, Mapping):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries = dict(pairs)
     if len(entries) < len(pairs):

@@ -324,7 +324,8 @@ def _is_sound(part: Any) -> bool:
         return (
             _is_count(part.size)
             and _are_names(part.names, part.size)
-            and _all(part.fills, lambda pair: _is_fill(pair, part.names))
+            and _all(part.fills, lambda pair: isinstance(pair, tuple) and len(pair) == 2)
+            and all(isinstance(name, str) and name in part.names and _is_number(number) for name, number in part.fills)
         )
     if isinstance(part, Codes):
         sizes = _all(part.sizes, _is_count) and len(part.sizes) > 0
@@ -361,11 +362,6 @@ def _is_sound(part: Any) -> bool:
         return _all(part.sizes, _is_count) and len(part.sizes) > 0
     bounds = _all(part.low, _is_number) and _all(part.high, _is_number) and len(part.low) > 0
     return bounds and _are_names(part.names, len(part.low))
-
-
-def _is_fill(pair: Any, names: tuple[str, ...]) -> bool:
-    named = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and pair[0] in names
-    return named and _is_number(pair[1])
 
 
 def _are_vocabularies(vocabularies: Any, sizes: tuple[int, ...]) -> bool:

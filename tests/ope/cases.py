@@ -95,6 +95,16 @@ class Told:
         return self.chances[states_of(observation)]
 
 
+class Always:
+    """A policy with the same probabilities of its actions everywhere."""
+
+    def __init__(self, *chances):
+        self.chances = np.asarray(chances, np.float64)
+
+    def probabilities(self, observation, mask=None):
+        return np.tile(self.chances, (len(next(iter(observation.values()))), 1))
+
+
 def states_of(observation):
     """The treatment problem's states [B] by what is seen there."""
     shown = treatment().observations()

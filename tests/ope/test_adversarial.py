@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import adversarial
 from benchmarks import adversarial_worlds as worlds
-from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, cells
+from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 
 ROWS = 400_000
 BANDITS = {
@@ -169,20 +169,6 @@ def test_a_seed_draws_one_log_of_the_promised_size(cell):
         assert one.log.propensity is None
 
 
-def test_weights_of_ties_are_those_of_the_index_that_failed():
-    drawn = Cell("ties", "better", 1500).draw(0)
-    taken = np.asarray(drawn.log.action)
-    chances = drawn.policies[0].probabilities(drawn.log.transitions.observation)
-    weights = chances[np.arange(1500), taken] / np.asarray(drawn.log.propensity)
-    assert np.unique(weights, return_counts=True)[1].tolist() == [336, 1044, 12, 108]
-    assert set(np.unique(weights)) == {0.0, 1.0, 2.0, 4.0}
-
-
-def test_every_impossible_variant_names_words_that_are_known():
-    forms = [form for world in WORLDS.values() for form in world.variants.values()]
-    assert {form.words for form in forms} - {None} <= set(WORDS)
-
-
 # Counting.
 
 
@@ -232,14 +218,3 @@ def test_of_many_policies_the_most_favourable_verdict_is_kept(monkeypatch):
     policies = (drawn.policies[0], good, drawn.policies[1])
     monkeypatch.setattr(Cell, "draw", lambda self, seed: drawn._replace(log=log, policies=policies))
     assert adversarial.judged(Cell("looks", "untold", 300), 0)["decision"] == "better"
-
-
-def test_logs_are_judged_in_pieces_whose_names_tell_judges_and_logs_apart(monkeypatch):
-    monkeypatch.setattr(adversarial, "FIRST_SEED", 0)
-    one, other = Cell("tiny logs", "normal", 15), Cell("tiny logs", "normal", 20)
-    calls = adversarial.pieces({one: "x", other: "y"}, {one: 12, other: 10})
-    expected = [(one, "x", range(10)), (other, "y", range(10)), (one, "x", range(10, 12))]
-    assert list(calls) == [f"{cell.name}__{mark}__{seeds[0]}-{seeds[-1]}" for cell, mark, seeds in expected]
-    assert [arguments for _, arguments in calls.values()] == [(cell, list(seeds)) for cell, _, seeds in expected]
-    rows = adversarial.judge_some(one, [0, 1])
-    assert [row | {"seconds": 0} for row in rows] == [adversarial.judged(one, seed) | {"seconds": 0} for seed in (0, 1)]

@@ -93,11 +93,6 @@ def advised(cloning):
     return advice
 
 
-def test_the_verdict_on_a_policy_names_its_own_setting():
-    assert "raise threshold, now 0.1" in advised(None)
-    assert "raise threshold, now 0.1" in advised(bandit(chance=0.5))
-
-
 def test_what_even_a_copy_of_the_behavior_fails_is_not_answered_by_a_closer_policy():
     advice = advised(bandit(chance=0.6))
     assert "raise threshold" not in advice

@@ -78,6 +78,7 @@ def test_patterns_say_in_which_dimensions_an_action_lies_on_which_atom():
     assert atoms.text == "one of 2 values (0, 0.5)"
 
 
+@pytest.mark.usefixtures("few_updates")
 def test_a_behavior_with_atoms_has_a_probability_there_and_a_density_elsewhere():
     context, still, action = actions()
     log = log_of(context, action)
@@ -95,6 +96,7 @@ def test_a_behavior_with_atoms_has_a_probability_there_and_a_density_elsewhere()
     assert ((likeliest.actions == 0.0).all(axis=(1, 2)) == (clone.pattern.probabilities.argmax(1) == 1)).all()
 
 
+@pytest.mark.usefixtures("few_updates")
 def test_without_atoms_nothing_changes():
     context, _, action = actions(600)
     moved = np.where(action == 0.0, np.clip(0.4 + 0.8 * NORMAL[:600], -0.99, 0.99), action)
@@ -117,6 +119,7 @@ def test_a_sampled_policy_never_takes_an_atom_and_a_deterministic_one_may():
     assert (exact.actions == 0.0).all()  # without noise
 
 
+@pytest.mark.usefixtures("few_updates")
 def test_the_policy_that_takes_the_atom_is_judged_by_its_probability():
     context, still, action = actions(1200)
     log = log_of(context, action, still + 0.3 * np.random.default_rng(2).standard_normal(1200))
@@ -164,6 +167,7 @@ def test_a_grid_of_a_few_values_is_refused_with_what_to_do():
     assert "as discrete actions" in verdict.paragraph
 
 
+@pytest.mark.usefixtures("few_updates")
 def test_an_atom_is_shown_where_others_took_it_and_a_draw_off_the_atoms_where_enough_others_are_near():
     context, still, action = actions(2400)
     log = log_of(context, np.where((context == 3) & still, 0.4 + 0.1 * np.resize(NORMAL, 2400), action))

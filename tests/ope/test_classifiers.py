@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.ope.cases import QUICK
+from tests.ope.cases import QUICK, Always
 from tidelog.ope import propensities as classifiers
 from tidelog.ope.decide import violated_preconditions
 from tidelog.ope.evidence import episode_folds
@@ -54,13 +54,6 @@ def log():
 @pytest.fixture(scope="module")
 def trees(log):
     return propensities_of(log, episode_folds(log, 2, 0), "trees")
-
-
-class Mostly:
-    """Takes an action mostly, whatever it sees."""
-
-    def probabilities(self, observation, mask=None):
-        return np.tile([0.2, 0.6, 0.2], (len(observation["number"]), 1))
 
 
 def test_trees_find_rules_of_words(log, trees):
@@ -143,15 +136,15 @@ def test_the_better_model_is_taken_and_a_miscalibrated_one_is_not(log, trees, mo
 @pytest.mark.full
 def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
     options = {"limits": QUICK, "model": "none", "learnt_from": "other data", "ledger": tmp_path / "looks.jsonl"}
-    found = judge(Mostly(), log, propensities="trees", **options)
+    found = judge(Always(0.2, 0.6, 0.2), log, propensities="trees", **options)
     assert found.context["propensities_by"] == "trees"
     fit = found.context["propensities_fit"]
     said = f"they miss the logged decisions by {fit['loss']:.2f} nats on average"
     assert "estimated by boosted trees that were trained to imitate the behaviour policy" in found.paragraph
     assert said in found.paragraph
     assert f"less than the {fit['constant']:.2f} of always stating the same shares" in found.paragraph
-    judge(Mostly(), log, propensities=LogisticRegression(), **options)
-    judge(Mostly(), log, propensities=LogisticRegression(), **options)
+    judge(Always(0.2, 0.6, 0.2), log, propensities=LogisticRegression(), **options)
+    judge(Always(0.2, 0.6, 0.2), log, propensities=LogisticRegression(), **options)
     looks = [look.settings["propensities"] for look in Ledger.of(log, tmp_path / "looks.jsonl").looks]
     assert looks[0] == "trees"
     assert len(looks) == 2
@@ -160,7 +153,7 @@ def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
 
 def test_a_verdict_names_the_classifier_and_says_how_well_it_predicts(log):
     options = {"limits": QUICK, "model": "none", "learnt_from": "other data", "ledger": False}
-    found = judge(Mostly(), log, propensities=PIPELINE, **options)
+    found = judge(Always(0.2, 0.6, 0.2), log, propensities=PIPELINE, **options)
     assert found.context["propensities_by"] == "classifier"
     assert found.context["propensities_classifier"] == "Pipeline(StandardScaler, LogisticRegression)"
     said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the behaviour"
@@ -243,7 +236,7 @@ def test_logs_that_trees_cannot_read_are_refused(log):
     )  # fmt: skip
     assert isinstance(choices.spec.action, MultiDiscrete)
     found = violated_preconditions(
-        Mostly(), choices, np.arange(40.0), sample=True, bandwidth=None, propensities="trees"
+        Always(0.2, 0.6, 0.2), choices, np.arange(40.0), sample=True, bandwidth=None, propensities="trees"
     )
     assert "propensities" in [one.rule for one in found]
 

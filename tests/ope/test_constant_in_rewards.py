@@ -4,22 +4,13 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.ope.cases import Always
 from tidelog.data.log import number_observations
 from tidelog.ope.assumptions import history_dependence
 from tidelog.ope.estimators import ESTIMATORS
 from tidelog.ope.evidence import episode_folds
 
 LARGEST = 1.5e7  # 0 and 1 above it are exact in 32 bits
-
-
-class Rule:
-    """The same three probabilities everywhere."""
-
-    def __init__(self, *chances):
-        self.chances = chances
-
-    def probabilities(self, observation, mask=None):
-        return np.broadcast_to(self.chances, (len(next(iter(observation.values()))), 3)).copy()
 
 
 def log_with(constant, steps, gain=0.15, episodes=600):
@@ -41,9 +32,10 @@ def log_with(constant, steps, gain=0.15, episodes=600):
 
 def verdict(log, *chances):
     settings = {"ledger": False, "progress": False, "learnt_from": "other data", "model": "tabular"}
-    return tl.judge(Rule(*chances), log, sample=True, **settings)
+    return tl.judge(Always(*chances), log, sample=True, **settings)
 
 
+@pytest.mark.sample(every=4)
 @pytest.mark.parametrize("constant", [-1e5, 1e6, LARGEST])
 @pytest.mark.parametrize(("steps", "chances"), [(1, (0.2, 0.3, 0.5)), (3, (0.2, 0.3, 0.5)), (1, (0.5, 0.3, 0.2))])
 def test_the_verdict_is_that_without_it(constant, steps, chances):
@@ -70,7 +62,7 @@ def test_the_test_of_memory_finds_what_it_finds_without_it():
 def test_equal_rewards_are_within_their_own_range(equal):
     log = log_with(0.0, 3)
     log = tl.Log.from_arrays(**{**arrays(log), "reward": np.full(log.steps, equal, "f4")})
-    estimates = tl.estimate(Rule(0.2, 0.3, 0.5), log, ["wis", "wpdis", "wdr"], model="tabular")
+    estimates = tl.estimate(Always(0.2, 0.3, 0.5), log, ["wis", "wpdis", "wdr"], model="tabular")
     assert [one.note for one in estimates] == ["", "", ""]
 
 

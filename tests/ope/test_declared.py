@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.ope.cases import Always
 from tidelog.data.log import declare
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence import episode_folds
 from tidelog.ope.policy_evidence import behavior_model, choose_model
 from tidelog.ope.propensities import declared_propensities
+
+pytestmark = pytest.mark.usefixtures("few_updates")
 
 QUICK: dict[str, Any] = {
     "ledger": False,
@@ -26,19 +29,7 @@ FORMS: dict[str, Any] = {
 }
 
 
-class Rule:
-    """Probabilities by a function of the observation."""
-
-    def __init__(self, chances: Any) -> None:
-        self._chances = chances
-
-    def probabilities(self, observation: Any, mask: Any = None) -> Any:
-        """[B, A]."""
-        rows = len(next(iter(observation.values())))
-        return np.broadcast_to(np.asarray(self._chances, np.float64), (rows, len(self._chances)))
-
-
-SECOND, FIRST, EVEN = Rule([0.0, 1.0]), Rule([1.0, 0.0]), Rule([0.5, 0.5])
+SECOND, FIRST, EVEN = Always(0.0, 1.0), Always(1.0, 0.0), Always(0.5, 0.5)
 
 
 def trial(

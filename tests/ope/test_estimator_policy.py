@@ -375,6 +375,7 @@ def test_a_regressor_is_a_deterministic_policy(doses):
     assert chosen == pytest.approx(np.minimum(tree.predict(seen), 2.0))
 
 
+@pytest.mark.usefixtures("few_updates")
 def test_actions_of_a_regressor_are_clipped_and_the_verdict_says_so(doses):
     seen = doses.features()
     far = LinearRegression().fit(seen, 4.0 * seen["observation_0"])

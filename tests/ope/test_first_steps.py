@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.ope.cases import QUICK, Told, best_treatments, mostly, treated
-from tests.ope.test_verdict import Copies
+from tests.ope.cases import QUICK, Always, Told, best_treatments, mostly, treated
+from tests.ope.test_verdict import Copies, dominated
 from tests.training.runs import bc, begin, finish
 from tidelog.envs.treatment import treatment
 from tidelog.ope.judge import judge
@@ -92,18 +92,11 @@ def debt(count=600):
     )  # fmt: skip
 
 
-class Greedy:
-    """Mostly takes action 1."""
-
-    def probabilities(self, observation, mask=None):
-        return np.tile([0.1, 0.9], (len(next(iter(observation.values()))), 1))
-
-
 def test_a_debt_that_comes_later_is_said_wherever_the_verdict_is():
     log = debt()
     options = {"limits": QUICK, "model": "tabular", "ledger": False, "learnt_from": "other data"}
-    assert judge(Greedy(), log, **options).decision == "worse"
-    found = judge(Greedy(), log, first_steps=1, **options)
+    assert judge(Always(0.1, 0.9), log, **options).decision == "worse"
+    found = judge(Always(0.1, 0.9), log, first_steps=1, **options)
     assert found.decision == "better"
     assert found.advice.startswith("Use it for the first decision of an episode only: it is better than the logged ")
     later = "600 later decisions (50.0% of all) and what follows from them are in no number"
@@ -118,7 +111,7 @@ def test_a_debt_that_comes_later_is_said_wherever_the_verdict_is():
     content = json.loads(json.dumps(found.to_json()))
     assert content["context"]["first_steps"] == 1
     assert content["advice"] == found.advice
-    both = judge({"greedy": Greedy(), "even": Copies(0.5)}, log, first_steps=1, **options)
+    both = judge({"greedy": Always(0.1, 0.9), "even": Copies(0.5)}, log, first_steps=1, **options)
     assert both.advice.startswith("Use greedy for the first decision of an episode only")
 
 
@@ -137,19 +130,6 @@ def test_advice_says_how_many_decisions_were_judged():
     )
 
 
-def dominated():
-    """200 episodes, of which one is long and always does what the policy does."""
-    rng = np.random.default_rng(0)
-    lengths = np.where(np.arange(200) == 17, 20, 1 + (np.arange(200) % 3 > 0))
-    steps, long = int(lengths.sum()), np.repeat(np.arange(200) == 17, lengths)
-    seen = rng.integers(0, 2, steps)
-    action = np.where(long, seen, rng.integers(0, 2, steps))
-    return tl.Log.from_arrays(
-        observation=seen[:, None], action=action, reward=1.0 * (action == seen), propensity=np.full(steps, 0.5),
-        episode=np.repeat([f"p{one}" for one in range(200)], lengths),
-    )  # fmt: skip
-
-
 @pytest.mark.full
 def test_the_advice_to_ask_a_shorter_question_can_be_followed():
     log = dominated()
@@ -165,16 +145,9 @@ def test_the_advice_to_ask_a_shorter_question_can_be_followed():
 
 def test_it_is_not_advised_where_it_would_not_help():
     log = debt(40)  # too few episodes for any question
-    found = judge(Greedy(), log, limits=QUICK, model="tabular", ledger=False)
+    found = judge(Always(0.1, 0.9), log, limits=QUICK, model="tabular", ledger=False)
     assert found.decision == "unsupported"
     assert "first_steps" not in found.paragraph
-
-
-class Even:
-    """Takes both actions equally often."""
-
-    def probabilities(self, observation, mask=None):
-        return np.full((len(next(iter(observation.values()))), 2), 0.5)
 
 
 def test_wrong_propensities_are_not_hidden_by_a_shorter_question():
@@ -183,7 +156,7 @@ def test_wrong_propensities_are_not_hidden_by_a_shorter_question():
         observation=rng.integers(0, 2, (3_000, 1)), action=rng.integers(0, 2, 3_000), actions=2,
         reward=rng.normal(size=3_000), propensity=np.full(3_000, 0.505), episode=np.arange(3_000) // 20,
     )  # fmt: skip
-    found = judge(Even(), log, limits=QUICK, model="tabular", ledger=False)
+    found = judge(Always(0.5, 0.5), log, limits=QUICK, model="tabular", ledger=False)
     assert found.decision == "unsupported"
     assert "the behaviour policy's probabilities are wrong" in found.paragraph
     assert "first_steps" not in found.paragraph

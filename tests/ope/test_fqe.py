@@ -1,6 +1,6 @@
 """Fitted Q evaluation: fixed points by hand, values near exact ones, and what it promises about ends and constants."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -9,8 +9,6 @@ import pytest
 
 import tidelog as tl
 from tests.ope.played import better, policy_of, treated
-from tidelog.algorithms.contract import Algorithm
-from tidelog.algorithms.optimisation import OPTIMISERS, constant
 from tidelog.data.statistics import Scaler
 from tidelog.envs import play
 from tidelog.envs.tabular import PointMass
@@ -26,7 +24,6 @@ from tidelog.ope.networks import (
     returns_to_go,
     step,
     train_critic,
-    updates_for,
 )
 from tidelog.ope.policies import target_of
 from tidelog.training.stores import stores_of
@@ -177,52 +174,6 @@ def small():
     return evaluation_log(log, [target, target], 1.0, np.arange(40)).log
 
 
-def test_it_satisfies_the_contract_and_cannot_act(small):
-    h = FQE(policies=2, centre=1.5, **QUICK)
-    assert isinstance(h, Algorithm)
-    params = h.policy_params(h.init(small.spec, jax.random.key(0), 10))
-    seen = {name: leaf[:5] for name, leaf in small.observation.items()}
-    assert h.q_values(params, seen) == pytest.approx(params.critic.all_actions(seen)[:, 0] + 1.5)
-    assert h.distribution(params, seen) is None
-    assert h.initial_state(params, 1) is None
-    with pytest.raises(TypeError, match="it cannot act"):
-        h.act(params, seen)
-
-
-EFFECTS = {
-    "discount": 0.5, "centre": 2.0, "policies": 1, "batch_size": 64, "learning_rate": 1e-4, "schedule": constant,
-    "optimiser": OPTIMISERS["rmsprop"], "tau": 0.5, "hidden": (8,), "embedding": 2, "layer_norm": True,
-}  # fmt: skip
-
-
-def test_every_hyper_parameter_is_tried():
-    assert set(EFFECTS) == {field.name for field in fields(FQE)}
-
-
-@pytest.fixture(scope="module")
-def after_three(small):
-    """The critic's arrays after three updates with these hyper-parameters."""
-
-    def found(h):
-        return jax.tree.leaves(eqx.filter(train_critic(h, small, 3, 0), eqx.is_array))
-
-    return found
-
-
-@pytest.fixture(scope="module")
-def plainly(after_three):
-    return after_three(FQE(policies=2, **QUICK))
-
-
-@pytest.mark.sample("centre", "learning_rate", "tau")
-@pytest.mark.parametrize("name", [name for name in EFFECTS if name != "policies"])
-def test_every_hyper_parameter_has_an_effect(after_three, plainly, name):
-    one, two = plainly, after_three(replace(FQE(policies=2, **QUICK), **{name: EFFECTS[name]}))
-    assert [x.shape for x in one] != [x.shape for x in two] or any(
-        (x != y).any() for x, y in zip(one, two, strict=True)
-    )
-
-
 @pytest.mark.full
 def test_the_target_critic_is_read_and_moves(small):
     h = FQE(policies=2, tau=0.5, **QUICK)
@@ -247,11 +198,3 @@ def test_seeds_differ_and_repeat(small):
 def test_divergence_is_told(small):
     with pytest.raises(DivergenceError, match="fitted Q evaluation became NaN or infinite"):
         train_critic(FQE(policies=2, learning_rate=1e30, **QUICK), small, 20, 0)
-
-
-@pytest.mark.full
-def test_updates_grow_with_the_log_and_its_episodes(small):
-    assert updates_for(small) == 2_000
-    assert updates_for(treated(3_000)) == 2_000
-    long = replace(small, terminated=small.terminated)
-    assert updates_for(long) <= 20_000

@@ -133,6 +133,7 @@ def test_leaving_a_heavy_tailed_arm_decides_nothing(variant, wrong):
     assert any("heavy-tailed" in reason for verdict in found for reason in verdict.reasons)
 
 
+@pytest.mark.usefixtures("few_updates")
 @pytest.mark.sample("estimated")
 @pytest.mark.parametrize("variant", ["estimated", "recorded", "declared"])
 def test_values_that_a_behavior_repeats_have_a_probability(variant):
@@ -142,6 +143,7 @@ def test_values_that_a_behavior_repeats_have_a_probability(variant):
     assert "of the logged actions are exactly 0" in verdict.paragraph
 
 
+@pytest.mark.usefixtures("few_updates")
 @pytest.mark.sample("estimated, near the others")
 @pytest.mark.parametrize("variant", ["estimated, near the others", "declared, near the others"])
 def test_beside_repeated_values_the_others_are_judged_by_their_own_density(variant):

@@ -9,11 +9,10 @@ import pytest
 
 from tests.ope.cases import assessed, bandit
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
-from tidelog import ConfigError, Log, collect, judge, load_policy, load_run, read_log
+from tidelog import ConfigError, Log, collect, load_policy, load_run, read_log
 from tidelog.data import statistics
 from tidelog.data.statistics import Overlap, Sketch, episode_hashes
 from tidelog.errors import CheckpointError
-from tidelog.ope import judge as comparison
 from tidelog.ope.decide import Reuse, chosen_here
 from tidelog.training.record import Record
 from tidelog.training.run import policy_of_run
@@ -234,12 +233,3 @@ def test_no_episodes_and_episodes_that_are_longer_than_a_block_have_their_hashes
     whole = episode_hashes(log)
     monkeypatch.setattr(statistics, "BLOCK", 1)
     np.testing.assert_array_equal(episode_hashes(log), whole)
-
-
-def test_a_policy_that_learnt_from_the_episodes_is_refused_before_anything_is_fitted(monkeypatch):
-    log = collect("treatment", episodes=200, seed=0)
-    policy = finish(begin(bc(), log)).policy()
-    monkeypatch.setattr(comparison, "evidence_of", lambda *a, **b: pytest.fail("a model was fitted"))
-    verdict = judge(policy, log, sample=True, ledger=False)
-    assert verdict.decision == "unsupported"
-    assert "the policy learnt from 80.0% of the episodes that it is judged on" in verdict.reasons[0]

@@ -164,6 +164,7 @@ def test_one_policy_in_two_ways_of_acting():
     assert policy.acting is not None
 
 
+@pytest.mark.usefixtures("few_updates")
 def test_networks_regress_the_reward_of_single_decisions_once_for_all(monkeypatch):
     _, held_out = world(lambda x: 0.5 + 0.0 * x[:, 0], count=600)
     calls = []

@@ -8,26 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.ope.cases import assessed, bandit, episodes
 from tidelog import ConfigError, Log, SpecError, judge
-from tidelog.algorithms.sampling import Batch
-from tidelog.data.log import number_observations
 from tidelog.errors import CheckpointError
-from tidelog.ope import assumptions, decide, ledger, networks, policies, propensities, tabular, text, verdict
+from tidelog.ope import assumptions, decide, ledger, policies, text, verdict
 from tidelog.ope.assumptions import relative_time, with_detected_clusters
 from tidelog.ope.decide import Assessment, Limits
 from tidelog.ope.estimators import Ratios, cluster_sums, means
-from tidelog.ope.evidence import Evidence, Target
+from tidelog.ope.evidence import Evidence
 from tidelog.ope.ledger import _File, _open, _opened, state_folder
 from tidelog.ope.policies import ExternalPolicy, target_of
-from tidelog.ope.propensities import Clone, Propensities, clone_by_counts, propensities_of, with_time
 from tidelog.ope.risk import Sample
 from tidelog.schema import to_plain
-from tidelog.types import Continuous, MultiDiscrete, Spec, Vector
+from tidelog.types import Continuous, MultiDiscrete, Spec
 
 TWO = Ratios(np.ones((2, 1)), np.ones((2, 1)))
 
@@ -112,36 +108,7 @@ CONFIG_ERRORS = {
         "no evidence was gathered for bc",
     ),
 }
-TYPE_ERRORS = {
-    "a clone without a mode": (
-        lambda: Clone(np.ones(3)).supports(Target(np.ones(3)), None),
-        "needs a target with sampled",
-    ),
-    "a clone of nothing": (
-        lambda: Clone(np.ones(3)).target(PUSHES, sample=True),
-        "a clone needs probabilities, or a mode and",
-    ),
-    "a table of numbers": (lambda: clone_by_counts(PUSHES, None, np.arange(1)), "a table needs discrete actions"),
-    "values": (
-        lambda: networks.evaluation_loss(
-            lambda *args: np.zeros((2, 1)),
-            SimpleNamespace(data=SimpleNamespace(observation=0, action=0)),
-            np.zeros((2, 2)),
-        ),
-        "values and targets have shapes (2, 1) and (2, 2): expected equal shapes",
-    ),
-    "no answer": (
-        lambda: networks._answers([Target(np.ones(3))], PUSHES),
-        "an evaluated policy needs prob",
-    ),
-    "no chances": (
-        lambda: tabular.by_state(Target(np.ones(4)), number_observations(DISCRETE), np.arange(4)),
-        "a table needs the probabilities of discrete actions",
-    ),
-    "pushes": (lambda: tabular._actions(PUSHES), "found Continuous actions: a table needs discrete actions"),
-}
 TABLE = [(SpecError, *one) for one in SPEC_ERRORS.items()] + [(ConfigError, *one) for one in CONFIG_ERRORS.items()]
-TABLE += [(TypeError, *one) for one in TYPE_ERRORS.items()]
 
 
 @pytest.mark.parametrize(("error", "name", "case"), TABLE, ids=[one[1] for one in TABLE])
@@ -186,35 +153,6 @@ def test_copies_of_whole_episodes_and_days_are_clusters(monkeypatch):
     found = with_detected_clusters(replace(DISCRETE, time=times))
     assert found.log.clusters.tolist() == [0, 0, 1, 0]
     assert "same 'time' are counted as one cluster" in found.notes[0]
-
-
-def test_propensities_that_are_known_are_used_and_a_network_reads_the_time():
-    known = Propensities.__new__(Propensities)
-    assert propensities_of(DISCRETE, np.zeros(4, int), known) is known
-    log, states = with_time(DISCRETE, None, None, np.linspace(0, 1, 4), lambda states: True)
-    assert states is None
-    assert log.spec.observation[propensities.TIME] == Vector(log.observation[propensities.TIME].shape[1])
-    np.testing.assert_array_equal(log.observation["observation"], DISCRETE.observation["observation"])
-    folds = [np.asarray([0, 1]), np.asarray([2, 3])]
-    assert len(propensities._clones(DISCRETE, folds, [0, 1], number_observations(DISCRETE), 0)) == 2
-
-
-def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):
-    monkeypatch.setattr(decide, "has_density", lambda policy, log: True)
-    assert density(sample=True) == []
-    (said,) = density(sample=False)
-    assert "a deterministic continuous action has no probability" in said.sentence
-    monkeypatch.setattr(decide, "has_density", lambda policy, log: False)
-    assert density(sample=True) == [(
-        "this policy has no density: it cannot compute the probability of an action",
-        ("judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)",),
-    )]  # fmt: skip
-
-
-def density(sample):
-    asked = {"sample": sample, "bandwidth": None, "propensities": None}
-    found = decide.violated_preconditions(None, PUSHES, np.arange(float(len(PUSHES.episode_ids))), **asked)
-    return [text.words(one, REFUSED) for one in found if one.rule == "density"]
 
 
 def test_one_advice_for_clipped_actions_without_a_density(monkeypatch):
@@ -329,13 +267,6 @@ def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too()
         "assumed, not observed",
         sentences[1],
     )
-
-
-def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies(monkeypatch):
-    monkeypatch.setattr(networks, "targets", lambda config, state, row, key: jnp.asarray([[0.0, 1.0], [1.0, 1.0]]))
-    state = SimpleNamespace(critic=lambda observation, action: jnp.asarray([[1.0, 3.0], [1.0, 1.0]]))
-    batch = Batch(SimpleNamespace(observation=None, action=None), np.arange(2))
-    assert networks.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}
 
 
 def test_one_episode_that_was_cut_off_is_one():

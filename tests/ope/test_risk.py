@@ -1,7 +1,6 @@
 """The distribution of returns: estimates by hand, what its bands must obey, and how often they hold."""
 
 import json
-import time
 
 import numpy as np
 import pytest
@@ -248,11 +247,3 @@ def test_better_on_average_and_worse_in_the_tail_is_said():
     assert tail_sentence("better", with_difference(0.3, 0.1, 0.4)) == ""
     assert "its bad episodes are better" in tail_sentence("no difference shown", with_difference(0.3, 0.1, 0.4))
     assert tail_sentence("worse", worse) == tail_sentence("better", None) == ""
-
-
-def test_ten_thousand_episodes_take_little_time():
-    evidence = one_step(10_000)
-    risk_of(evidence, confidence=QUICK)
-    begin = time.process_time()
-    risk_of(evidence, confidence=Confidence(replicates=1000))
-    assert time.process_time() - begin < 2.0

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from tests.ope.made import evidence_of, random_log
-from tidelog.errors import SpecError
 from tidelog.ope import estimators
 from tidelog.ope.estimators import (
     ips,
@@ -241,9 +240,3 @@ def test_thousands_of_steps_neither_overflow_nor_vanish(likelier):
     assert wis(evidence).estimate == (steps if likelier > 1 else 2 * steps)
     assert np.isfinite(weighted_per_decision_is(evidence).estimate)
     assert np.isfinite([trajectory_is(evidence).estimate, per_decision_is(evidence).contributions.std()]).all()
-
-
-def test_doubly_robust_asks_for_its_model():
-    evidence = evidence_of([2], reward=[1, 1], target=[1, 1], behaviour=[1, 1])
-    with pytest.raises(SpecError, match="reads `model`, but the evidence has none"):
-        weighted_dr(evidence)

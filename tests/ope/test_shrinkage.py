@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.ope.cases import Always
 from tests.ope.made import bandit, evidence_of, random_log
 from tidelog.ope import networks
 from tidelog.ope.estimators import direct_method, ips, logged_return, snips, weighted_dr
@@ -121,16 +122,9 @@ def test_rare_rewards_give_one_estimate_with_every_seed_and_the_reader_is_told(m
         observation=generator.standard_normal((rows, 4)), action=generator.integers(0, 4, rows),
         reward=generator.random(rows) < 0.02, terminated=np.ones(rows, bool), propensity=np.full(rows, 0.25),
     )  # fmt: skip
-    policy = as_policy(Prefers(), log.spec)
+    policy = as_policy(Always(0.4, 0.2, 0.2, 0.2), log.spec)
     found = [evidence_for(policy, log, sample=True, seed=seed, cloning=False, tests=False) for seed in (0, 1)]
     estimates = [weighted_dr(one.policy).estimate for one in found]
     assert estimates[0] == pytest.approx(estimates[1], abs=5e-4)
     notes = [evidence_notes(one, policy, log, True) for one in found]
     assert all("the networks' values of actions are " in one[0] for one in notes)
-
-
-class Prefers:
-    """Takes the first of four actions a little more often."""
-
-    def probabilities(self, observation, mask=None):
-        return np.tile([0.4, 0.2, 0.2, 0.2], (len(next(iter(observation.values()))), 1))

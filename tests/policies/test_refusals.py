@@ -14,7 +14,7 @@ from tidelog.errors import CheckpointError, ExportError
 from tidelog.policies import batch_inference, export, rollout
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import LoggedObservations
-from tidelog.policies.policy import _filled
+from tidelog.policies.policy import fill
 from tidelog.policies.rollout import uniform_actor
 from tidelog.runtime.policy import replay
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
@@ -104,11 +104,11 @@ def test_a_jax_that_the_extra_does_not_know_is_named(monkeypatch):
         export.onnx_file(policy("iql, choice"))
 
 
-def test_an_array_that_a_file_lacks_stays_as_it_was():
-    leaf = np.ones(2)
-    assert _filled(leaf, None, "file", ()) is leaf
-    with pytest.raises(CheckpointError):
-        _filled(leaf, np.ones(3), "file", ())
+def test_an_array_of_another_shape_is_refused_and_what_is_no_array_stays():
+    template = {"activation": abs, "weight": np.ones(2, np.float32)}
+    assert fill(template, {"['weight']": np.zeros(2, np.float32)}, "file")["activation"] is abs
+    with pytest.raises(CheckpointError, match=r"file: \['weight'\] is float32\[3\]: expected float32\[2\]"):
+        fill(template, {"['weight']": np.zeros(3, np.float32)}, "file")
 
 
 def test_a_configuration_that_memory_cannot_hold_is_refused(tmp_path, monkeypatch):

@@ -234,6 +234,7 @@ def trial(count=3_000, seed=0, masks=False):
     ), best
 
 
+@pytest.mark.sample("True")
 @pytest.mark.parametrize("masks", [False, True])
 def test_the_rules_of_a_log(masks):
     log, best = trial(masks=masks)
@@ -290,6 +291,7 @@ def test_a_table_may_have_words_that_the_log_does_not_have(tmp_path):
     assert (known["action"].to_list(), len(skipped)) == (["B", "C", "C"], 0)
 
 
+@pytest.mark.sample("True")
 @pytest.mark.parametrize("recorded", [True, False])
 def test_scores_weigh_decisions_of_a_behavior_that_knew_more(recorded):
     """C is best for everybody, but the ill got it more often, who earn less: by plain means A looks best."""

@@ -48,7 +48,6 @@ def raw(**changes):
 def test_checks_of_columns_that_could_not_be_read_find_nothing():
     for check in (read.repeated_event, read.times_far_outside, read.users_without_history):
         assert list(check(raw())) == []
-    assert read._users(raw()).tolist() == []
 
 
 def test_interactions_say_what_they_hold(log):

@@ -107,6 +107,7 @@ def _dense_step(config, state, rows, key):
     return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state))
 
 
+@pytest.mark.sample("0.01")
 @pytest.mark.parametrize("clip", [None, 0.01])
 def test_an_update_that_reads_every_user_is_dense_adam(clip):
     h, log = small(**LEARNS, batch_size=24, gradient_clip=clip), described()

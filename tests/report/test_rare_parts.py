@@ -71,11 +71,6 @@ def test_a_setting_of_ones_own_and_a_log_that_cannot_be_reopened(tmp_path, monke
     assert found.reason == "The run's log cannot be reopened: column 3 is missing. fix: restore it"
 
 
-def test_names_have_as_many_parts_as_make_them_unique(tmp_path):
-    assert saved._names([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
-    assert saved._names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     ("best", "exhausted", "words"),
     [
@@ -116,20 +111,6 @@ def test_pictures_are_in_no_cell_of_the_first_rows():
     text = _first_rows(log)
     assert text.count("0.75") == 8
     assert "photo" not in text
-
-
-def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatch):
-    run = run_of(tmp_path, best_metric="held_out/ndcg")
-    monkeypatch.setattr(lists, "ranks", lambda run: True)
-    monkeypatch.setattr(lists, "lines_of", lambda runs: [SimpleNamespace(run=run, name="shop")])
-    monkeypatch.setattr(lists, "fingerprint", lambda run: "own")
-    monkeypatch.setattr(lists, "_one_log", lambda log, lines, tell: f"[{log.source} of {len(lines)}]")
-    monkeypatch.setattr(lists, "facts", lambda run: "")
-    monkeypatch.setattr(lists, "_collapses", lambda runs: "")
-    logs = {"other": SimpleNamespace(source="a log"), "own": SimpleNamespace(source="its log")}
-    text = lists.lists([run], logs)
-    assert "[its log of 1]" in text
-    assert "a log" not in text
 
 
 def test_of_many_candidates_the_picture_has_the_highest_and_the_table_all():

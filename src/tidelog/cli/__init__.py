@@ -123,7 +123,11 @@ def _show_warning(
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())  # noqa: T201
+        commands = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
+        print("tidelog learns to act from a log, and reports how far the result can be trusted.", "", *commands, "",  # noqa: T201
+              "`tidelog COMMAND --help` shows the common flags, `--help-all` all; start with `tidelog demo`.",
+              "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command.",
+              "`tidelog --version` prints the version.", sep="\n")  # fmt: skip
         return 0
     if "--version" in words:
         print(f"tidelog {tidelog.__version__}")  # noqa: T201
@@ -168,13 +172,3 @@ def _without_plugins(words: list[str]) -> list[str]:
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest
-
-
-def _overview() -> str:
-    lines = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
-    return "\n".join(
-        ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
-          "`tidelog COMMAND --help` shows the common flags, `--help-all` all; start with `tidelog demo`.",
-          "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command.",
-          "`tidelog --version` prints the version."]
-    )  # fmt: skip

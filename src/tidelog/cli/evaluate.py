@@ -40,7 +40,7 @@ from tidelog.data.storage import is_saved_log
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import collect, leaf_pairs, rollout
-from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
+from tidelog.policies.statistics import bootstrap_interval, iqm, mean, simultaneous_differences
 from tidelog.runtime.way_of_acting import DOES
 from tidelog.training.record import Record
 from tidelog.training.run import agreement_by_step, member_policy
@@ -93,7 +93,13 @@ def run(words: list[str]) -> int:
     for folder, record in runs.items():
         refuse_lists(folder, record, "evaluate")
     if len(runs) > 1 and options.env is not None and not (options.sample or options.mode):
-        _refuse_several_ways(runs)
+        ways = {str(folder): member_policy(folder, record, 0).acting or "mode" for folder, record in runs.items()}
+        if len(set(ways.values())) > 1:
+            each = ", ".join(f"{folder} {DOES[way]}" for folder, way in ways.items())
+            raise ConfigError(
+                f"the runs act in different ways ({each}), so their difference would be that of the ways",
+                fix="add --mode or --sample, for all of them",
+            )
     return present(options, lambda: _evaluate(options, runs))
 
 
@@ -116,17 +122,6 @@ def _evaluate(options: Evaluate, runs: dict[Path, Record]) -> dict[str, Any]:
         return results[0]
     whole = dict(zip(map(str, runs), results, strict=True))
     return {"runs": whole, "differences": _differences(scores, log is None, next(iter(parts), ""))}
-
-
-def _refuse_several_ways(runs: dict[Path, Record]) -> None:
-    """Raise ConfigError where runs were declared to act in different ways."""
-    ways = {str(folder): member_policy(folder, record, 0).acting or "mode" for folder, record in runs.items()}
-    if len(set(ways.values())) > 1:
-        each = ", ".join(f"{folder} {DOES[way]}" for folder, way in ways.items())
-        raise ConfigError(
-            f"the runs act in different ways ({each}), so their difference would be that of the ways",
-            fix="add --mode or --sample, for all of them",
-        )
 
 
 def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tuple[dict[str, Any], dict[str, Values]]:
@@ -263,7 +258,11 @@ def _differences(scores: dict[Path, dict[str, Values]], played: bool, part: str 
             differences.append(
                 {"measure": measure, "one": pair[0], "other": pair[1], "level": 0.95, **interval._asdict()}
             )
-            sentences.append(_in_words(*pair, interval, measure))
+            if interval.low <= 0.0 <= interval.high:
+                sentences.append(f"no difference was shown between {pair[0]} and {pair[1]}")
+            else:
+                high, low = pair if interval.estimate > 0 else pair[::-1]
+                sentences.append(f"{high} has a higher {measure} than {low}, by {abs(interval.estimate):.3g}")
         table(f"differences: {measure}", ["", "difference", "95% interval"], rows)
         for sentence in sentences:
             print_line(f"- {sentence}")
@@ -276,13 +275,6 @@ def _differences(scores: dict[Path, dict[str, Values]], played: bool, part: str 
         f"{text}. They compare these policies, the mean over the members of a run; other training seeds may differ"
     )
     return differences
-
-
-def _in_words(one: str, other: str, interval: Interval, measure: str) -> str:
-    if interval.low <= 0.0 <= interval.high:
-        return f"no difference was shown between {one} and {other}"
-    high, low = (one, other) if interval.estimate > 0 else (other, one)
-    return f"{high} has a higher {measure} than {low}, by {abs(interval.estimate):.3g}"
 
 
 # `tidelog collect --env NAME --out LOG`: play an environment and save the log.

@@ -11,7 +11,6 @@ import dataclasses
 import inspect
 import itertools
 import json
-import math
 import os
 import re
 import shlex
@@ -28,7 +27,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get
 
 import tyro
 
-from tidelog._files import read_text, replaced_copy
+from tidelog._files import finite, read_text, replaced_copy
 from tidelog._text import printable, wrapped
 from tidelog.data.columns import SHARES, Columns
 from tidelog.data.read import Source, is_table
@@ -501,15 +500,7 @@ def present(options: OutputFlags, work: Callable[[], Any]) -> int:
 
 def print_json(result: Any) -> None:
     """Print a result as one JSON document; a number that is not finite is null."""
-    print(printable(json.dumps(_finite(result), indent=1, allow_nan=False)), flush=True)  # noqa: T201
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(printable(json.dumps(finite(result), indent=1, allow_nan=False)), flush=True)  # noqa: T201
 
 
 def print_line(text: str) -> None:

@@ -498,7 +498,11 @@ def _show_result(
         pairs = [(one, verdict) for one, verdict in pairs if one.run is not None and not verdict.is_rule]
         for one, verdict in pairs:
             if one.declared.verdict != verdict.summary:
-                print_line(_kept(one, verdict))
+                carried: Any = one.declared.verdict
+                print_line(
+                    f"{one.name} keeps its earlier verdict, {carried['decision']} of {carried['date'][:10]}, and still "
+                    f"{DOES[carried['acting']]}: {KEEPS[verdict.acting == carried['acting']]}"
+                )
         ways = sorted(
             {DOES[one.declared.acting or "mode"] for one, said in pairs if one.declared.verdict == said.summary}
         )
@@ -519,15 +523,6 @@ def _export_command(one: _NamedPolicy) -> str:
         return f"tidelog export {source} --rule {word}"
     member = one.short.partition("member-")[2]
     return f"tidelog export {source}{f' --member {member}' if member else ''} --to zip"
-
-
-def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
-    """Say that a policy keeps the verdict that it carried, and its way of acting, and why."""
-    carried: Any = one.declared.verdict
-    return (
-        f"{one.name} keeps its earlier verdict, {carried['decision']} of {carried['date'][:10]}, and still "
-        f"{DOES[carried['acting']]}: {KEEPS[verdict.acting == carried['acting']]}"
-    )
 
 
 def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
@@ -559,10 +554,7 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     )
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
     conditions = verdicts[0].context.get("conditions", ())
-    notes = [
-        *filter(None, [verdicts[0].context.get("earlier_looks")]),
-        *conditions,
-    ]
+    notes = [*filter(None, [verdicts[0].context.get("earlier_looks")]), *conditions]
     if notes:  # what makes the intervals wider, or the answer less sure
         print_line(f"note: {'; '.join(notes)}")
     if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
@@ -589,14 +581,8 @@ def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: f
     if len(verdict.estimates) and guess and not details:
         print_line("what the estimators say about this policy is a guess outside the log; --details prints it")
     elif len(verdict.estimates):
-        head = [
-            "estimator",
-            "estimate",
-            f"{percent(verdict.estimates[0].level)} interval",
-            "effective episodes",
-            "largest weight",
-            "note",
-        ]
+        interval = f"{percent(verdict.estimates[0].level)} interval"
+        head = ["estimator", "estimate", interval, "effective episodes", "largest weight", "note"]
         unit = in_unit(verdict.reward_unit, "in ")
         title = (
             f"guesses outside the log{unit}: do not use them"

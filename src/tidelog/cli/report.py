@@ -55,16 +55,12 @@ def _report(options: ReportFlags) -> dict[str, Any]:
             raise ConfigError("a sweep has a page of its own", fix="name its folder alone, without --data")
         path = write_page(Sweep(options.runs[0]), options.out)
     else:
-        path = _page_of_runs(options)
+        with Progress("report", False if options.quiet else None) as screen:
+            log = None
+            if options.data:
+                screen.update("the runs' log", 0.0)
+                log = read_log(source_of(options.data, "--data"), options.columns)
+            path = report_of(options.runs, options.out, log=log, progress=screen.update)
     size = path.stat().st_size
     print_line(f"report: {path}{'' if options.quiet else f' ({size / 1e3:,.0f} kB)'}")
     return {"report": str(path), "bytes": size}
-
-
-def _page_of_runs(options: ReportFlags) -> Path:
-    with Progress("report", False if options.quiet else None) as screen:
-        log = None
-        if options.data:
-            screen.update("the runs' log", 0.0)
-            log = read_log(source_of(options.data, "--data"), options.columns)
-        return report_of(options.runs, options.out, log=log, progress=screen.update)

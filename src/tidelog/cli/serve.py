@@ -87,10 +87,13 @@ def run(words: list[str]) -> int:
         policy = open_rule(source, options.rule)
     bounds = app.Bounds(options.body, options.rows, options.seconds, options.k, options.scores)
     answers = app.application(policy, bounds, _hosts(options))
-    listening = _listening(options.host, options.port)
+    try:
+        listening = socket.create_server((options.host, options.port))
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"--host {options.host} --port {options.port} cannot be opened: {error}") from error
     server = app.server(answers, options.connections, options.seconds)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _already_stopped)
+        signal.signal(number, lambda *_: None)  # the server handles it, and raises it again at its end
     for note in policy.notes() if not options.quiet else ():
         print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = listening.getsockname()[:2]
@@ -141,14 +144,3 @@ def _app() -> Any:
     except ModuleNotFoundError as error:
         raise ExportError(f"serving needs an extra ({error})", fix=install("serve")) from error
     return app
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        return socket.create_server((host, port))
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"--host {host} --port {port} cannot be opened: {error}") from error
-
-
-def _already_stopped(number: int, frame: Any) -> None:
-    """Ignore the signal: the server handles it and raises it again at its end."""

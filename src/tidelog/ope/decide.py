@@ -52,7 +52,7 @@ from tidelog.ope.estimators import (
     is_listed,
     logged_return,
 )
-from tidelog.ope.evidence import BY_STEP, Evidence, Floats, atoms_of, clusters_of
+from tidelog.ope.evidence import Evidence, Floats, atoms_of, clusters_of
 from tidelog.ope.intervals import (
     Confidence,
     adaptive_deviate,
@@ -885,19 +885,9 @@ def _at_most(evidence: Evidence, seed: int) -> Evidence:
     sizes = np.bincount(units)
     order = np.random.default_rng([seed, 7]).permutation(len(sizes))
     count = max(int(np.searchsorted(np.cumsum(sizes[order]), most, "right")), 1)
-    return take_episodes(evidence, np.flatnonzero(np.isin(units, order[:count])))
-
-
-def take_episodes(evidence: Evidence, chosen: np.ndarray) -> Evidence:
-    """Evidence of some episodes, by their ordinals [E'] in rising order."""
-    selected = np.zeros(evidence.episodes, bool)
-    selected[chosen] = True
-    rows = np.repeat(selected, evidence.lengths)
-    arrays = {name: getattr(evidence, name) for name in BY_STEP}
-    parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in arrays.items()}
-    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[selected], return_inverse=True)[1]
-    starts = np.concatenate([[0], np.cumsum(evidence.lengths[selected])])
-    return replace(evidence, starts=starts, clusters=clusters, **parts)
+    chosen = np.isin(units, order[:count])
+    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[chosen], return_inverse=True)[1]
+    return evidence.of_rows(np.repeat(chosen, evidence.lengths), evidence.lengths[chosen], clusters=clusters)
 
 
 # Which steps of episodes weights can judge: the advice on the first ones, and whether there are none at all.

@@ -66,13 +66,15 @@ class Ratios:
 
     def plus(self, other: Ratios) -> Ratios:
         """Sum of two estimates on the same episodes."""
-        one, two = _with_equal_rows(self, other)
-        return Ratios(
-            np.hstack([one.numerators, two.numerators]),
-            np.hstack([one.denominators, two.denominators]),
-            one.episodes,
-            one.row_of,
-        )
+        if self.episodes != other.episodes:
+            raise SpecError(f"found {self.episodes} and {other.episodes} episodes", "estimates on the same episodes")
+        one, two = self.clustered(other.row_of), other.clustered(self.row_of)
+        most = min(len(one), len(two))
+        if any(len(part) not in (most, part.episodes) for part in (one, two)):
+            raise SpecError(f"found {len(one)} and {len(two)} groups", "the same grouping in both estimates")
+        one, two = one.grouped(most), two.grouped(most)
+        numerators = np.hstack([one.numerators, two.numerators])
+        return Ratios(numerators, np.hstack([one.denominators, two.denominators]), one.episodes, one.row_of)
 
     def minus(self, other: Ratios) -> Ratios:
         """Difference of two estimates on the same episodes, resampled jointly."""
@@ -136,21 +138,6 @@ def required_part(evidence: Evidence, name: str) -> NDArray[np.float64]:
     return np.asarray(values, np.float64)
 
 
-def weights_of_steps(evidence: Evidence) -> Floats:
-    """Target over behaviour, step by step, [N]."""
-    return np.asarray(evidence.target, np.float64) / np.asarray(evidence.behaviour, np.float64)
-
-
-def _with_equal_rows(one: Ratios, two: Ratios) -> tuple[Ratios, Ratios]:
-    if one.episodes != two.episodes:
-        raise SpecError(f"found {one.episodes} and {two.episodes} episodes", "estimates on the same episodes")
-    one, two = one.clustered(two.row_of), two.clustered(one.row_of)
-    most = min(len(one), len(two))
-    if any(len(part) not in (most, part.episodes) for part in (one, two)):
-        raise SpecError(f"found {len(one)} and {len(two)} groups", "the same grouping in both estimates")
-    return one.grouped(most), two.grouped(most)
-
-
 # Estimates of a policy's mean reward from single decisions: every episode has one step.
 #
 # `w = target / behaviour`; Q is a model's value of the logged action, V its mean over the target's actions:
@@ -203,12 +190,13 @@ def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Rat
 
 
 def _weights(evidence: Evidence) -> Floats:
+    """Target over behaviour, [N]; SpecError for longer episodes."""
     if evidence.horizon > 1:
         raise SpecError(
             f"bandit estimators support episodes of one step; the longest here has {evidence.horizon}",
             fix="use a sequential estimator, such as 'weighted_dr'",
         )
-    return weights_of_steps(evidence)
+    return np.asarray(evidence.target, np.float64) / np.asarray(evidence.behaviour, np.float64)
 
 
 def _residuals(evidence: Evidence) -> Floats:
@@ -519,9 +507,7 @@ class Estimates(Sequence[Estimate]):
         ]
 
 
-RARE = (
-    0.1  # share of the uniform probability below which an action of the behaviour policy counts as (nearly) never taken
-)
+RARE = 0.1  # share of the uniform probability below which an action counts as (nearly) never taken
 
 
 def episode_weights(evidence: Evidence) -> Floats:
@@ -529,12 +515,7 @@ def episode_weights(evidence: Evidence) -> Floats:
     return np.exp(np.minimum(log_weights(evidence), LARGEST_LOG))
 
 
-def support_of(
-    evidence: Evidence,
-    *,
-    weights: NDArray[Any] | None = None,
-    largest: float = np.inf,
-) -> Support:
+def support_of(evidence: Evidence, *, weights: NDArray[Any] | None = None, largest: float = np.inf) -> Support:
     """All measures of support.
 
     `weights` [E] are the weights of an estimator that does not use products along episodes; None: products. `largest`
@@ -687,8 +668,6 @@ class Estimator:
     """An estimator of a policy's value: its function, its inputs, and where it applies."""
 
     ratios: Callable[[Evidence], Ratios]
-    what: str
-    paper: str
     needs: tuple[str, ...] = ()  # required parts of the evidence
     steps: str = "any"  # "one": only episodes of one step; "several": listed only for longer episodes
     vetoes: bool = False  # may contradict, because a constant added to every reward changes no difference
@@ -703,50 +682,21 @@ def fqe(evidence: Evidence) -> Ratios:
 
 _Q, _VISITS = ("model",), ("model", "occupancy")
 ESTIMATORS: dict[str, Estimator] = {
-    "ips": Estimator(ips, "reward times weight", "Horvitz & Thompson 1952", (), "one"),
-    "snips": Estimator(snips, "ips over the sum of weights", "Swaminathan & Joachims 2015", (), "one", True),
-    "clipped_ips": Estimator(
-        lambda e: clipped_ips(e, CLIP),
-        f"ips, weights clipped at {CLIP:g}",
-        "Ionides 2008",
-        (),
-        "one",
-        largest=CLIP,
-    ),
-    "dm": Estimator(direct_method, "the model alone", "Dudik, Langford & Li 2011", _Q, "one", True),
-    "switch_dr": Estimator(
-        lambda e: switch_dr(e, CLIP),
-        f"dr where the weight is at most {CLIP:g}, else dm",
-        "Wang, Agarwal & Dudik 2017",
-        _Q,
-        "one",
-        largest=CLIP,
-    ),
-    "dros": Estimator(dr_optimistic_shrinkage, "dr, large weights shrunk", "Su et al. 2020", _Q, "one"),
-    "is": Estimator(trajectory_is, "return times the episode's weight", "Precup, Sutton & Singh 2000", (), "several"),
-    "wis": Estimator(wis, "is over the sum of weights", "Precup, Sutton & Singh 2000", (), "several", True),
-    "pdis": Estimator(per_decision_is, "reward times the weight so far", "Precup, Sutton & Singh 2000", (), "several"),
-    "wpdis": Estimator(weighted_per_decision_is, "pdis, each step over its sum", "Thomas 2015", (), "several", True),
-    "dr": Estimator(sequential_dr, "model, corrected by residuals", "Jiang & Li 2016", _Q),
-    "wdr": Estimator(weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
-    "fqe": Estimator(fqe, "the model's value of initial states", "Le, Voloshin & Yue 2019", _Q, "several", True),
-    "mwl": Estimator(
-        marginal_importance,
-        "rewards weighted by occupancy ratios",
-        "Uehara, Huang & Jiang 2020",
-        ("occupancy",),
-        "several",
-        uses_occupancy=True,
-    ),
-    "drl": Estimator(
-        double_reinforcement,
-        "model, corrected by occupancy ratios",
-        "Kallus & Uehara 2020",
-        _VISITS,
-        "several",
-        True,
-        uses_occupancy=True,
-    ),
+    "ips": Estimator(ips, (), "one"),  # Horvitz & Thompson 1952
+    "snips": Estimator(snips, (), "one", True),  # Swaminathan & Joachims 2015
+    "clipped_ips": Estimator(lambda e: clipped_ips(e, CLIP), (), "one", largest=CLIP),  # Ionides 2008
+    "dm": Estimator(direct_method, _Q, "one", True),  # Dudik, Langford & Li 2011
+    "switch_dr": Estimator(lambda e: switch_dr(e, CLIP), _Q, "one", largest=CLIP),  # Wang, Agarwal & Dudik 2017
+    "dros": Estimator(dr_optimistic_shrinkage, _Q, "one"),  # Su et al. 2020
+    "is": Estimator(trajectory_is, (), "several"),  # Precup, Sutton & Singh 2000, as the next two
+    "wis": Estimator(wis, (), "several", True),
+    "pdis": Estimator(per_decision_is, (), "several"),
+    "wpdis": Estimator(weighted_per_decision_is, (), "several", True),  # Thomas 2015
+    "dr": Estimator(sequential_dr, _Q),  # Jiang & Li 2016
+    "wdr": Estimator(weighted_dr, _Q, vetoes=True),  # Thomas & Brunskill 2016
+    "fqe": Estimator(fqe, _Q, "several", True),  # Le, Voloshin & Yue 2019
+    "mwl": Estimator(marginal_importance, ("occupancy",), "several", uses_occupancy=True),  # Uehara, Huang, Jiang 2020
+    "drl": Estimator(double_reinforcement, _VISITS, "several", True, uses_occupancy=True),  # Kallus & Uehara 2020
 }
 
 

@@ -380,6 +380,12 @@ class Evidence:
         """Steps of the longest episode, `T`."""
         return int(self.lengths.max())
 
+    def of_rows(self, rows: NDArray[np.bool_], lengths: NDArray[np.int64], **changes: Any) -> Evidence:
+        """The evidence about these steps, marked in [N], in episodes of these lengths."""
+        arrays = {name: getattr(self, name) for name in BY_STEP}
+        parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in arrays.items()}
+        return replace(self, starts=np.append(0, np.cumsum(lengths)), **parts, **changes)
+
 
 def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
     if values is None:

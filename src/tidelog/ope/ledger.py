@@ -160,7 +160,10 @@ class Ledger:
             self._check_written(recorded)
         before = len(others) if not same else max(number - 1, 0)
         judged = [str(one["identity"]) for look in earlier for one in look.policies]
-        together = None if holder is None else _widenings(holder, policies)
+        together = None
+        if holder is not None:
+            by_identity = {str(one["identity"]): holder.together[one["name"]] for one in holder.policies}
+            together = tuple(by_identity[str(one["identity"])] for one in policies)
         count = len(policies if holder is None else holder.policies)
         return RecordedLook(key, number, before, len(judged), len(set(judged)), count, elsewhere, recorded, together)
 
@@ -239,11 +242,6 @@ def state_folder() -> Path | None:
 def _without_ways(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without the ways of acting, which the identities of policies contain."""
     return {name: value for name, value in settings.items() if name != "sample"}
-
-
-def _widenings(look: Look, policies: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
-    by_identity = {str(one["identity"]): look.together[one["name"]] for one in look.policies}
-    return tuple(by_identity[str(one["identity"])] for one in policies)
 
 
 class _Content(NamedTuple):

@@ -17,17 +17,7 @@ from numpy.typing import NDArray
 
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.hyperparameters import field, hyperparameters
-from tidelog.algorithms.optimisation import (
-    OPTIMISERS,
-    SCHEDULES,
-    Schedule,
-    Transformation,
-    copied,
-    cosine,
-    descend,
-    init_opt_state,
-    polyak_update,
-)
+from tidelog.algorithms.optimisation import OPTIMISERS, copied, cosine, descend, init_opt_state, polyak_update
 from tidelog.algorithms.sampling import Batch, NStep, Sampler
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler
@@ -82,7 +72,7 @@ class FQEState(NamedTuple):
     target_critic: Critic
     opt_state: Any
     step: jax.Array  # int32: updates done
-    updates: jax.Array  # int32: updates planned, for the schedule
+    updates: jax.Array  # int32: updates planned, after which the learning rate is 0
     key: jax.Array
 
 
@@ -123,8 +113,8 @@ def step(config: FQE, state: FQEState, batch: Batch) -> tuple[FQEState, Feedback
     """One update of the critic and the target critic."""
     target = targets(config, state, batch.data, jax.random.fold_in(state.key, state.step))
     (loss, q), slope = eqx.filter_value_and_grad(evaluation_loss, has_aux=True)(state.critic, batch, target)
-    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
-    critic, opt_state = descend(config.optimiser, state.critic, slope, state.opt_state, rate, None)
+    rate = config.learning_rate * cosine(state.step / jnp.maximum(state.updates, 1))
+    critic, opt_state = descend(OPTIMISERS["adam"], state.critic, slope, state.opt_state, rate, None)
     target_critic = polyak_update(state.target_critic, critic, config.tau)
     moved = FQEState(critic, target_critic, opt_state, state.step + 1, state.updates, state.key)
     return moved, Feedback({"evaluation_loss": loss, "q_mean": batch.average(jnp.mean(q, axis=-1)) + config.centre})
@@ -133,23 +123,6 @@ def step(config: FQE, state: FQEState, batch: Batch) -> tuple[FQEState, Feedback
 def losses(config: FQE, state: FQEState, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The critic's loss, without an update."""
     return {"evaluation_loss": evaluation_loss(state.critic, batch, targets(config, state, batch.data, key))[0]}
-
-
-def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> FQEState:
-    """Initial critic, which does not read the policies' actions, and its copy."""
-    network_key, training_key = jax.random.split(key)
-    seen = {name: leaf for name, leaf in spec.observation.items() if name != POLICY_ACTIONS}
-    rated = replace(spec, observation=seen, rewards=config.policies)
-    encoder_config = EncoderConfig(config.embedding, config.hidden[0])
-    critic = Critic.create(
-        host_generator(network_key),
-        rated,
-        hidden=config.hidden,
-        layer_norm=config.layer_norm,
-        encoder_config=encoder_config,
-    )
-    opt_state = init_opt_state(config.optimiser, critic)
-    return FQEState(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
 @hyperparameters
@@ -161,12 +134,9 @@ class FQE:
     policies: int = field(1, least=1, help="number of policies evaluated together, one head each")
     batch_size: int = field(256, least=1)
     learning_rate: float = field(1e-3, least=0.0)
-    schedule: Schedule = field(cosine, choices=SCHEDULES, help="learning rate schedule over the run's progress")
-    optimiser: Transformation = field(OPTIMISERS["adam"], choices=OPTIMISERS, help="optimiser")
     tau: float = field(0.01, least=0.0, most=1.0, help="Polyak rate of the target critic")
     hidden: tuple[int, ...] = field((128, 128), help="widths of hidden layers")
     embedding: int = field(16, least=1, help="width of a categorical column's embedding")
-    layer_norm: bool = field(False)
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 
@@ -179,8 +149,14 @@ class FQE:
         return (Phase("fqe", Sampler("log", self.batch_size, NStep(1, self.discount)), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> FQEState:
-        """Initial state of a run of `updates` steps."""
-        return init(self, spec, key, updates)
+        """Initial critic, which does not read the policies' actions, and its copy."""
+        network_key, training_key = jax.random.split(key)
+        seen = {name: leaf for name, leaf in spec.observation.items() if name != POLICY_ACTIONS}
+        rated = replace(spec, observation=seen, rewards=self.policies)
+        encoder_config = EncoderConfig(self.embedding, self.hidden[0])
+        critic = Critic.create(host_generator(network_key), rated, hidden=self.hidden, encoder_config=encoder_config)
+        opt_state = init_opt_state(OPTIMISERS["adam"], critic)
+        return FQEState(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
     def policy_params(self, state: FQEState) -> FQEParams:
         """The critic."""

@@ -393,7 +393,12 @@ def estimate(
         >>> found["wis"].low < found["wis"].estimate < found["wis"].high
         True
     """
-    chosen = check_names([names] if isinstance(names, str) else names)
+    chosen = [names] if isinstance(names, str) else None if names is None else list(dict.fromkeys(names))
+    for name in chosen or ():
+        if name not in ESTIMATORS:
+            raise ConfigError(f"unknown estimator '{name}': {nearest(str(name), ESTIMATORS)}")
+    if chosen == []:
+        raise ConfigError("no estimator was named", f"one or more of {', '.join(ESTIMATORS)}")
     check_seed(seed)
     confidence = Confidence(level, replicates, seed)
     check_kind(log)
@@ -442,20 +447,6 @@ def row(
     return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
 
 
-def check_names(names: Sequence[str] | None) -> list[str] | None:
-    """The names without repeats; ConfigError for an unknown estimator."""
-    if names is None:
-        return None
-    for name in names:
-        if name not in ESTIMATORS:
-            raise ConfigError(f"unknown estimator '{name}': {nearest(str(name), ESTIMATORS)}")
-    if not names:
-        raise ConfigError("no estimator was named", f"one or more of {', '.join(ESTIMATORS)}")
-    return list(dict.fromkeys(names))
-
-
 def model_of(asked: str, needed: bool) -> str | None:
     """The `model` argument of `evidence_of`: "auto" is None (chosen by the log), or "none" if no model is needed."""
-    if asked == "auto":
-        return None if needed else "none"
-    return asked
+    return asked if asked != "auto" else None if needed else "none"

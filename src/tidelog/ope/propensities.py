@@ -55,7 +55,6 @@ from tidelog.networks.actors import Gaussian, state_gaussian
 from tidelog.ope.assumptions import time_basis
 from tidelog.ope.estimators import LONGEST_PRODUCT, RARE, logged_return, required_part, weighted_dr
 from tidelog.ope.evidence import (
-    BY_STEP,
     Atoms,
     Evidence,
     Floats,
@@ -114,7 +113,7 @@ def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, 
     elif len(classes) > 1:
         from sklearn.ensemble import HistGradientBoostingClassifier
 
-        with one_thread("openmp"):  # folds run in threads; threads of theirs would wait for one another
+        with one_thread("openmp"):  # the same last bits on every machine
             model = HistGradientBoostingClassifier(
                 max_iter=ROUNDS, categorical_features=words or None, early_stopping=False, random_state=seed
             ).fit(numbers[position[rows]], action[rows])
@@ -407,12 +406,8 @@ def cut_propensities(source: Any, log: Log, steps: int) -> Any:
 
 def cut_evidence(evidence: Evidence, steps: int) -> Evidence:
     """The evidence about the first `steps` steps of each episode, with the values of whole episodes."""
-    lengths = evidence.lengths
-    position = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], lengths)
-    kept = position < steps
-    arrays = {name: getattr(evidence, name) for name in BY_STEP}
-    parts: dict[str, Any] = {name: None if values is None else values[kept] for name, values in arrays.items()}
-    return replace(evidence, starts=np.append(0, np.cumsum(np.minimum(lengths, steps))), **parts)
+    position = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
+    return evidence.of_rows(position < steps, np.minimum(evidence.lengths, steps))
 
 
 By = Literal["counts", "network", "trees", "classifier", "file"]
@@ -584,15 +579,12 @@ def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
             strata[np.asarray(log.position)] = log.stratum
         states = States(strata, int(strata.max()) + 1)
         drawn = (clone_by_counts(log, states, without(folds, fold)) for fold in range(int(folds.max()) + 1))
-        clones = tuple(replace(one, supported=_is_shown(_of_discrete(one), space.n)) for one in drawn)
+        clones = tuple(
+            one if one.probabilities is None else replace(one, supported=_is_shown(one.probabilities, space.n))
+            for one in drawn
+        )
     found = _of_clones(log, folds, clones, out_of_fold(log, folds, [one.logged for one in clones]), "counts")
     return replace(found, declared=declared.text)
-
-
-def _of_discrete(clone: Clone) -> Floats:
-    if clone.probabilities is None:
-        raise TypeError("a clone of discrete actions has probabilities")
-    return clone.probabilities
 
 
 def _is_shown(chances: Floats, actions: int) -> NDArray[np.bool_]:
@@ -634,12 +626,10 @@ def _by_classifier(log: Log, folds: Ordinals, source: Any, states: States | None
             f"discrete actions, found {type(log.spec.action).__name__}",
             "use propensities='estimated'",
         )
-
-    def one(fold: int) -> Clone:
-        return clone_by_classifier(log, without(folds, fold), seed + fold, source)
-
-    with ThreadPoolExecutor(1 if own else 2) as pool:
-        clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
+    # One fold after the other: OpenMP counts its threads for each thread of Python, so that `one_thread` holds in one.
+    clones = tuple(
+        clone_by_classifier(log, without(folds, fold), seed + fold, source) for fold in range(int(folds.max()) + 1)
+    )
     found = replace(_of_clones(log, folds, clones, None, "classifier" if own else "trees"), classifier=own)
     if own or source == TREES:
         return found

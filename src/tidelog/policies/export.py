@@ -161,7 +161,14 @@ class OnnxGraph(NamedTuple):
 
 
 def _acting_inputs(recipe: Mapping[str, Any], spec: Spec, acting: Acting | None) -> list[Input]:
-    inputs = [_leaf_input(name, leaf) for name, leaf in sorted(spec.observation.items())]
+    inputs = []
+    for name, leaf in sorted(spec.observation.items()):
+        if isinstance(leaf, Image):
+            inputs.append(Input(name, ("B", leaf.height, leaf.width, leaf.channels), "uint8"))
+        elif isinstance(leaf, Codes):
+            inputs.append(Input(name, ("B", len(leaf.sizes)), "int32"))
+        else:
+            inputs.append(Input(name, ("B", len(column_names(leaf)) or leaf.size), "float32"))
     if isinstance(spec.action, Discrete):
         inputs.append(Input("mask", ("B", spec.action.n), "bool", np.ones((1, spec.action.n), bool)))
     if recipe["carry"]:
@@ -172,14 +179,6 @@ def _acting_inputs(recipe: Mapping[str, Any], spec: Spec, acting: Acting | None)
         shape: tuple[str | int, ...] = (noise.shape[0], "B", noise.shape[1]) if latents else ("B", *noise.shape)
         inputs.append(Input("noise", shape, "float32", None if acting == "sample" else no_noise(recipe, noise)))
     return inputs
-
-
-def _leaf_input(name: str, leaf: Leaf) -> Input:
-    if isinstance(leaf, Image):
-        return Input(name, ("B", leaf.height, leaf.width, leaf.channels), "uint8")
-    if isinstance(leaf, Codes):
-        return Input(name, ("B", len(leaf.sizes)), "int32")
-    return Input(name, ("B", len(column_names(leaf)) or leaf.size), "float32")
 
 
 def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler, acting: Acting | None = None) -> OnnxGraph:
@@ -241,7 +240,8 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
         who = named.get("user_id")
         who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
         seen = HistoryArrays(history, event, named.get("user"), who)
-        state = states(jnp, node, seen, _scan_loop)
+        # scanned, so that a step is traced once for any number of steps
+        state = states(jnp, node, seen, lambda step, c, xs: jax.lax.scan(lambda c, x: (step(c, *x), None), c, xs)[0])
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
         if has_places(node):
@@ -279,12 +279,6 @@ def _with_places(logits: jax.Array, items: jax.Array, scores: jax.Array) -> jax.
     high, low = jnp.maximum(logits, repeated), jnp.minimum(logits, repeated)
     both = high + jnp.log(1.0 + jnp.exp(low - high))
     return jnp.where(sums > 0.0, both, logits)
-
-
-def _scan_loop(step: Any, carry: jax.Array, inputs: tuple[jax.Array, ...]) -> jax.Array:
-    """Scan the steps: traced once for any number of steps."""
-    last: jax.Array = jax.lax.scan(lambda c, now: (step(c, *now), None), carry, inputs)[0]
-    return last
 
 
 def _on_host(node: Any) -> Any:

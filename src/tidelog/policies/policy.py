@@ -90,22 +90,22 @@ def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str)
             f"{len(expected)} for this algorithm; first differences: {', '.join(different[:3])}",
             "pass the algorithm with the settings of this file",
         )
-    leaves = [_filled(leaf, arrays.get(jax.tree_util.keystr(path)), where, path) for path, leaf in paths]
+    leaves = []
+    for path, leaf in paths:
+        name = jax.tree_util.keystr(path)
+        if name not in arrays:  # no array, such as an activation
+            leaves.append(leaf)
+            continue
+        array, wanted = arrays[name], jax.random.key_data(leaf) if _is_key(leaf) else leaf
+        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+            raise CheckpointError(
+                f"{where}: {name} is {array.dtype}{list(array.shape)}",
+                f"{wanted.dtype}{list(wanted.shape)}",
+                "pass the algorithm with the settings of this file",
+            )
+        leaves.append(jax.random.wrap_key_data(from_host(array)) if _is_key(leaf) else from_host(array))
     filled: Tree = jax.tree_util.tree_unflatten(structure, leaves)
     return filled
-
-
-def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any) -> Any:
-    if array is None:
-        return leaf
-    expected = jax.random.key_data(leaf) if _is_key(leaf) else leaf
-    if array.shape != expected.shape or array.dtype != expected.dtype:
-        raise CheckpointError(
-            f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}",
-            f"{expected.dtype}{list(expected.shape)}",
-            "pass the algorithm with the settings of this file",
-        )
-    return jax.random.wrap_key_data(from_host(array)) if _is_key(leaf) else from_host(array)
 
 
 def fingerprint(tree: Any) -> str:

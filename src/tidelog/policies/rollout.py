@@ -114,7 +114,13 @@ def _translation(leaf: str, ours: Leaf, theirs: Leaf, name: str) -> Translation:
     if isinstance(ours, Codes) and isinstance(theirs, Codes):
         codes = range(len(ours.sizes))
         tables = [_codes(leaf, ours, theirs, i, i if order is None else int(order[i]), name) for i in codes]
-        return lambda values: _recoded(values, order, tables)
+
+        def recode(values: NDArray[Any]) -> NDArray[Any]:
+            columns = values if order is None else values[..., order]
+            parts = [columns[..., i] if table is None else table[columns[..., i]] for i, table in enumerate(tables)]
+            return np.stack(parts, axis=-1)
+
+        return recode
     return (lambda values: values) if order is None else (lambda values: values[..., order])
 
 
@@ -151,14 +157,6 @@ def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: s
             fix="list all its values in `vocabularies` of the mapping and train again",
         )
     return np.asarray([known[word] for word in theirs.vocabularies[there]], np.int32)
-
-
-def _recoded(
-    values: NDArray[Any], order: NDArray[np.int64] | None, tables: list[NDArray[np.int32] | None]
-) -> NDArray[Any]:
-    columns = values if order is None else values[..., order]
-    parts = [columns[..., i] if table is None else table[columns[..., i]] for i, table in enumerate(tables)]
-    return np.stack(parts, axis=-1)
 
 
 def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:

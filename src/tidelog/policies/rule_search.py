@@ -155,15 +155,15 @@ class _Search:
         totals = self._sums(None, None)[:, 0]  # [G, A + 1]
         constant: list[Tree] = totals[:, :-1].argmax(-1).tolist()
         zero = totals[:, :-1].max(-1)
-        singles = [self._sides(self._sums(column, None), column) for column in columns]  # [2, G, S, A + 1]
+        singles = [_sides(self._sums(column, None), column) for column in columns]  # [2, G, S, A + 1]
         one = self._first(columns, [_leaves_of(sides) for sides in singles], singles, constant, zero, zero)
         best = [_leaves_of(sides) for sides in singles]
         for i, first in enumerate(columns):
             for j, second in enumerate(columns[i:], i):
                 sums = self._sums(first, second)  # [G, K, L, A + 1]
-                self._improve(best[i], self._pair_sides(sums, first), second)
+                self._improve(best[i], _sides(sums, first), second)
                 if i != j:
-                    self._improve(best[j], self._pair_sides(sums.swapaxes(1, 2), second), first)
+                    self._improve(best[j], _sides(sums.swapaxes(1, 2), second), first)
         two = self._first(columns, best, singles, one[0], one[1], one[1])
         return [constant, one[0], two[0]]
 
@@ -213,16 +213,6 @@ class _Search:
         at = np.take_along_axis(sides[..., :-1].argmax(-1), number[None, ..., None], -1)[..., 0]
         return np.take_along_axis(value, number[..., None], -1)[..., 0], number, at
 
-    def _sides(self, sums: Floats, column: BinnedColumn) -> Floats:
-        """Sums of both sides of each question, [2, G, S, A + 1], of sums by bin [G, K, A + 1]."""
-        yes = column.yes_sums(sums, 1)
-        return np.stack([yes, sums.sum(1)[:, None] - yes])
-
-    def _pair_sides(self, sums: Floats, column: BinnedColumn) -> Floats:
-        """The same by the bins of another column, [2, G, S, L, A + 1], of sums [G, K, L, A + 1]."""
-        yes = column.yes_sums(sums, 1)
-        return np.stack([yes, sums.sum(1)[:, None] - yes])
-
     def _sums(self, first: BinnedColumn | None, second: BinnedColumn | None) -> Floats:
         """Sums of scores, and last the number of rows, by set of rows and bins: [G, K, (L,) A + 1]."""
         of, shape = self._folds, [self._count]
@@ -238,6 +228,12 @@ class _Search:
         by_fold = np.stack(parts, axis=-1).reshape(*shape, len(parts))
         whole = by_fold.sum(0, keepdims=True)
         return np.concatenate([whole, whole - by_fold])
+
+
+def _sides(sums: Floats, column: BinnedColumn) -> Floats:
+    """Sums of both sides of each question, [2, G, S, (L,) A + 1], of sums by bin [G, K, (L,) A + 1]."""
+    yes = column.yes_sums(sums, 1)
+    return np.stack([yes, sums.sum(1)[:, None] - yes])
 
 
 def _leaves_of(sides: Floats) -> tuple[_Best, _Best]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.contract import Algorithm, StoreSpec
+from tidelog.algorithms.contract import Algorithm
 from tidelog.data.statistics import LoggedRewards, RewardScaling, Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.networks.layers import float32
@@ -253,14 +253,13 @@ class TimeSplit:
         return QWeightSelection(self._choosing, self.notes(), self.train, self._reported)
 
     def _stores(self, algorithm: Algorithm, log: Interactions, scaler: Scaler) -> dict[str, StoredInteractions]:
-        return {name: _stored(log, store_spec, scaler) for name, store_spec in algorithm.stores(self.log.spec).items()}
-
-
-def _stored(log: Interactions, store_spec: StoreSpec, scaler: Scaler) -> StoredInteractions:
-    if len(log) < 2:
-        raise LogError(f"the log has {len(log)} event(s)", "at least 2", "use a longer log", report=log.report)
-    stored = store_interactions(log, store_spec.targets, store_spec.columns)
-    return stored._replace(reward=float32(scaler.reward(log.reward)))
+        parts = {}
+        for name, store_spec in algorithm.stores(self.log.spec).items():
+            if len(log) < 2:
+                raise LogError(f"the log has {len(log)} event(s)", "at least 2", "use a longer log", report=log.report)
+            stored = store_interactions(log, store_spec.targets, store_spec.columns)
+            parts[name] = stored._replace(reward=float32(scaler.reward(log.reward)))
+        return parts
 
 
 def held_out_users(log: Interactions, share: float) -> int:

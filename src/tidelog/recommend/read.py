@@ -438,7 +438,7 @@ def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
     for column in (raw.time, raw.reward, raw.propensity):
         if column is None or column.values.dtype.kind not in "fM":
             continue
-        finite = ~np.isnat(column.values) if column.values.dtype.kind == "M" else np.isfinite(column.values)
+        finite = np.isfinite(column.values)  # of dates too: NaT is not finite
         if column is raw.reward:
             finite = finite & (np.abs(column.values) <= _LARGEST)
         bad = ~finite & column.usable
@@ -534,10 +534,13 @@ def one_item_only(raw: RawInteractions) -> Iterable[Finding]:
 @validation("ids without features", "error", INTERACTION_CHECKS)
 def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
     """A feature table has no row for an item or user of the log, or two rows."""
-    pairs = ((raw.item_features, raw.catalogue, raw.item), (raw.user_features, _users(raw), raw.user))
-    for described, ids, column in pairs:
+    for described, column in ((raw.item_features, raw.item), (raw.user_features, raw.user)):
         if described is None or column is None:
             continue
+        if column is raw.item:
+            ids = raw.catalogue
+        else:
+            ids = np.unique(column.values) if column.vocabulary is None else np.asarray(column.vocabulary)
         known = set(described.ids.drop_nulls().to_list())
         missing = [one for one in map(str, ids.tolist()) if one not in known]
         twice = described.ids.drop_nulls().filter(described.ids.drop_nulls().is_duplicated()).unique().sort().to_list()
@@ -612,8 +615,7 @@ def times_far_outside(raw: RawInteractions) -> Iterable[Finding]:
     if raw.time is None:
         return
     times = raw.time.values
-    finite = ~np.isnat(times) if times.dtype.kind == "M" else np.isfinite(times)
-    rows = np.flatnonzero(raw.time.usable & finite)
+    rows = np.flatnonzero(raw.time.usable & np.isfinite(times))
     if len(rows) < _FEWEST_TIMES:
         return
     rows = rows[np.argsort(times[rows], kind="stable")]
@@ -710,12 +712,6 @@ def pauses(times: Values, last: Values) -> Values:
     steps = np.where(last, times.max(), np.roll(times, -1)) - times
     waits: Values = steps / np.timedelta64(1, "s") if times.dtype.kind == "M" else steps.astype(np.float64)
     return waits
-
-
-def _users(raw: RawInteractions) -> Values:
-    if raw.user is None:
-        return np.zeros(0, np.int64)
-    return np.unique(raw.user.values) if raw.user.vocabulary is None else np.asarray(raw.user.vocabulary)
 
 
 # Read a table of interactions into validated `Interactions`, or into a report of every problem.

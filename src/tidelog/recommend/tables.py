@@ -160,12 +160,7 @@ def _ordered(table: ParsedTable, time: str | None) -> Any:
     if time is None:
         return np.arange(table.rows)
     column = parse.moment(_column(table, time))
-    known = (
-        column.usable & ~np.isnat(column.values)
-        if column.values.dtype.kind == "M"
-        else (column.usable & np.isfinite(column.values))
-    )
-    _check_complete(time, ~known)
+    _check_complete(time, ~(column.usable & np.isfinite(column.values)))  # of dates too: NaT is not finite
     return np.argsort(column.values, kind="stable")
 
 

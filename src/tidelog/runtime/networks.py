@@ -378,10 +378,6 @@ def _array(dimensions: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == dimensions
 
 
-def _integers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2
-
-
 def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(_number(-1e9, 1e9)(one) for one in value) and len(value) > 0
 
@@ -391,7 +387,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     **dict.fromkeys(
         ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust"), _array(1)
     ),
-    "items": _integers,
+    "items": lambda value: isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2,
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
     **dict.fromkeys(("history", "width", "length"), _whole(1, 1 << 14)),
     **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),

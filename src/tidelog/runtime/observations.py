@@ -325,7 +325,15 @@ def _codes(
     values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...], other_words: bool = False
 ) -> NumpyArray:
     if vocabulary:
-        return _looked_up(values, name, vocabulary, other_words)
+        table = {word: code for code, word in enumerate(vocabulary)}
+        words = _words(values)
+        unseen = table.get(OTHER, -1)
+        codes = np.asarray([table.get(word, unseen if word else -1) for word in words], np.int32)
+        if (codes < 0).any() and not other_words:
+            row = int(np.argmax(codes < 0))
+            word = words[row][:LONGEST]
+            raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")
+        return codes
     try:
         with np.errstate(invalid="ignore"):  # NaN is refused below
             codes = values.astype(np.int32)
@@ -337,18 +345,6 @@ def _codes(
         raise SpecError(
             f"'{name}' is {values[row].item()!r} in row {row}", f"codes 0 to {size - 1}", "use the log's codes"
         )
-    return codes
-
-
-def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...], other_words: bool) -> NumpyArray:
-    table = {word: code for code, word in enumerate(vocabulary)}
-    words = _words(values)
-    unseen = table.get(OTHER, -1)
-    codes = np.asarray([table.get(word, unseen if word else -1) for word in words], np.int32)
-    if (codes < 0).any() and not other_words:
-        row = int(np.argmax(codes < 0))
-        word = words[row][:LONGEST]
-        raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")
     return codes
 
 

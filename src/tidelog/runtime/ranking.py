@@ -198,7 +198,9 @@ class Ranker:
             found = np.take_along_axis(found, np.lexsort((found, -logits), axis=1)[:, :width], axis=1)
         ideas = np.ones(found.shape, bool)
         if queries.shape[1] > 1:
-            generated = self._generated(queries[:, 1:], width, allowed)
+            near = max(1, -(-width // (queries.shape[1] - 1)))  # to each generated vector: at least `width` in all
+            parts = [top_k(queries[:, i], functions.table, near, allowed)[0] for i in range(1, queries.shape[1])]
+            generated = np.concatenate(parts, axis=1)
             ideas = np.pad(np.ones(generated.shape, bool), ((0, 0), (0, found.shape[1])))
             found = np.concatenate([generated, found], axis=1)
         logits = self._logits(queries, found, allowed, places)
@@ -218,12 +220,6 @@ class Ranker:
         if places is not None:
             logits = np.logaddexp(logits, sums_of_places(found, *places, self.items))
         return np.where(valid, logits, -np.inf).astype(np.float32)
-
-    def _generated(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> NumpyArray:
-        """Return the nearest items to generated vectors [B, n, Q], at least `width` of them."""
-        near = max(1, -(-width // queries.shape[1]))
-        parts = [top_k(queries[:, i], self._functions.table, near, allowed)[0] for i in range(queries.shape[1])]
-        return np.concatenate(parts, axis=1)
 
 
 def sums_of_places(found: NumpyArray, items: NumpyArray, scores: NumpyArray, count: int) -> NumpyArray:

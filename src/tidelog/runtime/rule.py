@@ -87,13 +87,10 @@ class Rule(BasePolicy):
     @property
     def sentence(self) -> str:
         """The rule in words: "if age < 40: A; else if village is north: B; else C"."""
-        *cases, last = _cases(self.tree, self._words)
+        *cases, last = _cases(self.tree, lambda question: question_text(question, self.spec))
         words = [f"if {' and '.join(words)}: {self._labels[action]}" for words, action in cases]
         final = self._labels[last[1]]
         return "; else ".join([*words, final]) if words else f"always {final}"
-
-    def _words(self, question: Question) -> str:
-        return question_text(question, self.spec)
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -194,24 +191,16 @@ def column_label(spec: Spec, position: Place) -> str:
 def question_text(question: Question, spec: Spec) -> str:
     """The question in words: "age < 40", "village is north", "income is missing"."""
     label = column_label(spec, question.position)
-    if question.below is None:
-        return f"{label} is {_level(spec, question)}"
     leaf = spec.observation[question.position[0]]
+    if question.below is None:
+        words = leaf.vocabularies[question.position[1]] if isinstance(leaf, Codes) and leaf.vocabularies else ()
+        code = int(question.code or 0)
+        return f"{label} is {(words[code] or '(empty)') if words else code}"
     if isinstance(leaf, Vector) and label.endswith(MISSING) and label.removesuffix(MISSING) in dict(leaf.fills):
         return f"{label.removesuffix(MISSING)} is known"
-    return f"{label} < {number_text(question.below)}"
-
-
-def number_text(value: float) -> str:
-    """The shortest text that is this number: 40, 0.25, 1e+06."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e6 else repr(float(value))
-
-
-def _level(spec: Spec, question: Question) -> str:
-    leaf = spec.observation[question.position[0]]
-    words = leaf.vocabularies[question.position[1]] if isinstance(leaf, Codes) and leaf.vocabularies else ()
-    code = int(question.code or 0)
-    return (words[code] or "(empty)") if words else str(code)
+    below = question.below
+    number = str(int(below)) if below == int(below) and abs(below) < 1e6 else repr(float(below))  # 40, 0.25, 1e+06
+    return f"{label} < {number}"
 
 
 def _cases(tree: Tree, words: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -275,7 +264,9 @@ def rule_from(manifest: Mapping[str, Any], where: str) -> Rule:
     codes = {label: code for code, label in enumerate(labels)}
     try:
         tree = _tree_from_json(manifest["rule"], spec, codes, DEEPEST)
-        fallback = tuple(_known(codes, label, "action") for label in _list(manifest["fallback"]))
+        if not isinstance(manifest["fallback"], list):
+            raise ValueError("'fallback' is not a list")
+        fallback = tuple(_known(codes, label, "action") for label in manifest["fallback"])
         if sorted(fallback) != list(range(spec.action.n)):
             raise ValueError("'fallback' does not name every action once")
         if not isinstance(manifest["name"], str) or not isinstance(manifest["origin"], Mapping):
@@ -284,12 +275,6 @@ def rule_from(manifest: Mapping[str, Any], where: str) -> Rule:
     except (ValueError, ConfigError) as error:
         reason = error.problem if isinstance(error, ConfigError) else error
         raise CheckpointError(f"{where}: {reason}", fix="export the rule again") from error
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError("'fallback' is not a list")
-    return value
 
 
 def _tree_from_json(node: Any, spec: Spec, codes: Mapping[str, int], deepest: int) -> Tree:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
-import math
 import os
 import secrets
 import threading
@@ -31,7 +30,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from tidelog._files import parse_saved
+from tidelog._files import finite, parse_saved
 from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import NumpyPolicy, RecurrentState
@@ -500,7 +499,7 @@ def application(
         endpoint = ActEndpoint(policy, bounds.rows)
     facts = {name: policy.manifest.get(name) for name in _DESCRIBED} | {"is_recurrent": policy.is_recurrent}
     facts |= {"algorithm": policy.name, "rule": policy.sentence} if isinstance(policy, Rule) else {}
-    description = Answer(_plain(facts))
+    description = Answer(finite(facts))
 
     async def describe(request: Request) -> Response:
         """Return the observations, actions and origin of the policy."""
@@ -630,12 +629,3 @@ class _Answers:
 
 
 _DESCRIBED = ("algorithm", "acting", "verdict", "spec", "masks", "missing", "metrics", "versions", "parity")
-
-
-def _plain(value: Any) -> Any:
-    """Return the value with null where JSON has no number."""
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
