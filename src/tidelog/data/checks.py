@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -40,6 +41,7 @@ from tidelog.data.dependence import (
     leak_of,
 )
 from tidelog.data.raw import Column, Finding, RawLog, Values, check, side_by_side
+from tidelog.types import OTHER
 
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_ONCE = 1_000_000  # numbers compared at once
@@ -126,6 +128,8 @@ def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
             advice = "correct the cells"
             if column is raw.time:
                 advice = 'set the format of the times in the mapping, as in date_format = "%d.%m.%Y %H:%M"'
+            elif column is raw.step:
+                advice = "correct the cells; a column of dates is the `time`, not the `step`"
             elif any(column is one for one in acted):
                 advice = "correct the cells; if they are codes, some of them numbers, name it in `categorical`"
             elif any(column is one for one in raw.reward or ()):
@@ -1074,6 +1078,24 @@ def many_categories(raw: RawLog) -> Iterable[Finding]:
             if count > _MANY_CATEGORIES and count > raw.rows / 2:
                 found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
                 yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
+
+
+_NUMBER_TEXT = re.compile(
+    r"[+-]?(\d{1,3}([,' ]\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+(,\d+)?|\d+,\d+|\d+([.,]\d+)?\s?%)"  # 1,234.5 1.234,5 0,5 12%
+)
+
+
+@check("numbers as text", "warning")
+def numbers_as_text(raw: RawLog) -> Iterable[Finding]:
+    """Labels of an observation are numbers with a sign of thousands, a decimal comma or a per cent sign."""
+    for feature in raw.observation.values():
+        for column in feature.columns:
+            words = [word for word in column.vocabulary or () if word not in ("", OTHER)]
+            pairs = all(re.fullmatch("[01],[01]", word) for word in words)
+            if len(words) > 1 and not pairs and all(_NUMBER_TEXT.fullmatch(word) for word in words):
+                found = f"labels such as {words[0]!r} and {words[-1]!r}, of which nothing knows the order"
+                advice = "write numbers as 1234.5 and 0.12, or set `decimal` in the mapping; keep it if they are labels"
+                yield Finding(column.name, None, found, "numbers", advice)
 
 
 @check("many actions", "warning")

@@ -345,6 +345,8 @@ def read_separated(path: Path, form: TextForm = USUAL_FORM) -> ParsedTable:
     skipped, with a note.
     """
     data = read_bytes(path, _TEXT)
+    if b"\n" not in data and b"\r" in data.rstrip(b"\r"):
+        raise unreadable(path, "lines that end with a carriage return alone", _TEXT, "save the file with line feeds")
     found: list[tuple[str, Finding]] = []
     separator = form.separator or SEPARATORS.get(ending_of(path, SEPARATORS) or "", ",")
     has_header = form.header
@@ -464,11 +466,15 @@ def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | N
     rows: list[int] = []
     lines: list[int] = []
     widths: list[int] = []
-    width = count = last = 0
+    every = set[int]()
+    width = count = last = total = 0
     try:
         for row, (line, record) in enumerate(_records(data, separator), first_row):
             width = width or len(record)
             last = row if record else last
+            if record and total:
+                every.add(len(record))
+            total += bool(record)
             if record and len(record) != width:
                 count += 1
                 rows, lines, widths = [*rows, row][:_SHOWN], [*lines, line][:_SHOWN], [*widths, len(record)][:_SHOWN]
@@ -478,10 +484,12 @@ def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | N
         raise unreadable(path, f"an unclosed or misplaced quote ({error})", _TEXT) from (cause or error)
     if count:
         several = ", ".join(map(str, dict.fromkeys(widths)))
-        found, expected = f"{several} field{'' if several == '1' else 's'}", f"{width} fields in every row"
+        found, expected = f"{several} field{'' if several == '1' else 's'}", f"{count_of(width, 'field')} in every row"
         fix = "correct these lines, or quote fields with the separator"
         if [last] == rows[:count] and widths[0] < width:
             fix = "the last line is incomplete: export or copy the file again"
+        if first_row == 0 and count == total - 1 > 1 and len(every) == 1:
+            fix = "line 1 is no header: remove what is above the header"
         raise unreadable(path, found, expected, fix, "ragged rows", rows, count, lines) from cause
 
 
