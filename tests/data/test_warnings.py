@@ -161,7 +161,7 @@ def test_every_remark_has_a_log() -> None:
     elsewhere |= {
         "rounded identifiers",
         "numbers as text",
-    }  # `test_stored_as_checked.py`, `sources/test_misread_text.py`
+    }  # `test_stored_as_checked.py`, `test_misread_text.py`
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}
 
 
