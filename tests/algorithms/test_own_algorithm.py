@@ -13,6 +13,7 @@ import tidelog as tl
 from examples.cql import CQL
 from examples.td3_bc import TD3BC
 from tests.algorithms.worlds import world
+from tests.training.runs import stop_at
 from tidelog.algorithms import short_form
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.names import algorithm_class, algorithm_name, load_plugin
@@ -342,6 +343,24 @@ def test_a_plugin_is_a_subcommand_that_resumes(tmp_path, monkeypatch, capsys, ta
     assert main(["--plugin=my_plugin", "resume", "run"]) == 0
     assert main(["--plugin", "no_such_module", "resume", "run"]) == 2
     assert "--plugin: importing no_such_module failed: ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_with_an_algorithm_that_has_one_more_metric(tmp_path, table):
+    def loss(self, state, batch, key):
+        losses, metrics = before(self, state, batch, key)
+        return losses, metrics | {"ten": jnp.asarray(10.0)}
+
+    log, folder, first = world("continuous"), tmp_path / "run", mean_action()
+    cls, before = tl.algorithm("mean-action")(first), first.loss
+    whole = tl.fit(cls(), log, 20, eval_every=10, progress=False)
+    stop_at(tl.fit(cls(), log, 20, eval_every=10, out=folder, train=False, progress=False), 10)
+    table.pop("mean-action")
+    tl.algorithm("mean-action")(mean_action(loss=loss))
+    with pytest.warns(UserWarning, match="other metrics than when the checkpoint was saved"):
+        run = tl.resume(folder, log, progress=False)
+    np.testing.assert_array_equal(run.learners()[0].state.actor, whole.learners()[0].state.actor)
+    assert run.metrics[-1]["ten"] == 10.0
+    assert run.metrics[-1]["size"] == whole.metrics[-1]["size"]
 
 
 def test_a_plugin_that_fails_is_named(tmp_path, monkeypatch, table):

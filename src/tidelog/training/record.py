@@ -44,7 +44,7 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler
 from tidelog.envs.registry import check_imported, make, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
-from tidelog.policies.policy import Named, Policy, array_file, fill, fingerprint, read_arrays
+from tidelog.policies.policy import Named, Policy, array_file, fill, fingerprint, named_arrays, read_arrays
 from tidelog.policies.rollout import MappedPolicy, rollout
 from tidelog.policies.statistics import iqm
 from tidelog.recommend.interactions import Interactions
@@ -136,6 +136,7 @@ def _cpuinfo(field: str) -> str:
 # Each checkpoint is complete or absent, old ones are deleted, corrupt ones are refused.
 
 CHECKPOINT = Kind("checkpoint", 3)
+TALLIES = ".tallies"  # begins the names of sums of metrics in a learner's file
 
 
 class CheckpointFields(msgspec.Struct):
@@ -244,7 +245,17 @@ class Checkpoints:
 
         def fill_from(name: str, template: Any) -> Any:
             file = CHECKPOINT.file(folder, name, manifest)
-            return fill(template, read_arrays(file), str(file))
+            arrays, fresh = read_arrays(file), named_arrays(template.tallies)
+            kept = {path.removeprefix(TALLIES): array for path, array in arrays.items() if path.startswith(TALLIES)}
+            if set(kept) != set(fresh):  # sums since the last report are no state: nothing that is learnt reads them
+                warnings.warn(
+                    "the algorithm has other metrics than when the checkpoint was saved: the next report is of the "
+                    "updates from here on",
+                    stacklevel=2,
+                )
+                arrays = {path: array for path, array in arrays.items() if not path.startswith(TALLIES)}
+                arrays |= {f"{TALLIES}{path}": array for path, array in fresh.items()}
+            return fill(template, arrays, str(file))
 
         learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
