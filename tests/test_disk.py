@@ -125,3 +125,19 @@ def test_an_error_of_another_class_is_the_one_that_is_asked_for(tmp_path, monkey
     monkeypatch.setattr(_files.DISK, "write", full)
     with pytest.raises(ConfigError, match="what was there is unchanged"):
         _files.write_file(tmp_path / "file", b"content", ConfigError)
+
+
+def test_a_file_that_another_process_created_first_keeps_what_it_holds(tmp_path, monkeypatch):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text("a look\n")
+    monkeypatch.setattr(_files.os.path, "lexists", lambda path: False)  # as it was when this process looked
+    _files.create_missing(path)
+    assert path.read_text() == "a look\n"
+
+
+def test_only_names_that_tidelog_makes_are_tidied(tmp_path):
+    own, other = tmp_path / ".writing-log-0123abcd", [tmp_path / ".writing-notes", tmp_path / ".deleting-x-0123abcdef"]
+    for path in (own, *other):
+        path.write_text("kept")
+    _files.tidy(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(other)

@@ -165,11 +165,12 @@ class Disk:
         path.mkdir()
 
     def write(self, path: Path, content: Content) -> None:
-        """Write a new file."""
+        """Write a new file; FileExistsError if there is one, unless a callable writes it."""
         if callable(content):
             content(path)
         else:
-            path.write_bytes(content)
+            with path.open("xb") as file:
+                file.write(content)
 
     def append(self, path: Path, handle: int, content: bytes) -> None:
         """Append bytes to an open file, whose path is for messages."""
@@ -371,7 +372,7 @@ def tidy(parent: Path) -> None:
     if not parent.is_dir():
         return
     for path in sorted(parent.iterdir()):
-        if path.name.startswith(REPLACED) and TOKEN.search(path.name):
+        if path.name.startswith(REPLACED) and is_temporary(path):
             name = parent / path.name.removeprefix(REPLACED)[:-9]
             if not name.exists():
                 DISK.rename(path, name)
@@ -402,7 +403,7 @@ def not_written(path: Path, problem: OSError, error: type[TidelogError]) -> Tide
 
 def is_temporary(path: Path) -> bool:
     """Whether a path is what a killed process left, which `tidy` removes."""
-    return path.name.startswith((WRITING, DELETING, REPLACED))
+    return path.name.startswith((WRITING, DELETING, REPLACED)) and TOKEN.search(path.name) is not None
 
 
 def replaced_copy(path: Path) -> Path | None:
@@ -416,7 +417,8 @@ def replaced_copy(path: Path) -> Path | None:
 def create_missing(path: Path) -> None:
     """Create an empty file if the path is missing, durably."""
     if not os.path.lexists(path):  # a link to a missing file is not missing
-        DISK.write(path, b"")
+        with contextlib.suppress(FileExistsError):  # another process was faster, and may have written to it
+            DISK.write(path, b"")
         DISK.sync(path.parent)
 
 

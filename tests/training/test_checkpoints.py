@@ -197,8 +197,8 @@ def test_without_time_passing_the_first_and_the_last_are_written(origin, tmp_pat
 
 
 def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(run):
-    (run / "checkpoints" / "0000000042").rename(run / "checkpoints" / ".writing-0000000042-abc")
-    (run / "best" / ".writing-member-0-abc").mkdir()
+    (run / "checkpoints" / "0000000042").rename(run / "checkpoints" / ".writing-0000000042-0123abcd")
+    (run / "best" / ".writing-member-0-0123abcd").mkdir()
     loaded = load_run(run)
     assert loaded.update == 35
     finish(loaded)
