@@ -165,12 +165,13 @@ class Disk:
         path.mkdir()
 
     def write(self, path: Path, content: Content) -> None:
-        """Write a new file; FileExistsError if there is one, unless a callable writes it."""
+        """Write a new file; an empty one only if there is none, else FileExistsError."""
         if callable(content):
             content(path)
+        elif content:
+            path.write_bytes(content)
         else:
-            with path.open("xb") as file:
-                file.write(content)
+            path.touch(exist_ok=False)
 
     def append(self, path: Path, handle: int, content: bytes) -> None:
         """Append bytes to an open file, whose path is for messages."""
