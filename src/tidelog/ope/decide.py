@@ -372,9 +372,17 @@ class Assessment:
 
     # Intervals.
 
+    @property
+    def same(self) -> bool:
+        """Whether every known weight is 1 up to rounding: the policy decides as the behaviour policy did."""
+        evidence = self.evidence
+        return not evidence.estimated and bool(np.allclose(evidence.target, evidence.behaviour, rtol=SAME, atol=0.0))
+
     @cached_property
     def interval(self) -> Interval:
-        """The deciding estimator's difference from the behaviour policy."""
+        """The deciding estimator's difference from the behaviour policy; exactly 0 for the behaviour policy itself."""
+        if self.able and self.same:
+            return Interval(0.0, 0.0, 0.0)
         return self.difference_by(self.deciding) if self.able else NOTHING
 
     @property
@@ -601,6 +609,7 @@ def leaks_of(log: Log) -> tuple[str, ...]:
 
 # Rules that make a verdict unsupported: earlier use of the episodes, no estimate, contradicted assumptions, support.
 
+SAME = 1e-5  # relative difference of probabilities that 32 bits and another order of sums may make
 LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
 UPPER_95 = 1.645  # standard errors to the one-sided upper 95% confidence limit of a share
 TESTED = 1.3  # factor on the limit for the mean weight where the log's propensities were tested once, for all policies

@@ -681,6 +681,7 @@ def fqe(evidence: Evidence) -> Ratios:
 
 
 _Q, _VISITS = ("model",), ("model", "occupancy")
+MODEL_ALONE = ("dm", "fqe")  # no reward of the judged episodes corrects their values
 ESTIMATORS: dict[str, Estimator] = {
     "ips": Estimator(ips, (), "one"),  # Horvitz & Thompson 1952
     "snips": Estimator(snips, (), "one", True),  # Swaminathan & Joachims 2015

@@ -37,6 +37,7 @@ from tidelog.errors import ConfigError, SpecError, check_seed, nearest
 from tidelog.ope.assumptions import BEHAVIOR, Dependence, history_dependence, relative_time, time_dependence
 from tidelog.ope.estimators import (
     ESTIMATORS,
+    MODEL_ALONE,
     Estimate,
     Estimates,
     Supports,
@@ -124,6 +125,7 @@ def evidence_of(
     bandwidth: float | None = None,
     cloning: bool = True,
     tests: bool = True,
+    clones: bool = True,
     lacks_support: Callable[[Evidence], bool] | None = None,
     one_step: OneStepValues | None = None,
     progress: Progress | None = None,
@@ -133,7 +135,8 @@ def evidence_of(
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
     "logged", "estimated", numbers [N] or a `BehaviorModel`; `model` is "tabular", "neural", "none" or None (chosen by
     the log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
-    continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
+    continuous actions; `tests` tests the assumptions on history and time; without `clones` nothing is learnt where
+    propensities are known. Networks of values are not fitted where
     `lacks_support` says so of the evidence without them. `one_step` holds the networks' values of another policy on
     this log, and gets them: in episodes of one step they depend on the log alone. Raises SpecError if policy and log do
     not fit, ConfigError for settings out of range.
@@ -145,7 +148,7 @@ def evidence_of(
     tell("policy", 0.1)
     known_behavior = isinstance(propensities, BehaviorModel)
     behavior_policy: BehaviorModel = (
-        propensities if known_behavior else behavior_model(log, plan, propensities, seed, tests=tests)
+        propensities if known_behavior else behavior_model(log, plan, propensities, seed, tests=tests, clones=clones)
     )
     known = behavior_policy.propensities
     release_memory()
@@ -223,7 +226,9 @@ class BehaviorModel(NamedTuple):
     shares: Propensities | None = None  # of a log without propensities that looks randomised
 
 
-def behavior_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> BehaviorModel:
+def behavior_model(
+    log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True, clones: bool = True
+) -> BehaviorModel:
     """Propensities and tests of independence; models read the time if the behaviour policy changed with it.
 
     One more test says whether the log as a whole fits its propensities.
@@ -246,7 +251,7 @@ def behavior_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests
         drift = (*(one for one in drift if one.outcome != BEHAVIOR), *(() if states is None else left(states)))
         known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
     else:
-        known = propensities_of(log, plan.folds, source, states=plan.states, seed=seed)
+        known = propensities_of(log, plan.folds, source, states=plan.states, seed=seed, clones=clones)
     balance, shares = None, None
     if tests and isinstance(log.spec.action, Discrete):
         if not known.estimated:
@@ -416,6 +421,7 @@ def estimate(
         bandwidth=bandwidth,
         cloning=False,
         tests=False,
+        clones=bool(needed) or names is None,
         progress=progress,
     ).policy
     return table(evidence, chosen, confidence)
@@ -439,8 +445,10 @@ def row(
     ratios = ESTIMATORS[name].ratios(evidence)
     resampled = ratios.clustered(evidence.clusters).grouped(groups)
     ends, support = bca(resampled, confidence), supports.of(name)
-    how = f"bca, {confidence.replicates:,} replicates"
-    note = "" if np.isfinite(ends.estimate) else "no weight is left at some step"
+    how, note = f"bca, {confidence.replicates:,} replicates", ""
+    if name in MODEL_ALONE:
+        how, note = f"{how}, of the model's values alone", "its interval does not hold the model's own error"
+    note = note if np.isfinite(ends.estimate) else "no weight is left at some step"
     if not is_possible(ends.estimate, evidence):
         low, high = map(three_digits, possible_returns(evidence))
         note = f"{IMPOSSIBLE} ({low} to {high})"

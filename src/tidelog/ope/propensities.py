@@ -524,13 +524,14 @@ def propensities_of(
     *,
     states: States | None = None,
     seed: int = 0,
+    clones: bool = True,
 ) -> Propensities:
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
     `source`: None uses recorded, or declared, propensities if there are any; "logged" requires them, "estimated"
     ignores them; "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better
     than the default model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
-    used unchanged.
+    used unchanged. Without `clones` the behaviour policy is not modelled where propensities are recorded.
     Raises ConfigError for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
@@ -549,8 +550,9 @@ def propensities_of(
             fix="record the propensities, or pass them as propensities=...",
         )
     count = int(folds.max()) + 1
-    clones = () if not able else _clones(log, folds, range(count), states, seed)
-    found = _of_clones(log, folds, clones, recorded, "network" if states is None else "counts")
+    wanted = able and (clones or recorded is None)
+    models = _clones(log, folds, range(count), states, seed) if wanted else ()
+    found = _of_clones(log, folds, models, recorded, "network" if states is None else "counts")
     found = found if recorded is None or (of_file is not None and of_file.estimated) else _with_known(log, found)
     if of_file is None or not of_file.estimated:
         return found

@@ -576,6 +576,9 @@ def paragraph(
     ]
 
 
+SAME_POLICY = "keep what you have: only a policy that decides otherwise can be better"
+
+
 def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
     """What to do after the advice of the verdict, one sentence; empty if there is nothing."""
     advice = list(dict.fromkeys(one for finding in said for one in finding.advice))[:3]
@@ -584,7 +587,8 @@ def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
     elif verdict.decision == "worse":
         advice = ["train with other settings, and keep the current practice meanwhile"]
     elif verdict.decision == "no difference shown" and not said:
-        advice = [_more_episodes(verdict.difference)]
+        same = verdict.difference == (0.0, 0.0, 0.0)
+        advice = [SAME_POLICY if same else _more_episodes(verdict.difference)]
     return f"Next: {'; '.join(advice)}." if advice else ""
 
 
@@ -597,6 +601,8 @@ def reasons(
         assumed = (_later(question), *assumed)
     if said:
         return (*(one.sentence for one in said), *assumed)
+    if verdict.difference == (0.0, 0.0, 0.0):
+        return ("every weight is 1: the policy decides as the behaviour policy did", *assumed)
     where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[verdict.decision]
     return (f"the {percent(verdict.level)} interval of the difference lies {where}", *assumed)
 
@@ -671,11 +677,12 @@ def tail_sentence(decision: str, risk: Risk | None) -> str:
     mean = "The policy is better on average" if is_better else "No difference of means is shown"
     worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
     earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the behaviour policy's"
-    if difference.high < 0:
+    rounding = 1e-6 * max(abs(risk.lowest), abs(risk.highest))  # of returns, sums of numbers in 32 bits
+    if difference.high < -rounding:
         return f"{mean}, but its bad episodes are worse: {earn}."
-    if difference.low > 0 and not is_better:
+    if difference.low > rounding and not is_better:
         return f"{mean}, but its bad episodes are better: {earn}."
-    if difference.estimate < 0 and is_better:
+    if difference.estimate < -rounding and is_better:
         number = with_ends(difference, risk.reward_unit, sign=True)
         return f"{mean}, but {worst} may be worse: the difference there is {number}."
     return ""
