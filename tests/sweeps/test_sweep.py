@@ -203,7 +203,10 @@ def test_grids_and_draws_are_lists_of_algorithms():
         (lambda: tl.grid(bc(), batch_size=(0,)), "batch_size = 0"),
         (lambda: tl.grid(bc(), batch_size=range(1, 102), steps=range(100)), "the grid has 10,100 points"),
         (lambda: tl.random_search(bc(), 0, learning_rate=(1, 2)), "count = 0"),
-        (lambda: tl.random_search(bc(), 2, seed=-1, learning_rate=(1, 2)), "seed = -1: expected at least 0"),
+        (
+            lambda: tl.random_search(bc(), 2, seed=-1, learning_rate=(1, 2)),
+            "seed = -1: expected a whole number of at least 0",
+        ),
         (lambda: tl.random_search(bc(), 2), "ranges: found none"),
         (lambda: tl.random_search(bc(), 2, learning_rate=(2, 1)), "the first one smaller"),
         (lambda: tl.random_search(bc(), 2, learning_rate=(0, 1, "log")), "above 0"),

@@ -15,9 +15,8 @@ from tests.algorithms.worlds import world
 from tests.data.clicks import interactions
 from tidelog import testing
 from tidelog.algorithms.contract import StoreSpec
-from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
+from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, LogError
-from tidelog.recommend import held_out
 from tidelog.training import collect, learn, record, stores
 from tidelog.training.loop import store_of
 from tidelog.training.options import Options, as_seeds
@@ -94,7 +93,7 @@ REFUSED = {
     "a seed": (ConfigError, lambda: as_seeds([1, -1]), "seeds: -1 is outside the range: expected 0 to "),
     "one event": (
         LogError,
-        lambda: held_out._stored(interactions().select(np.arange(1)), None, Scaler()),
+        lambda: tl.fit(tl.RecommenderBCQ(), interactions().select(np.arange(1)), 1, progress=False),
         "the log has 1 event(s): expected at least 2. fix: use a longer log",
     ),
 }  # fmt: skip

@@ -35,7 +35,6 @@ from tidelog.envs.protocol import (
 )
 from tidelog.envs.tabular import Tabular, pack_probabilities
 from tidelog.errors import ConfigError, SpecError, check_seed
-from tidelog.networks.layers import new_key
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
 
 World: TypeAlias = Any  # a pytree of arrays
@@ -161,7 +160,9 @@ class HostedCopies:
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy; the seed is a whole number from 0 to 2**63 - 1."""
-        starting, self._key = jax.random.split(new_key(check_seed(seed)))
+        more, low = divmod(check_seed(seed), 2**32)  # JAX computes keys from the lower 32 bits
+        key = jax.random.key(low)
+        starting, self._key = jax.random.split(jax.random.fold_in(key, more) if more else key)
         self._world, self._steps = _begin(self.functional, self.count, starting), 0
         observed = self._observed(*_look(self.functional, self._world))
         self._batch().some_allowed(observed.action_mask)

@@ -78,12 +78,10 @@ PARITY = 0x1BD11BDA
 
 
 def new_key(seed: int) -> jax.Array:
-    """Return `jax.random.key(seed)` of a seed below 2^63, all of whose bits count also where JAX computes in 32."""
+    """Return `jax.random.key(seed)`."""
     config: Any = jax.config
     usual = config.jax_default_prng_impl == "threefry2x32" and not config.jax_random_seed_offset
-    if not usual or not 0 <= seed < 2**63:
-        return jax.random.key(seed)
-    return _wrapped(np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32))
+    return _wrapped(np.array([0, seed], np.uint32)) if usual and 0 <= seed < 2**31 else jax.random.key(seed)
 
 
 def split_keys(key: jax.Array, count: int) -> tuple[jax.Array, ...]:
