@@ -852,7 +852,7 @@ def constant_reward(raw: RawLog) -> Iterable[Finding]:
 
 @check("equal episode returns", "warning")
 def equal_returns(raw: RawLog) -> Iterable[Finding]:
-    """DecisionRewards differ, but every episode of several steps has the same return."""
+    """Rewards differ, but every episode of several steps has the same return."""
     count = len(raw.order.ids)
     if raw.episode is None or count < 2:
         return
