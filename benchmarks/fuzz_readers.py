@@ -211,13 +211,6 @@ def seed_saved_interactions(folder: Path) -> None:
         (folder / name).unlink()
 
 
-def seed_pictures(folder: Path) -> None:
-    from PIL import Image
-
-    for place, name in enumerate(("0.png", "1.jpg")):
-        Image.fromarray(np.full((3, 4, 3), place * 9, np.uint8)).save(folder / name)
-
-
 @cache
 def trained_run() -> Path:
     """The folder of a small run, which every seed of a run copies from."""
@@ -436,15 +429,6 @@ def read_saved_interactions(folder: Path) -> bool:
     return True
 
 
-def read_pictures(folder: Path) -> bool:
-    import polars as pl
-
-    from tidelog.data.read import validate
-
-    table = frame().with_columns(i=pl.Series([str(folder / ("0.png", "1.jpg")[row % 2]) for row in range(6)]))
-    return validate(table, {**MAPPING, "observation": ["o", "i"], "image": "i"}).ok
-
-
 def read_policy(name: str) -> Callable[[Path], bool]:
     def read(folder: Path) -> bool:
         from tidelog.runtime.load import load
@@ -658,7 +642,6 @@ READERS: dict[str, Reader] = {
     "log": Reader(seed_log, read_saved_log),
     "interactions": Reader(seed_interactions, read_interaction_table),
     "saved interactions": Reader(seed_saved_interactions, read_saved_interactions),
-    "pictures": Reader(seed_pictures, read_pictures),
     "policy": Reader(saved_policy("policy"), read_policy("policy")),
     "policy zip": Reader(saved_policy("policy.zip"), read_policy("policy.zip")),
     "run": Reader(seed_record, read_record),
