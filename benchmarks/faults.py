@@ -9,13 +9,12 @@ Command: `python -m benchmarks faults [states per operation, default 500 [algori
 states of new seeds to the kept counts.
 """
 
-import json
 import random
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.keep import RESULTS, keep
+from benchmarks.keep import keep, known
 from tests.faults import scenarios
 from tests.faults.simulated_disk import put_tree
 from tests.training.runs import all_of, chunks_of, finish
@@ -36,16 +35,15 @@ class Patch:
 
 def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
     """Check states of new seeds, and add them to the kept counts."""
-    path = RESULTS / f"{NAME}.json"
-    known = json.loads(path.read_text()) if path.exists() else {"rounds": 0, "scenarios": {}, "resumed": 0}
-    seed, counts = known["rounds"], known["scenarios"]
+    before = {"rounds": 0, "scenarios": {}, "resumed": 0, **known(NAME)}
+    seed, counts, count_resumed = before["rounds"], before["scenarios"], before["resumed"]
 
     def add(name: str, checked: scenarios.Checked) -> None:
-        before = counts.get(name, {"states": 0, "different": 0})
+        so_far = counts.get(name, {"states": 0, "different": 0})
         counts[name] = {
             "operations": checked.operations,
-            "states": before["states"] + checked.states,
-            "different": before["different"] + checked.different,  # within each call
+            "states": so_far["states"] + checked.states,
+            "different": so_far["different"] + checked.different,  # within each call
         }
         print(name, counts[name], flush=True)
 
@@ -75,7 +73,7 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
             put_tree(stop.tree, work / f"resumed {number}")
             if all_of(finish(load_run(work / f"resumed {number}" / "run"))) != whole:
                 raise AssertionError(f"state after operation {stop.after} is not bit-equal")
-            known["resumed"] += 1
+            count_resumed += 1
         for name in algorithms or names():
             at = work / f"of {name}"
             at.mkdir()
@@ -87,8 +85,8 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
                 run = scenarios.resumed_in(at / "disk", stop, lambda root: finish(load_run(root / "run")))
                 if scenarios.end_of_run(run) != whole:
                     raise AssertionError(f"{name}: state after operation {stop.after} is not bit-equal")
-                known["resumed"] += 1
+                count_resumed += 1
     total = sum(one["states"] for one in counts.values())
-    found = {"rounds": seed + 1, "scenarios": counts, "states": total, "resumed": known["resumed"], "violations": 0}
+    found = {"rounds": seed + 1, "scenarios": counts, "states": total, "resumed": count_resumed, "violations": 0}
     keep(NAME, COMMAND, found)
     return found

@@ -10,10 +10,13 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
 from benchmarks.calibration import KEYS, coverage_over_seeds
-from benchmarks.curves import draw_curves
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, kept, seed_interval, share
+from tidelog.training.metrics import series
 
 Found = dict[str, Any]
 
@@ -507,18 +510,28 @@ def own_algorithms(found: Found) -> Found:
 def draw(folder: Path) -> None:
     """Draw the pictures of the page."""
     folder.mkdir(exist_ok=True)
-    found = kept("icu_sepsis_iql")
-    levels = {"optimal": found["optimal"], "clinicians": found["expert"]}
-    runs = {name: found[name]["curve"] for name in ("iql", "bc")}
-    title = "ICU-Sepsis: exact value of the greedy policy"
-    draw_curves(runs, "exact value", folder / "icu_sepsis.png", levels=levels, title=title)
+    _draw_over_updates(kept("icu_sepsis_iql"), folder / "icu_sepsis.png")
     _draw_by_episodes(kept("icu_sepsis_bcq"), folder / "icu_sepsis_bcq.png")
 
 
-def _draw_by_episodes(found: Found, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _draw_over_updates(found: Found, path: Path) -> None:
+    """Seeds are thin lines, their mean is a thick one."""
+    figure = Figure(figsize=(7.5, 4.5), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for i, name in enumerate(("iql", "bc")):
+        updates, values = series(found[name]["curve"], "exact value")
+        axes.plot(updates, values.T, color=f"C{i}", linewidth=0.8, alpha=0.45)
+        axes.plot(updates, values.mean(axis=0), color=f"C{i}", linewidth=2.2, label=f"{name} (mean of {len(values)})")
+    for line, level, name in (("--", found["optimal"], "optimal"), (":", found["expert"], "clinicians")):
+        axes.axhline(level, color="0.35", linewidth=1.0, linestyle=line, label=name)
+    axes.set(xlabel="updates", ylabel="exact value", title="ICU-Sepsis: exact value of the greedy policy")
+    axes.grid(alpha=0.25)
+    axes.legend(loc="best", fontsize=8)
+    figure.savefig(path)
 
+
+def _draw_by_episodes(found: Found, path: Path) -> None:
     figure = Figure(figsize=(11, 4.8), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     lines = [("discrete bcq", threshold) for threshold in found["thresholds"]] + [("iql", None), ("bc", None)]

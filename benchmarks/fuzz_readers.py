@@ -173,9 +173,9 @@ def seed_robomimic(folder: Path) -> None:
 def seed_propensities(folder: Path) -> None:
     import polars as pl
 
-    named = frame().select(episode="e", step="s", propensity="p")
-    named.write_csv(folder / "p.csv")
-    frame().select(estimated_propensity=pl.lit(0.5), x="r").write_parquet(folder / "rows.parquet")
+    frame().select(episode="e", step="s", propensity="p").write_csv(folder / "p.csv")
+    rows = frame().select(episode=pl.int_range(pl.len()), estimated_propensity=pl.lit(0.5))
+    rows.write_parquet(folder / "rows.parquet")
 
 
 def seed_document(folder: Path) -> None:
@@ -209,13 +209,6 @@ def seed_saved_interactions(folder: Path) -> None:
     read_interactions(folder / "log.csv", **ROLES, item_features=folder / "f.csv").save(folder / "log")
     for name in ("log.csv", "f.csv"):
         (folder / name).unlink()
-
-
-def seed_pictures(folder: Path) -> None:
-    from PIL import Image
-
-    for place, name in enumerate(("0.png", "1.jpg")):
-        Image.fromarray(np.full((3, 4, 3), place * 9, np.uint8)).save(folder / name)
 
 
 @cache
@@ -295,22 +288,22 @@ def seed_sweep(folder: Path) -> None:
     append_decision(folder, RungDecision(2, "held_out/imitation_loss", [0.5, 1.5], [0, 1], [0]))
 
 
-def seed_body(folder: Path) -> None:
-    bodies = (
-        {"observation": {"o": 0.5, "w": "icu"}, "seed": 3},
-        {"observations": [{"o": 1.5, "w": "er"}, {"o": None, "w": "home"}], "masks": [[True, True, False], [1, 1, 1]]},
-    )
-    for number, body in enumerate(bodies):
-        (folder / f"{number}.json").write_text(json.dumps(body))
+def bodies(*requests: dict[str, Any]) -> Callable[[Path], None]:
+    def seed(folder: Path) -> None:
+        for number, request in enumerate(requests):
+            (folder / f"{number}.json").write_text(json.dumps(request))
+
+    return seed
 
 
-def seed_body_of_lists(folder: Path) -> None:
-    bodies = (
-        {"history": ["icu", "er"], "k": 2, "exclude_seen": False, "explain": True},
-        {"histories": [["icu"], []], "k": 1, "exclude": ["er"], "candidates": ["er", "home"], "unknown": "skip"},
-    )
-    for number, body in enumerate(bodies):
-        (folder / f"{number}.json").write_text(json.dumps(body))
+SEED_BODIES = bodies(
+    {"observation": {"o": 0.5, "w": "icu"}, "seed": 3},
+    {"observations": [{"o": 1.5, "w": "er"}, {"o": None, "w": "home"}], "masks": [[True, True, False], [1, 1, 1]]},
+)
+SEED_BODIES_OF_LISTS = bodies(
+    {"history": ["icu", "er"], "k": 2, "exclude_seen": False, "explain": True},
+    {"histories": [["icu"], []], "k": 1, "exclude": ["er"], "candidates": ["er", "home"], "unknown": "skip"},
+)
 
 
 def seed_config(folder: Path) -> None:
@@ -333,7 +326,6 @@ def seed_judged(folder: Path) -> None:
     from tidelog.ope.verdict import store_verdict
 
     seed_record(folder)
-    shutil.copy(trained_run() / "metrics.jsonl", folder / "metrics.jsonl")
     store_verdict(verdicts_on_noise(1)[0], folder, "bc")
     (folder / "evaluations").mkdir()
     played = {"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]}
@@ -434,15 +426,6 @@ def read_saved_interactions(folder: Path) -> bool:
     text(log)
     _ = log.spec, log.histories(np.arange(len(log)), 4), log.fingerprint()
     return True
-
-
-def read_pictures(folder: Path) -> bool:
-    import polars as pl
-
-    from tidelog.data.read import validate
-
-    table = frame().with_columns(i=pl.Series([str(folder / ("0.png", "1.jpg")[row % 2]) for row in range(6)]))
-    return validate(table, {**MAPPING, "observation": ["o", "i"], "image": "i"}).ok
 
 
 def read_policy(name: str) -> Callable[[Path], bool]:
@@ -658,7 +641,6 @@ READERS: dict[str, Reader] = {
     "log": Reader(seed_log, read_saved_log),
     "interactions": Reader(seed_interactions, read_interaction_table),
     "saved interactions": Reader(seed_saved_interactions, read_saved_interactions),
-    "pictures": Reader(seed_pictures, read_pictures),
     "policy": Reader(saved_policy("policy"), read_policy("policy")),
     "policy zip": Reader(saved_policy("policy.zip"), read_policy("policy.zip")),
     "run": Reader(seed_record, read_record),
@@ -672,8 +654,8 @@ READERS: dict[str, Reader] = {
     "signed policy": Reader(seed_signed, read_signed),
     "sweep": Reader(seed_sweep, read_sweep),
     "train.toml": Reader(seed_config, read_config_file),
-    "http act": Reader(seed_body, answer(lists=False)),
-    "http recommend": Reader(seed_body_of_lists, answer(lists=True)),
+    "http act": Reader(SEED_BODIES, answer(lists=False)),
+    "http recommend": Reader(SEED_BODIES_OF_LISTS, answer(lists=True)),
 }
 
 

@@ -31,7 +31,7 @@ import tidelog as tl
 from benchmarks import adversarial_worlds, calibration
 from benchmarks.adversarial import REPLICATES, SINGLE, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
-from benchmarks.keep import RESULTS, keep, share
+from benchmarks.keep import keep, known, share
 from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
@@ -45,28 +45,12 @@ NEEDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # installed with 
     "obp": (("obp==0.4.1", NUMPY, TORCH), ()),
     "sb-obp": (("sb-obp==0.5.10", "scikit-learn==1.3.2", TORCH), ()),  # its propensity model fails on later ones
     "scope-rl": (
-        (
-            NUMPY,
-            "pandas<3",
-            "scipy",
-            "scikit-learn",
-            "matplotlib",
-            "seaborn",
-            "gym",
-            "gymnasium==1.0.0",
-            "hydra-core",
-            TORCH,
-            "structlog",
-            "dataclasses-json",
-            "h5py",
-            "colorama",
-            "tqdm",
-            "click",
-        ),
+        (NUMPY, "pandas<3", "scipy", "scikit-learn", "matplotlib", "seaborn", "gym", "gymnasium==1.0.0", "hydra-core",
+         TORCH, "structlog", "dataclasses-json", "h5py", "colorama", "tqdm", "click"),
         ("d3rlpy==2.8.1", "pytorch-revgrad==0.2.0", "scope-rl==0.2.1"),
     ),
     "skdr-eval": (("skdr-eval==0.12.0",), ()),
-}
+}  # fmt: skip
 TREATMENT, TARGETS = 2_500, ("the logger itself", "a fifth optimal", "a fifth even chances", "even chances")
 
 
@@ -205,8 +189,8 @@ def summary(rows: list[dict[str, Any]], truth: dict[str, float], decision: str =
     """Counts over logs; shares have Wilson's 95% intervals."""
     said = [(row.get(decision, row["decision"]), truth[row["log"].rpartition("__")[0]]) for row in rows]
     answers = ("better", "worse", "no difference shown")
-    no_better, no_worse = ([one for one, worth in said if side(worth)] for side in (_not_above, _not_below))
-    better = [one for one, worth in said if not _not_above(worth)]
+    no_better, no_worse = [one for one, worth in said if worth <= 1e-9], [one for one, worth in said if worth >= -1e-9]
+    better = [one for one, worth in said if worth > 1e-9]
     given = [one for one in no_better if one in answers]
     return {
         "logs": len(said),
@@ -218,14 +202,6 @@ def summary(rows: list[dict[str, Any]], truth: dict[str, float], decision: str =
         "no_answers": {one: sum(a == one for a, _ in said) for one in ("unsupported", "unreadable", "error")},
         "seconds": float(np.median([row["seconds"] for row in rows])),
     }
-
-
-def _not_above(worth: float) -> bool:
-    return worth <= 1e-9
-
-
-def _not_below(worth: float) -> bool:
-    return worth >= -1e-9
 
 
 def counted(judge: str, out: Path, chosen: list[Problem], logs: int, truth: dict[str, float]) -> dict[str, Any]:
@@ -269,7 +245,7 @@ def study(
     chosen = list(problems())
     folder = folder / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
     truth = write_logs(chosen, logs, folder)
-    before = json.loads((RESULTS / f"{NAME}.json").read_text()) if (RESULTS / f"{NAME}.json").exists() else {}
+    before = known(NAME)
     same = before.get("logs_of_a_problem") == logs and before.get("truth") == truth
     found, failed = (before["judges"], before["failed"]) if same else ({}, {})
     for judge in judges:
@@ -301,7 +277,7 @@ def draw() -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    judges = json.loads((RESULTS / f"{NAME}.json").read_text())["judges"]
+    judges = known(NAME)["judges"]
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasSVG(figure)
     titles = {"possible": "logs that can be judged", "impossible": "logs that cannot, whatever one does"}

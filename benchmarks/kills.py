@@ -34,12 +34,13 @@ from typing import Any, NamedTuple
 
 import tidelog.cli
 from benchmarks.keep import RESULTS, known
+from benchmarks.spread import called
 from tidelog import _files
 from tidelog._files import checksum
 from tidelog.algorithms.names import configured, names, source_of
 from tidelog.ope.verdict import read_verdict
 from tidelog.sinks import rows_at
-from tidelog.training.record import CHECKPOINT, Checkpoints, Record
+from tidelog.training.record import CHECKPOINT, Checkpoints, Record, this_machine
 from tidelog.types import Discrete
 
 NAME = "kills"
@@ -279,28 +280,30 @@ def warm_up() -> None:
                 importlib.import_module(one.name)
 
 
-def prepare(work: Path) -> None:
-    """Write the logs that the commands read, in a child: this process must start no threads."""
-    code = (
-        "import numpy as np, polars as pl, tidelog as tl, sys\n"
-        "from pathlib import Path\n"
-        "from tidelog.recommend.read import read_interactions\n"
-        "at, rng = Path(sys.argv[1]), np.random.default_rng(0)\n"
-        "actions = {'codes': rng.integers(0, 3, 800), 'large': rng.integers(0, 3, 20_000),\n"
-        "           'numbers': rng.uniform(-1, 1, (800, 2)).astype(np.float32)}\n"
-        "for name, action in actions.items():\n"
-        "    rows = len(action)\n"
-        "    row, discrete = np.arange(rows), name != 'numbers'\n"
-        "    tl.Log.from_arrays(observation=rng.standard_normal((rows, 5)).astype(np.float32), action=action,\n"
-        "        reward=rng.standard_normal(rows).astype(np.float32), terminated=row % 20 == 19, episode=row // 20,\n"
-        "        **({'actions': 3, 'propensity': np.full(rows, 1 / 3)} if discrete else {'bounds': (-1.0, 1.0)})\n"
-        "    ).save(at / name)\n"
-        "pl.DataFrame({f'observation_{i}': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
-        "row = np.arange(300)\n"
-        "pl.DataFrame({'u': row // 10, 'i': rng.integers(0, 20, 300), 't': row * 1.0}).write_csv(at / 'shop.csv')\n"
-        "read_interactions(at / 'shop.csv', user='u', item='i', time='t').save(at / 'shop')\n"
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(work)], check=True)
+def write_tables(folder: str) -> None:
+    """Write the logs and tables that the commands read."""
+    import numpy as np
+    import polars as pl
+
+    import tidelog as tl
+
+    at, rng = Path(folder), np.random.default_rng(0)
+    actions = {
+        "codes": rng.integers(0, 3, 800), "large": rng.integers(0, 3, 20_000),
+        "numbers": rng.uniform(-1, 1, (800, 2)).astype(np.float32),
+    }  # fmt: skip
+    for name, action in actions.items():
+        row, rows = np.arange(len(action)), len(action)
+        about = {"bounds": (-1.0, 1.0)} if name == "numbers" else {"actions": 3, "propensity": np.full(rows, 1 / 3)}
+        tl.Log.from_arrays(
+            observation=rng.standard_normal((rows, 5)).astype(np.float32), action=action,
+            reward=rng.standard_normal(rows).astype(np.float32), terminated=row % 20 == 19, episode=row // 20, **about,
+        ).save(at / name)  # fmt: skip
+    pl.DataFrame({f"observation_{i}": rng.standard_normal(200) for i in range(5)}).write_csv(at / "rows.csv")
+    row = np.arange(300)
+    shop = pl.DataFrame({"u": row // 10, "i": rng.integers(0, 20, 300), "t": row * 1.0})
+    shop.write_csv(at / "shop.csv")
+    tl.read_interactions(shop, user="u", item="i", time="t").save(at / "shop")
 
 
 class Place(NamedTuple):
@@ -453,7 +456,7 @@ def study(seconds: float = 600.0, paths: Sequence[str] = (), full: int = 0) -> d
         if full:
             subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(base)], check=True)
         try:
-            prepare(base)
+            called(write_tables, str(base))  # in a child: this process must start no threads
             place = cache(partial(undisturbed, work=base))
             for name in islice(cycle(chosen), full):
                 add(disks, name, fill_up(place(name), dice))
@@ -488,12 +491,6 @@ def _keep(counts: dict[str, Any], disks: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
-_KNOWN: dict[str, Any] = {}
-
-
+@cache
 def _machine() -> dict[str, Any]:
-    if not _KNOWN:
-        code = "import json; from tidelog.training.record import this_machine; print(json.dumps(this_machine()))"
-        told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-        _KNOWN.update(json.loads(told.stdout.splitlines()[-1]))
-    return _KNOWN
+    return called(this_machine)

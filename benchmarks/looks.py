@@ -6,8 +6,7 @@ with the error divided by the number of looks so far, which is not what `tl.judg
 ledger has it; and at once. After the table of all at once, one more policy is made from its results: the mixture in the
 direction of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not
 what `tl.judge` does either. The best of the table judged again is the same look, so it needs no rule. Counted are logs
-in which some policy was called better, and decisions of each kind. `python -m benchmarks looks [--logs 200]`; with
-`--check`, some logs are compared with `tl.judge` and a ledger.
+in which some policy was called better, and decisions of each kind. `python -m benchmarks looks [--logs 200]`.
 """
 
 from dataclasses import replace

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from benchmarks import entree, online_retail, open_bandit
+from benchmarks import real_events
 from benchmarks.keep import SHARED, keep, seed_interval
 from tidelog.envs import satiation
 from tidelog.recommend.evaluate import (
@@ -106,7 +106,7 @@ def baselines(by_event: bool) -> tuple[Callable[[Any], Rankers], ...]:
 
 
 def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:
-    """A frame of benchmarks/entree.py or benchmarks/online_retail.py through the library's own door."""
+    """A frame of benchmarks/real_events.py through the library's own door."""
     columns = ["user", "item", "time", "event", "reward"]
     return tl.read_interactions(
         frame.select(columns), user="user", item="item", time="time", event="event", reward="reward", session_gap=gap
@@ -115,9 +115,9 @@ def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:
 
 def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     """The sessions to learn from, and every later event; intervals are over visitors."""
-    frame = entree.read(SHARED / "data/uci_entree/sessions.csv.gz")
+    frame = real_events.entree(SHARED / "data/uci_entree/sessions.csv.gz")
     log = interactions(frame, gap=3_600.0)  # a session is over at its end
-    log, split = cut(log, "entree", entree.CUT, earlier)
+    log, split = cut(log, "entree", earlier)
     visitor = frame.unique("user").sort("user")["visitor"].to_numpy()
     cases = next_events(log, split.test.targets).with_history
     return (
@@ -132,23 +132,24 @@ def online_retail_cases(earlier: bool = False, shuffled: int | None = None) -> t
 
     A basket's items have one time; they stand in the order of their codes, or in a random one with the seed `shuffled`.
     """
-    frame = online_retail.read(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet")
+    frame = real_events.online_retail(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet")
     if shuffled is not None:
         mixed = frame.sample(fraction=1.0, shuffle=True, seed=shuffled)
         frame = mixed.sort("user", "time", maintain_order=True)
     log = interactions(frame)
-    log, split = cut(log, "online_retail", online_retail.CUT, earlier)
+    log, split = cut(log, "online_retail", earlier)
     return split.train, next_baskets(log, split.test.targets).with_history, ()
 
 
 def open_bandit_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     """The clicks to learn from, and every later click of a group of people that had clicked before."""
-    log, split = cut(interactions(open_bandit.read(SHARED / "data/obd_small")), "open_bandit", open_bandit.CUT, earlier)
+    log, split = cut(interactions(real_events.open_bandit(SHARED / "data/obd_small")), "open_bandit", earlier)
     return split.train, next_events(log, split.test.targets).with_history, ()
 
 
-def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:
+def cut(log: Any, study: str, earlier: bool) -> tuple[Any, Any]:
     """A log and its two parts; `earlier` knows nothing from the moment on that the study is cut at."""
+    at = real_events.CUTS[study]
     if not earlier:
         return log, log.split(at=at)
     before = log.split(at=at).train

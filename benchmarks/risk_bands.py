@@ -20,7 +20,7 @@ from scipy.special import ndtr
 from scipy.stats import binom
 from scipy.stats import t as student
 
-from benchmarks.keep import keep
+from benchmarks.keep import keep, share
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.intervals import Confidence
 from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, summary
@@ -201,8 +201,8 @@ def one(problem: Problem, episodes: int, seed: int) -> dict[str, Any]:
 
 def _quantiles(risk: Risk, grids: list[Any], step: float) -> list[bool]:
     kept = []
-    for share, compared in risk.quantiles:
-        known = [float(grid[min(int(np.searchsorted(values, share)), len(grid) - 1)]) for grid, values in grids]
+    for level, *compared in risk.quantiles:
+        known = [float(grid[min(int(np.searchsorted(values, level)), len(grid) - 1)]) for grid, values in grids]
         for interval, value in zip(compared, (*known, known[0] - known[1]), strict=True):
             kept.append(inside(interval, value, 2 * step))
     assert len(kept) == 3 * len(QUANTILES)
@@ -211,10 +211,8 @@ def _quantiles(risk: Risk, grids: list[Any], step: float) -> list[bool]:
 
 def wilson(kept: int, many: int) -> list[float]:
     """Share with its 95% interval."""
-    z, share = 1.96, kept / many
-    middle, half = share + z * z / (2 * many), z * np.sqrt(share * (1 - share) / many + z * z / (4 * many * many))
-    scale = 1 + z * z / many
-    return [share, (middle - half) / scale, (middle + half) / scale]
+    counted = share(kept, many)
+    return [counted[part] for part in ("share", "low", "high")]
 
 
 def cell(name: str, episodes: int, logs: int) -> dict[str, Any]:
@@ -228,7 +226,7 @@ def cell(name: str, episodes: int, logs: int) -> dict[str, Any]:
     row = {"problem": name, "episodes": episodes, "logs": logs, "covered": covered, **medians}
     row |= {"shown": float(np.mean([one["shown"] for one in found])), "wrong": int(sum(one["wrong"] for one in found))}
     row["seconds"] = time.perf_counter() - begin
-    print(name, episodes, {what: round(share[0], 3) for what, share in covered.items()}, medians, flush=True)
+    print(name, episodes, {what: round(at[0], 3) for what, at in covered.items()}, medians, flush=True)
     return row
 
 

@@ -4,8 +4,8 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks import entree, online_retail
-from benchmarks.events import numbered
+from benchmarks import real_events
+from benchmarks.recommender import interactions
 from tests.algorithms.recommenders import described
 from tests.ope.events import events_of
 from tests.shared import shared
@@ -224,10 +224,10 @@ def test_settings_that_cannot_be_are_refused():
 
 @pytest.mark.full
 def test_entree_is_as_published():
-    log = numbered(entree.read(shared("data/uci_entree/sessions.csv.gz")))
-    late = log.time[np.searchsorted(log.user, log.user)] >= np.datetime64(entree.CUT)
+    log = interactions(real_events.entree(shared("data/uci_entree/sessions.csv.gz")))
+    late = log.time[np.searchsorted(log.user, log.user)] >= np.datetime64(real_events.CUTS["entree"])
     before = log.select(~late)
-    accepted = late & (log.event == log.events.index(entree.ACCEPT) + 1)
+    accepted = late & (log.event == log.events.index(real_events.ACCEPT) + 1)
     popularity = Popularity.of(before)
     rankers = {"popularity": popularity, "markov": Markov.of(before, by_event=True)}
     found = compare(rankers, next_events(log, accepted), popularity.counts, confidence=FEW)
@@ -241,8 +241,8 @@ def test_entree_is_as_published():
 @pytest.mark.full
 def test_online_retail_is_as_published():
     path = shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
-    log = numbered(online_retail.read(path))
-    late = log.time >= np.datetime64(online_retail.CUT)
+    log = interactions(real_events.online_retail(path))
+    late = log.time >= np.datetime64(real_events.CUTS["online_retail"])
     before = log.select(~late)
     popularity = Popularity.of(before)
     cases = next_baskets(log, late)
