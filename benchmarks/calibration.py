@@ -21,7 +21,7 @@ import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
 from benchmarks.adversarial_worlds import drawn
 from benchmarks.icu_sepsis import icu_sepsis
-from benchmarks.keep import keep, share
+from benchmarks.keep import by_key, keep, share
 from benchmarks.pendulum import pendulum_controller
 from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
@@ -306,25 +306,23 @@ def study(
     return content
 
 
+def _kind(row: dict) -> tuple:
+    return tuple(row[key] for key in KEYS)
+
+
 def packed(rows: Sequence[dict]) -> list[dict]:
     """A line for all verdicts of a problem, size, kind of propensities and target: lists in the order of seeds."""
-    found: dict[tuple, list[dict]] = {}
-    for one in rows:
-        found.setdefault(tuple(one[key] for key in KEYS), []).append(one)
     columns = ("seed", "decision", "rule", "interval")
     return [
         {**dict(zip(KEYS, group, strict=True)), "truth": some[0]["truth"],
          **{name: [one[name] for one in some] for name in columns}}
-        for group, some in found.items()
+        for group, some in by_key(rows, _kind)
     ]  # fmt: skip
 
 
 def grouped(rows: list[dict]) -> list[dict]:
     """The counts of each problem, size, kind of propensities and target."""
-    found: dict[tuple, list[dict]] = {}
-    for one in rows:
-        found.setdefault(tuple(one[key] for key in KEYS), []).append(one)
-    return [{**dict(zip(KEYS, key, strict=True)), **summary(group)} for key, group in found.items()]
+    return [{**dict(zip(KEYS, key, strict=True)), **summary(group)} for key, group in by_key(rows, _kind)]
 
 
 def summary(rows: list[dict]) -> dict:
@@ -354,10 +352,10 @@ def coverage_over_seeds(packs: Sequence[dict]) -> dict:
     """
     seeds: dict[tuple, list[int]] = {}
     for pack in packs:
-        for seed, decision, (_, low, high) in zip(pack["seed"], pack["decision"], pack["interval"], strict=True):
-            if decision != "unsupported":
+        for seed, decision, interval in zip(pack["seed"], pack["decision"], pack["interval"], strict=True):
+            if decision != "unsupported":  # which has no interval where it was refused at once
                 counts = seeds.setdefault((pack["problem"], seed), [0, 0])
-                counts[0] += low <= pack["truth"] <= high
+                counts[0] += interval[1] <= pack["truth"] <= interval[2]
                 counts[1] += 1
     covered, answered = np.asarray(list(seeds.values()), float).T
     share = covered.sum() / answered.sum()

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.calibration import KEYS, coverage_over_seeds
 from benchmarks.icu_sepsis_bcq import cell
-from benchmarks.keep import RESULTS, kept, seed_interval, share
+from benchmarks.keep import RESULTS, by_key, kept, seed_interval, share
 from tidelog.training.metrics import series
 
 Found = dict[str, Any]
@@ -274,7 +274,7 @@ def calibration(found: Found) -> Found:
     return {
         "rows": [
             {name: some[0][name] for name in KEYS} | _added(some)
-            for _, some in _grouped(found["groups"], lambda one: (one["problem"], one["propensities"], one["episodes"]))
+            for _, some in by_key(found["groups"], lambda one: (one["problem"], one["propensities"], one["episodes"]))
         ],
         "over": over,
         "answered": 1 - whole["unsupported"] / whole["verdicts"],
@@ -299,8 +299,8 @@ def adversarial(found: Found) -> Found:
     before = Counter(one["promise"] for one in kept("adversarial_before")["cells"])
     again = kept("adversarial_again")
     return {
-        "rows": [_world(world, list(cells)) for world, cells in _grouped(asked, lambda one: one["world"])],
-        "hidden": [_hidden(list(cells)) for _, cells in _grouped(hidden, lambda one: one["world"])],
+        "rows": [_world(world, cells) for world, cells in by_key(asked, lambda one: one["world"])],
+        "hidden": [_hidden(cells) for _, cells in by_key(hidden, lambda one: one["world"])],
         "all": len(found["cells"]),
         "words_alone": found["promises"].get("kept by its words", 0),
         "held": _held(found["cells"]),
@@ -309,14 +309,6 @@ def adversarial(found: Found) -> Found:
         "again_logs": again["logs"],
         "again_worlds": ", ".join(dict.fromkeys(f"*{one['world']}*" for one in again["cells"])),
     }
-
-
-def _grouped(rows: Iterable[Found], key: Callable[[Found], Any]) -> Iterable[tuple[Any, list[Found]]]:
-    """Rows by a key, in the order of their first one."""
-    groups: dict[Any, list[Found]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return groups.items()
 
 
 def _held(cells: Sequence[Found]) -> int:
@@ -424,7 +416,7 @@ def _log(found: Found) -> Found:
     others = [kept(file.stem) for file in files if file.exists()]
     measures = ("hit rate", "ndcg")
     rows: list[Found] = []
-    for ranker, some in _grouped((row for row in found["rows"] if row["kind"] == "all"), lambda row: row["ranker"]):
+    for ranker, some in by_key((row for row in found["rows"] if row["kind"] == "all"), lambda row: row["ranker"]):
         scores = {one: _over_seeds([row["scores"][one] for row in some]) for one in measures}
         gains = [one["gain"] for one in found["together"] if (one["over"], one["measure"]) == (ranker, "ndcg")]
         above, below = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
@@ -432,11 +424,11 @@ def _log(found: Found) -> Found:
         seconds = mean(row["seconds"] for row in some)
         rows.append({"ranker": ranker, **scores, "seconds": seconds, "minus": minus})
     over = {one["over"]: one["gain"] for other in others for one in other.get("gains", []) if one["measure"] == "ndcg"}
-    for ranker, some in _grouped((row for other in others for row in other["rows"]), lambda row: row["ranker"]):
+    for ranker, some in by_key((row for other in others for row in other["rows"]), lambda row: row["ranker"]):
         scores = {one: _over_seeds([[row[one]] for row in some]) for one in measures}
         seconds = mean(row["seconds"] for row in some)
         rows.append({"ranker": ranker, **scores, "seconds": seconds, "minus": over.get(ranker)})
-    accepted = _grouped((row for row in found["rows"] if row["kind"] == "accept"), lambda row: row["ranker"])
+    accepted = by_key((row for row in found["rows"] if row["kind"] == "accept"), lambda row: row["ranker"])
     pairs = [
         f"{ranker} " + " / ".join(f"{mean(row['scores'][one][0] for row in some):.3f}" for one in measures)
         for ranker, some in accepted

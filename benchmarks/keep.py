@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -73,6 +73,14 @@ def measured(first: dict, *others: dict) -> str:
     cpu = f"{threads} of {machine.get('processor', 'a CPU')}"
     on = cpu if machine["device"].startswith("cpu") else machine["device"]
     return f"{source(first, *others)[:-1]} ({on}, JAX {machine['jax']})."
+
+
+def by_key(rows: Iterable[dict], key: Callable[[dict], Any]) -> Iterable[tuple[Any, list[dict]]]:
+    """Rows by a key, in the order of their first one."""
+    groups: dict[Any, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return groups.items()
 
 
 def share(count: int, of: int) -> dict[str, Any]:
