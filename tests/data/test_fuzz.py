@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_readers import READERS, outcome, unpacked
+from benchmarks.fuzz_readers import READERS, files_in, outcome, unpacked
 from tests.data import damage
 from tests.data.damage import BINARY, BYTE_DAMAGE, TABLE_DAMAGE, TABLES, Elsewhere
 from tests.data.nstep import n_step
@@ -214,6 +214,13 @@ KEPT = sorted(CORPUS.iterdir()) if CORPUS.exists() else []
 def test_a_kept_input_is_read_or_refused(path: Path, tmp_path: Path) -> None:
     name = path.name.rpartition("-")[0].replace("_", " ")
     assert outcome(READERS[name], unpacked(path.read_bytes()), tmp_path / "files") in ("valid", "caught")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", READERS)
+def test_what_a_fuzzer_starts_from_is_valid(name: str, folder: Path, tmp_path: Path) -> None:
+    READERS[name].seed(folder)
+    assert outcome(READERS[name], files_in(folder), tmp_path / "files", 60.0) == "valid"
 
 
 # Random valid logs survive every round trip; random damage is caught or harmless, and never a stack trace.
