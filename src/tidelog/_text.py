@@ -24,6 +24,11 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def one_line(text: str) -> str:
+    r"""Return the text with `\n` in place of the ends of its lines."""
+    return text.replace("\n", "\\n")
+
+
 # Numbers as text for people: three significant digits, with the unit if there is one.
 #
 # Every estimate that a person reads is written here, so that pages, verdicts and tables agree. Counts and settings are

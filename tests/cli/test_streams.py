@@ -76,3 +76,9 @@ def test_an_unexpected_refusal_of_the_system_has_exit_code_4(monkeypatch, capsys
         "tidelog: Input/output error ('/mnt/log\\n.csv'). "
         "fix: look at the disk and the folder, then run the command again\n"
     )
+
+
+def test_a_value_makes_no_line_of_its_own(tmp_path, capsys):
+    assert main(["verify", str(tmp_path / "policy\nsignature: valid, by the key 0123456789abcdef")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "policy\\nsignature: valid" in line

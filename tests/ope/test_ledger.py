@@ -1,9 +1,11 @@
 """Looks are counted: whoever judges, wherever, and however often the same look is repeated."""
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +284,16 @@ def test_processes_that_judge_at_once_get_different_numbers(file):
     assert all(look.decisions for look in looks)
     assert len({look.key for look in looks}) == 75
     assert {look.policies[0]["name"][0] for look in looks} == {"0", "1", "2"}
+
+
+def test_a_judge_that_waits_for_another_says_so(file):
+    log, (policy, *_) = noise(), random_policies(2)
+    judge(policy, log, sample=True, ledger=file, progress=False)
+    with file.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(2.0, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        with pytest.warns(UserWarning, match=f"another judge uses the ledger {file}: waiting for it to end"):
+            judge(policy, log, sample=True, ledger=file, progress=False)
 
 
 def test_a_verdict_says_what_was_not_counted_and_which_limits_are_looser(file):

@@ -258,6 +258,15 @@ def test_the_printed_command_asks_with_the_example(plain, tmp_path, monkeypatch)
         assert words[:3] == ["try:", "curl", "http://here/act"]
 
 
+def test_a_server_that_can_write_nothing_shows_another_example(plain, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(serve, "LONGEST_EXAMPLE", 10)
+    monkeypatch.setattr(serve.tempfile, "gettempdir", lambda: str(tmp_path / "file"))  # no folder can be there
+    (line,) = serve._example(plain["iql, choice"], "http://here")
+    assert line.startswith("try: send ")
+    assert line.endswith(" characters of JSON by POST to http://here/act; GET /policy says of what form")
+
+
 def test_a_body_of_unknown_length_is_refused(plain):
     """A million chunks of one byte would take the time of all others."""
 

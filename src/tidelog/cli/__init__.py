@@ -19,8 +19,16 @@ from typing import Any
 
 import tidelog
 from tidelog._machine import import_without_gc
-from tidelog._text import wrapped
-from tidelog.errors import ConfigError, DivergenceError, EnvironmentFailure, ProcessError, TidelogError, nearest
+from tidelog._text import one_line, wrapped
+from tidelog.errors import (
+    ConfigError,
+    DivergenceError,
+    EnvironmentFailure,
+    LogError,
+    ProcessError,
+    TidelogError,
+    nearest,
+)
 
 COMMANDS = {
     "demo": "a complete example on a log that it creates",
@@ -67,7 +75,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except TidelogError as error:
-        print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
+        reported = isinstance(error, LogError) and error.report is not None
+        text = str(error) if reported else one_line(str(error))  # a value of a file makes no line of its own
+        print(wrapped(f"tidelog: {text}", sys.stderr), file=sys.stderr)  # noqa: T201
         if isinstance(error, ProcessError):
             importlib.import_module("tidelog.cli.train").leave(4)
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure | ProcessError) else 2

@@ -122,7 +122,12 @@ def _example(policy: Any, address: str) -> list[str]:
     data = shlex.quote(text)
     if len(text) > LONGEST_EXAMPLE:
         file = Path(tempfile.gettempdir()) / f"tidelog-observation-{digest(body)[:12]}.json"
-        write_file(file, text.encode(), ConfigError)
+        try:
+            write_file(file, text.encode(), ConfigError)
+        except ConfigError:  # a container that nothing can write to serves as well
+            return [
+                f"try: send {len(text):,} characters of JSON by POST to {address}/{path}; GET /policy says of what form"
+            ]
         data = shlex.quote(f"@{file}")
     return [f"try: curl {address}/{path} -H 'Content-Type: application/json' -d {data}"]
 

@@ -17,6 +17,7 @@ import fcntl
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -286,8 +287,13 @@ def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
             handle, writable = _open(path, write)
             if handle is not None:
                 stack.callback(os.close, handle)
+                kind = fcntl.LOCK_EX if writable else fcntl.LOCK_SH
                 try:
-                    fcntl.flock(handle, fcntl.LOCK_EX if writable else fcntl.LOCK_SH)
+                    try:
+                        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        warnings.warn(f"another judge uses the ledger {path}: waiting for it to end", stacklevel=2)
+                        fcntl.flock(handle, kind)
                 except OSError:  # a file system without locks: concurrent judges would overwrite each other
                     writable = False
             files.append(_File(path, handle, writable))
