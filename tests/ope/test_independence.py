@@ -11,6 +11,7 @@ from tests.ope.cases import QUICK, Always, outcome, rules, said, treated
 from tests.ope.cases import episodes as chain
 from tests.ope.made import random_log
 from tidelog import Limits, Log, judge, read_log
+from tidelog.data.dependence import find_near_copies
 from tidelog.data.log import number_observations
 from tidelog.envs.treatment import clinician
 from tidelog.ope import assumptions
@@ -311,6 +312,64 @@ def test_independent_rows_stay_alone():
     assert found.notes == ()
     _, named = people(cluster=lambda user: user)
     assert with_detected_clusters(named).log is named
+
+
+def exported(copies, apart, steps=1, seed=0, units=300):
+    """Episodes that were exported several times, with numbers that differ a little; nothing has an effect."""
+    random = np.random.default_rng(seed)
+    context, action = random.integers(0, 5, (units, steps)), random.integers(0, 2, (units, steps))
+    reward = random.standard_normal((units, steps))
+    rows = [np.repeat(values, copies, axis=0).reshape(-1) for values in (context, action, reward)]
+    noise = apart * random.standard_normal(len(rows[2]))
+    return np.repeat(np.arange(units), copies), Log.from_arrays(
+        observation=rows[0],
+        action=rows[1],
+        actions=2,
+        reward=rows[2] + noise,
+        episode=np.repeat(np.arange(units * copies), steps),
+        terminated=np.arange(units * copies * steps) % steps == steps - 1,
+        propensity=np.full(units * copies * steps, 0.5),
+        time=np.cumsum(random.random(units * copies * steps)),
+    )
+
+
+@pytest.mark.parametrize(("copies", "apart", "steps"), [(4, 1e-3, 1), (2, 1e-4, 1), (10, 1e-3, 1), (4, 1e-3, 5)])
+def test_near_copies_are_one_cluster(copies, apart, steps):
+    unit, log = exported(copies, apart, steps)
+    found = with_detected_clusters(log)
+    assert "nearly equal to one another" in found.notes[0]
+    clusters = clusters_of(found.log)
+    together = clusters[copies - 1 :: copies] == clusters[::copies]
+    assert together.mean() > 0.9  # an edge of both grids may divide a few
+    assert len(np.unique(clusters)) > 0.75 * len(np.unique(unit))
+
+
+def test_near_copies_make_no_policy_better():
+    wrong = 0
+    for seed in range(8):
+        _, log = exported(4, 1e-3, seed=seed)
+        verdict = judge(Always(0.0, 1.0), log, seed=seed, ledger=False, learnt_from="other data", progress=False)
+        wrong += verdict.decision in ("better", "worse")
+    assert wrong <= 1  # 2 in 8 without the clusters
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        lambda random, x, a: random.standard_normal(len(x)),
+        lambda random, x, a: np.exp(3 * random.standard_normal(len(x))),
+        lambda random, x, a: random.random(len(x)) < 0.1,
+        lambda random, x, a: x + a + 1e-3 * random.standard_normal(len(x)),  # told by the context and the action
+        lambda random, x, a: random.poisson(20, len(x)) + 1e-3 * random.standard_normal(len(x)),  # of few levels
+        lambda random, x, a: random.standard_normal(len(x)).round(2),
+    ],
+)
+def test_independent_rows_of_any_distribution_are_no_near_copies(reward):
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        x, a = random.integers(0, 5, 1200), random.integers(0, 2, 1200)
+        log = Log.from_arrays(observation=x, action=a, actions=2, reward=reward(random, x, a).astype(float))
+        assert find_near_copies(log) is None
 
 
 def test_copies_are_one_cluster():

@@ -369,6 +369,61 @@ def find_copies(raw: RawLog) -> Copies | None:
     return None if groups is None else _verified(raw, columns, groups)
 
 
+GRIDS = (0.1, 0.03, 0.01, 0.003, 0.001)  # cells of numbers, in standard deviations
+_MOST_STEPS = 2_000_000  # of a log that is looked at with every grid
+
+
+class NearCopies(NamedTuple):
+    """The group [U] of each unit among nearly equal ones, and how far their numbers differ at most."""
+
+    groups: Values
+    apart: float  # standard deviations
+
+
+def find_near_copies(log: LogColumns) -> NearCopies | None:
+    """Find episodes that are others up to small differences of their numbers; None if chance explains them.
+
+    Whatever the distribution, cells of a grid make independent episodes equal by chance only, so that the inequality of
+    `_underdispersed` tests each grid. Observations, actions and rewards count, neither times nor propensities.
+    """
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    grids = GRIDS if log.steps <= _MOST_STEPS else (0.01,)
+    best, most = None, 0
+    for cell in grids:
+        pair = [_in_cells(log, cell, offset) for offset in (0.0, 0.5)]  # what an edge divides, the other one joins
+        if not any(_underdispersed(np.bincount(codes)) for codes in pair):
+            continue
+        first, second = pair
+        ends = (first, first.max() + 1 + second)
+        graph = coo_matrix((np.ones(len(first)), ends), (int(ends[1].max()) + 1,) * 2)
+        groups = np.unique(connected_components(graph, directed=False)[1][first], return_inverse=True)[1].reshape(-1)
+        sizes = np.bincount(np.bincount(groups))
+        repeated = int((sizes * np.arange(len(sizes)))[2:].max(initial=0))  # episodes in groups of the usual size
+        if repeated > most:
+            best, most = NearCopies(groups, cell), repeated
+    return best
+
+
+def _in_cells(log: LogColumns, cell: float, offset: float) -> Values:
+    """[E] codes of episodes, equal where all numbers lie in the same cells and everything else is equal."""
+
+    def hashed(values: Values) -> Values:
+        if values.dtype.kind != "f":
+            return _row_hashes([values])
+        with np.errstate(all="ignore"):  # of a constant column
+            return _row_hashes([np.floor(values / (cell * values.std(axis=0, dtype=np.float64)) + offset)])
+
+    columns = [hashed(np.asarray(leaf))[np.asarray(log.position)] for _, leaf in sorted(log.observation.items())]
+    columns += [hashed(np.asarray(values)) for values in (log.action, log.reward) if values is not None]
+    rows, starts = _row_hashes(columns), np.asarray(log.starts)
+    if len(starts) <= len(rows):  # episodes of several steps: a sum of hashes of rows with their places
+        place = np.arange(len(rows)) - np.repeat(starts[:-1], np.diff(starts))
+        rows = np.add.reduceat(_row_hashes([rows, place]), starts[:-1])
+    return np.unique(rows, return_inverse=True)[1].reshape(-1)
+
+
 class _Groups(NamedTuple):
     """Equal units: the number of `times` of each different unit, the `later` copies, and the `first` unit of each."""
 

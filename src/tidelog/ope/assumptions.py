@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtr
 
-from tidelog.data.dependence import cluster_candidates, codes_of, day_labels
+from tidelog.data.dependence import cluster_candidates, codes_of, day_labels, find_near_copies
 from tidelog.data.log import Log, States, number_observations
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators import (
@@ -447,7 +447,8 @@ class ClusteredLog(NamedTuple):
 def with_detected_clusters(log: Log) -> ClusteredLog:
     """The log with detected clusters, if it has no cluster column.
 
-    Exact copies that the readers warned about form one cluster each. Otherwise a column that looks like a person, a
+    Copies form one cluster each: exact ones that the readers warned about, and nearly equal episodes that occur too
+    evenly for chance. Otherwise a column that looks like a person, a
     session, a store or a day is the cluster if it has enough values. A column with fewer values is only reported: so
     few units show little, and if the behaviour policy samples each action independently, rewards that vary with the day
     are harmless.
@@ -459,6 +460,13 @@ def with_detected_clusters(log: Log) -> ClusteredLog:
         if len(np.unique(codes)) < len(codes):
             note = "episodes that are exact copies of one another are counted as one cluster, not as independent ones"
             return ClusteredLog(_clustered(log, codes), (f"{note}. fix: remove the copies",))
+    near = find_near_copies(log)
+    if near is not None:
+        note = (
+            "episodes that are nearly equal to one another, in observations, actions and rewards (up to "
+            f"{near.apart:g} standard deviations), are counted as one cluster, not as independent ones"
+        )
+        return ClusteredLog(_clustered(log, near.groups), (f"{note}. fix: remove the copies",))
     candidates = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
     for one in candidates:
         if one.values >= ENOUGH:
