@@ -317,12 +317,14 @@ def _clustered(generator: Generator, people: NDArray[Any], named: bool, by_row: 
     return Drawn(log, (Table(np.tile([0.1, 0.9], (3, 1))),), 0.0, {})
 
 
-def repeated(generator: Generator, n: int, named: bool, times: int = 5) -> Drawn:
-    """Every row stands in the log five times."""
+def repeated(generator: Generator, n: int, named: bool, times: int = 5, apart: float = 0.0) -> Drawn:
+    """Every row stands in the log several times, with rewards that are so far apart."""
     bandit = plain(0.0, 0.9)
-    rows = bandit.rows(generator, n // times)
     people = np.tile(np.arange(n // times), times)
-    return bandit.drawn({name: np.tile(v, times) for name, v in rows.items()}, **with_cluster(people, named))
+    rows = {name: np.tile(v, times) for name, v in bandit.rows(generator, n // times).items()}
+    if apart:
+        rows["reward"] = rows["reward"] + apart * generator.standard_normal(len(people))
+    return bandit.drawn(rows, **with_cluster(people, named))
 
 
 def learnt_here(generator: Generator, n: int, contexts: int = 10, actions: int = 4) -> Drawn:
@@ -908,6 +910,15 @@ WORLDS: dict[str, World] = {
             "declared, near the others": Variant(
                 partial(no_change, means=0.4, spread=0.15, kept="declared"), networks=True, answered=0.8
             ),
+        },
+    ),
+    "near-copies": World(
+        "Every decision was exported several times, with rewards that differ a little; no true effect.",
+        (1000, 2500),
+        {
+            "four times": Variant(partial(repeated, named=False, times=4, apart=1e-3)),
+            "twice": Variant(partial(repeated, named=False, times=2, apart=1e-4)),
+            "ten times": Variant(partial(repeated, named=False, times=10, apart=1e-2)),
         },
     ),
 }
