@@ -39,6 +39,12 @@ def test_a_seed_that_is_none_is_refused_in_one_sentence(entrance, seed):
         ENTRANCES[entrance](seed)
 
 
+def test_seeds_of_any_size_split_a_log_and_those_of_models_have_a_limit():
+    assert LOG.split(0.5, seed=2**100)[0].steps == 4
+    with pytest.raises(tl.ConfigError, match=r"seed = 1099511627776: expected at most 2,147,483,647"):
+        tl.estimate(None, LOG, seed=2**40)
+
+
 def test_seeds_of_numpy_and_large_ones_count():
     seeds = (0, 2**32, np.int64(0))
     worlds = [np.hstack([*make("jax:treatment", 64).reset(seed).observation.values()]) for seed in seeds]

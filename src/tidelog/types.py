@@ -26,6 +26,7 @@ Observation: TypeAlias = dict[str, Array]
 
 
 LARGEST = float(np.finfo(np.float32).max)
+MASKED = np.ma.MaskedArray
 OTHER = "other"  # the label that stands for labels in few rows of a log, and for those that it does not have
 
 
@@ -461,8 +462,10 @@ class Act(NamedTuple):
 
 def is_masked(values: Any) -> bool:
     """Whether an array of `numpy.ma`, or one in a list, hides values; `np.asarray` would show what the mask hides."""
-    rows = values if isinstance(values, list | tuple) else ()
-    return np.ma.is_masked(values) or any(isinstance(row, np.ma.MaskedArray) and np.ma.is_masked(row) for row in rows)
+    if isinstance(values, list | tuple):
+        rows = [row for row in values if isinstance(row, MASKED)]
+        return any(map(np.ma.is_masked, rows))
+    return isinstance(values, MASKED) and bool(np.ma.is_masked(values))
 
 
 def same_shape(**arrays: Array) -> None:

@@ -82,3 +82,8 @@ def test_a_value_makes_no_line_of_its_own(tmp_path, capsys):
     assert main(["verify", str(tmp_path / "policy\nsignature: valid, by the key 0123456789abcdef")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "policy\\nsignature: valid" in line
+
+
+def test_a_command_without_an_output_ends_as_it_is(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    assert main(["--version"]) == 0

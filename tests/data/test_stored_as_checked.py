@@ -1,11 +1,14 @@
 """A log owns its arrays, is checked as it is stored, keeps exact orders, and refuses what `np.asarray` would hide."""
 
+from datetime import datetime
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
 import tidelog as tl
+from tidelog.data.parse import moment
 
 N = 40
 BASE = {
@@ -115,6 +118,25 @@ def test_nanoseconds_keep_their_order_in_every_source(kind, tmp_path):
         source = dates if kind == "frame" else pd.DataFrame({name: dates[name].to_numpy() for name in dates.columns})
     events = tl.read_interactions(source, user="u", item="i", time="t")
     assert [str(events.items[number - 1]) for number in events.item] == ["a", "b", "c"]
+
+
+def test_nanoseconds_of_another_time_zone_are_utc():
+    hours = [datetime(2024, 10, 27, 0, 30), datetime(2024, 10, 27, 1, 10)]  # the clock goes back between them
+    utc = pl.Series("t", hours).cast(pl.Datetime("ns")).dt.replace_time_zone("UTC")
+    expected = moment(pl.Series("t", hours)).values
+    np.testing.assert_array_equal(moment(utc.dt.convert_time_zone("Europe/Berlin")).values, expected)
+
+
+@pytest.mark.parametrize("last", ["9999-12-31T23:59:59.9999999", "0001-01-01T00:00:00.0000000"])
+def test_a_date_that_nanoseconds_do_not_hold_stays_what_it_is(last):
+    times = moment(pl.Series("t", ["2024-01-01T00:00:00.1234567", last])).values
+    assert times.astype("datetime64[D]").astype(str).tolist() == ["2024-01-01", last[:10]]
+
+
+def test_logs_with_times_of_other_units_are_joined_without_a_wrap():
+    early = log(time=np.datetime64("1500-01-01", "us") + np.arange(N))
+    fine = log(time=np.datetime64("2024-01-01", "ns") + np.arange(N))
+    assert tl.Log.concat([early, fine]).time.astype("datetime64[Y]").astype(str).tolist() == ["1500"] * N + ["2024"] * N
 
 
 def test_decimal_identifiers_that_lose_digits_are_a_warning():

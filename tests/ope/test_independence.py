@@ -344,6 +344,13 @@ def test_near_copies_are_one_cluster(copies, apart, steps):
     assert len(np.unique(clusters)) > 0.75 * len(np.unique(unit))
 
 
+def test_near_copies_of_a_large_log_are_no_chain():
+    unit, log = exported(4, 1e-4, units=8000)
+    sizes = np.bincount(clusters_of(with_detected_clusters(log).log))
+    assert sizes.max() <= 40
+    assert len(sizes) > 0.5 * len(np.unique(unit))
+
+
 def test_near_copies_make_no_policy_better():
     wrong = 0
     for seed in range(8):

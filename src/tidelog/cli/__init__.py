@@ -72,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if any(word.startswith(PROCESSES) for word in words):  # what they lose is said once, by tidelog
             os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         code = _dispatch(_without_plugins(words))
-        sys.stdout.flush()
+        if sys.stdout is not None:  # a service may have closed it
+            sys.stdout.flush()
         return code
     except TidelogError as error:
         reported = isinstance(error, LogError) and error.report is not None

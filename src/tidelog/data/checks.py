@@ -342,9 +342,9 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
         weights = raw.weight.values
         bad = ((weights < 0) | ((weights > 0) & (weights.astype(np.float32) == 0))) & raw.weight.usable
         if bad.any():
-            found = first_values(weights[bad])
+            found, expected = first_values(weights[bad]), "0 or more, and not so small that 32 bits make it 0"
             advice = "correct the weights, or multiply all by one number"
-            yield Finding(raw.weight.name, np.flatnonzero(bad), found, "0, or more than 1e-45", advice)
+            yield Finding(raw.weight.name, np.flatnonzero(bad), found, expected, advice)
 
 
 @check("duplicate step", "error")
@@ -1092,6 +1092,8 @@ def numbers_as_text(raw: RawLog) -> Iterable[Finding]:
         for column in feature.columns:
             words = [word for word in column.vocabulary or () if word not in ("", OTHER)]
             pairs = all(re.fullmatch("[01],[01]", word) for word in words)
+            if all(re.fullmatch(r"\d+,\d+", word) for word in words):  # pairs of codes, unless some are such as 0,5
+                pairs |= not any(word.startswith("0,") for word in words)
             if len(words) > 1 and not pairs and all(_NUMBER_TEXT.fullmatch(word) for word in words):
                 found = f"labels such as {words[0]!r} and {words[-1]!r}, of which nothing knows the order"
                 advice = "write numbers as 1234.5 and 0.12, or set `decimal` in the mapping; keep it if they are labels"

@@ -400,7 +400,8 @@ def find_near_copies(log: LogColumns) -> NearCopies | None:
         graph = coo_matrix((np.ones(len(first)), ends), (int(ends[1].max()) + 1,) * 2)
         groups = np.unique(connected_components(graph, directed=False)[1][first], return_inverse=True)[1].reshape(-1)
         sizes = np.bincount(np.bincount(groups))
-        repeated = int((sizes * np.arange(len(sizes)))[2:].max(initial=0))  # episodes in groups of the usual size
+        usual = np.where(sizes >= LEAST_UNITS, sizes, 0)  # a chain of cells that touch is a group of its own size
+        repeated = int((usual * np.arange(len(sizes)))[2:].max(initial=0))
         if repeated > most:
             best, most = NearCopies(groups, cell), repeated
     return best

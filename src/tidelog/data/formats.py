@@ -488,7 +488,7 @@ def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | N
         fix = "correct these lines, or quote fields with the separator"
         if [last] == rows[:count] and widths[0] < width:
             fix = "the last line is incomplete: export or copy the file again"
-        if first_row == 0 and count == total - 1 > 1 and len(every) == 1:
+        if first_row == 0 and count == total - 1 > 1 and len(every) == 1 and (width == 1 or data[:1] == b"#"):
             fix = "line 1 is no header: remove what is above the header"
         raise unreadable(path, found, expected, fix, "ragged rows", rows, count, lines) from cause
 

@@ -493,6 +493,8 @@ def _fix(name: str) -> str:
 
 def _joined(parts: Sequence[Values | None]) -> Values | None:
     present = [part for part in parts if part is not None]
+    if len({part.dtype for part in present if part.dtype.kind == "M"}) > 1:
+        present = [part.astype("datetime64[us]") for part in present]  # nanoseconds hold no year after 2262
     return np.concatenate(present) if present else None
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, BinaryIO, Literal, Required, TypeAlias, TypedDict, Unpack
+from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import polars as pl
@@ -166,6 +166,9 @@ class _ArrayFindings:
         if array.dtype.kind == "b":
             return Column(name, array.astype(np.float32))
         return Column(name, finest(array) if array.dtype.kind == "M" else array)
+
+
+NANOSECONDS = (1678, 2261)  # the first and last whole year that 64 bits count in nanoseconds
 
 
 def finest(moments: Values) -> Values:
@@ -651,19 +654,21 @@ def _lists(series: pl.Series, flags: bool = False) -> Column:
 
 
 def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
-    unit: Literal["us", "ns"] = "us"
     if isinstance(series.dtype, pl.Datetime | pl.Date):
         fine = isinstance(series.dtype, pl.Datetime) and series.dtype.time_unit == "ns"
-        moments = series.dt.replace_time_zone(None) if fine else series.cast(pl.Datetime("us"))
+        moments = series.cast(pl.Datetime("ns" if fine else "us"))  # in UTC
     else:
-        unit = "ns" if text.str.contains(r"\d\.\d{7,9}").any() else "us"
         iso = text.str.replace(r"^(\d{4}-\d\d-\d\d)$", "${1}T00:00:00").str.replace(" ", "T", literal=True)
         iso = iso.str.replace(r"Z$", "+00:00").str.replace(r"([+-]\d\d)$", "${1}:00")
         iso = iso.str.replace(r"^(.*T\d\d:\d\d)(|[+-]\d\d:?\d\d)$", "${1}:00${2}")
         iso = pl.select(
             pl.when(iso.str.contains(r"T.*[+-]\d\d:?\d\d$")).then(iso).otherwise(iso + "+00:00")
         ).to_series()
-        moments = iso.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", strict=False, time_unit=unit).dt.replace_time_zone(None)
+        form = "%Y-%m-%dT%H:%M:%S%.f%z"
+        moments = iso.str.to_datetime(form, strict=False, time_unit="us").dt.replace_time_zone(None)
+        years = moments.dt.year().drop_nulls()
+        if text.str.contains(r"\d\.\d{7,9}").any() and years.is_between(*NANOSECONDS).all():
+            moments = iso.str.to_datetime(form, strict=False, time_unit="ns").dt.replace_time_zone(None)
     unreadable = _positions(moments.is_null() & ~absent)
     values = finest(moments.fill_null(strategy="zero").to_numpy())
     shown = _shown(text, unreadable)

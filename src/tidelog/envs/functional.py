@@ -159,8 +159,8 @@ class HostedCopies:
         self._check_spec()
 
     def reset(self, seed: int) -> BatchObservation:
-        """Restart every copy; the seed is a whole number from 0 to 2**63 - 1."""
-        more, low = divmod(check_seed(seed), 2**32)  # JAX computes keys from the lower 32 bits
+        """Restart every copy; the seed is a whole number from 0 to 2**64 - 1."""
+        more, low = divmod(check_seed(seed, 2**64 - 1), 2**32)  # JAX computes keys from the lower 32 bits
         key = jax.random.key(low)
         starting, self._key = jax.random.split(jax.random.fold_in(key, more) if more else key)
         self._world, self._steps = _begin(self.functional, self.count, starting), 0

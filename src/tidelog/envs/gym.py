@@ -40,8 +40,19 @@ from tidelog.envs.protocol import (
     positive,
     require_reset,
 )
-from tidelog.errors import ConfigError, SpecError, check_seed, nearest
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed, nearest
+from tidelog.types import (
+    ActionSpace,
+    Codes,
+    Continuous,
+    Discrete,
+    Image,
+    Leaf,
+    MultiDiscrete,
+    Spec,
+    Vector,
+    is_masked,
+)
 
 _SUPPORTED = (
     "a one-dimensional Box, an image (a uint8 Box [height, width, channels]), a Discrete, a one-dimensional "
@@ -70,10 +81,10 @@ class SpaceColumn(NamedTuple):
         """Convert the leaf from `[W, *shape]`."""
         if not isinstance(self.leaf, Codes):
             return batch.leaf(what, value, self.leaf)
-        if self.shape == () and np.size(value) == batch.count:  # a code by itself, or in an array of one
-            value = np.reshape(value, batch.count)
-        array = batch.shaped(what, value, self.shape).reshape(batch.count, len(self.leaf.sizes))
-        return batch.leaf(what, array - self.start if array.dtype.kind in "iu" else array, self.leaf)
+        codes = batch.count, len(self.leaf.sizes)
+        if not is_masked(value) and np.shape(value)[:1] == codes[:1] and np.size(value) == np.prod(codes):
+            value = np.reshape(value, (batch.count, *self.shape))  # a code by itself, or in an array of one
+        return batch.leaf(what, batch.shaped(what, value, self.shape).reshape(codes), self.leaf, self.start)
 
 
 def columns(space: Any) -> dict[str, SpaceColumn]:
@@ -94,10 +105,11 @@ def action_space(space: Any) -> ActionSpace:
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return MultiDiscrete(tuple(int(n) for n in space.nvec))
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.dtype not in (np.float32, np.float64):
+        whole = "use gymnasium.spaces.MultiDiscrete(sizes, start=...)"
         raise SpecError(
             f"the action space is {space}, whose numbers would be rounded after they are recorded",
             "a Box of float32 or float64",
-            "use gymnasium.spaces.MultiDiscrete(sizes, start=...) for whole numbers, or wrappers.TransformAction",
+            whole if np.issubdtype(space.dtype, np.integer) else "use gymnasium.wrappers.RescaleAction",
         )
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return bounds(space.low, space.high, space)
@@ -201,16 +213,20 @@ class Gymnasium:
             shifted = action + self._start
             orders = [int(code) for code in shifted] if isinstance(self.spec.action, Discrete) else list(shifted)
         self._steps += 1
-        reward = np.zeros(self.count, np.float32)
-        terminated, truncated = np.zeros(self.count, bool), np.zeros(self.count, bool)
-        following, current = [], []
-        for copy, order in enumerate(orders):
-            result, reward[copy], terminated[copy], truncated[copy] = self._step_copy(copy, order)
-            following.append(result)
-            ended = terminated[copy] or truncated[copy]
-            current.append(self._start_copy(copy, None) if ended else result)
+        following, *outcomes = zip(*(self._step_copy(copy, order) for copy, order in enumerate(orders)), strict=True)
+        try:
+            reward, terminated, truncated = _outcomes(self._batch(), *outcomes)
+        except EnvironmentFailure:
+            for copy, values in enumerate(zip(*outcomes, strict=True)):  # which copy it was
+                _outcomes(self._batch(copy), *([value] for value in values))
+            raise
+        ended = terminated | truncated
+        current = [
+            self._start_copy(copy, None) if over else result
+            for copy, (over, result) in enumerate(zip(ended, following, strict=True))
+        ]
         observed = self._stacked(following)
-        self._shown = self._stacked(current) if (terminated | truncated).any() else observed
+        self._shown = self._stacked(current) if ended.any() else observed
         self._batch().some_allowed(self._shown.action_mask)
         return Outcome(reward, terminated, truncated, observed, self._shown)
 
@@ -229,15 +245,12 @@ class Gymnasium:
             raise self._batch(copy).failure(0, f"reset raised {_problem(error, _RESET)}") from error
         return raw, info
 
-    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, np.float32, np.bool_, np.bool_]:
-        batch = self._batch(copy)
+    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, Any, Any, Any]:
         try:
             raw, reward, terminated, truncated, info = self._copies[copy].step(order)
         except Exception as error:
-            raise batch.failure(0, f"step raised {_problem(error, _STEP)}") from error
-        earned = batch.numbers("the reward", [reward], ())[0]
-        flags = [batch.flags("terminated", [terminated])[0], batch.flags("truncated", [truncated])[0]]
-        return self._read(copy, raw, info), earned, *flags
+            raise self._batch(copy).failure(0, f"step raised {_problem(error, _STEP)}") from error
+        return self._read(copy, raw, info), reward, terminated, truncated
 
     def _read(self, copy: int, raw: Any, info: Any) -> _Observed:
         """Return the observation and the mask in arrays of their own: a copy may write into its own ones again."""
@@ -252,7 +265,7 @@ class Gymnasium:
             raise batch.failure(0, "the info has no action_mask")
         return leaves, batch.flags(_MASK, [info["action_mask"]], (int(self._copies[copy].action_space.n),))[0]
 
-    def _stacked(self, results: list[_Observed]) -> BatchObservation:
+    def _stacked(self, results: Sequence[_Observed]) -> BatchObservation:
         leaves = {name: np.stack([observation[name] for observation, _ in results]) for name in self._columns}
         masks = [mask for _, mask in results if mask is not None]
         return BatchObservation(leaves, np.stack(masks) if self._masked else None)
@@ -261,6 +274,12 @@ class Gymnasium:
         """Return the reader of one copy's values, or of all."""
         count, copies = (self.count, None) if copy is None else (1, [copy])
         return BatchReader(self.name, count, self._steps, copies)
+
+
+def _outcomes(batch: BatchReader, reward: Any, terminated: Any, truncated: Any) -> tuple[NDArray[Any], ...]:
+    """Check and convert rewards and flags, each `[W]`."""
+    ends = batch.flags("terminated", terminated), batch.flags("truncated", truncated)
+    return batch.numbers("the reward", reward, ()), *ends
 
 
 def _problem(error: Exception, expected: str) -> str:

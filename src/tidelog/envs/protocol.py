@@ -16,6 +16,7 @@ Letters in shapes: `W` copies, `A` action size or number of actions.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -143,8 +144,8 @@ class BatchReader:
         self.name, self.count, self.step, self.copies = name, count, step, copies
         self._alone = count == 1 and copies is not None
 
-    def leaf(self, what: str, value: Any, leaf: Leaf) -> NDArray[Any]:
-        """One observation leaf: `[W, size]` float32, `[W, C]` int32, or an image `[W, ..., C]` uint8."""
+    def leaf(self, what: str, value: Any, leaf: Leaf, start: Any = 0) -> NDArray[Any]:
+        """One observation leaf: `[W, size]` float32, `[W, C]` int32 (less `start`), or an image `[W, ..., C]` uint8."""
         if isinstance(leaf, Vector):
             return self.numbers(what, value, (leaf.size,))
         if isinstance(leaf, Codes):
@@ -152,11 +153,14 @@ class BatchReader:
             array = self.shaped(what, value, sizes.shape)
             if not np.issubdtype(array.dtype, np.integer):
                 raise self.failure(None, f"{what} has type {array.dtype}: expected whole numbers")
-            outside = (array < 0) | (array >= sizes)
+            array, low = array.astype(np.int64), np.broadcast_to(start, sizes.shape)
+            outside = (array < low) | (array >= low + sizes)
             if outside.any():
                 copy, column = (int(index) for index in np.argwhere(outside)[0])
-                raise self.failure(copy, f"{what} is {array[copy, column]}: expected 0 to {sizes[column] - 1}")
-            return array.astype(np.int32)
+                ends = f"{low[column]} to {low[column] + sizes[column] - 1}"
+                raise self.failure(copy, f"{what} is {array[copy, column]}: expected {ends}")
+            codes: NDArray[Any] = (array - low).astype(np.int32)
+            return codes
         array = self.shaped(what, value, (leaf.height, leaf.width, leaf.channels))
         if array.dtype != np.uint8:
             raise self.failure(None, f"{what} has type {array.dtype}: expected uint8 (0 to 255)")
@@ -165,6 +169,9 @@ class BatchReader:
     def numbers(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Finite numbers `[W, *shape]` as a new float32 array."""
         array = self.shaped(what, value, shape)
+        if array.dtype == object:  # such as fractions, or whole numbers of more than 64 bits
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                array = np.reshape([float(number) for number in array.flat], array.shape)
         if array.dtype.kind not in "fiub":
             raise self.failure(None, f"{what} has type {array.dtype}: expected numbers")
         if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= LARGEST:

@@ -51,6 +51,9 @@ def check_log(log: Log, discount: float) -> None:
         raise ConfigError(f"discount = {discount!r}", "a number in [0, 1]", "use 0.99")
 
 
+LARGEST_SEED = 2**31 - 1  # of networks, and below what trees take
+
+
 def check_risk(alpha: float, bad_outcome: float | None) -> None:
     """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:

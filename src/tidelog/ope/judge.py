@@ -41,7 +41,7 @@ from tidelog.ope.decide import (
     violated_preconditions,
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
-from tidelog.ope.evidence import check_kind, check_log, check_risk
+from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
@@ -212,7 +212,7 @@ def question_of(
     Raises SpecError if policy and log do not fit, MemoryLimitError if memory does not suffice.
     """
     check_kind(log)
-    check_seed(seed)
+    check_seed(seed, LARGEST_SEED)
     check_risk(cvar, bad_outcome)
     if bandwidth is not None and not isinstance(log.spec.action, Continuous):
         raise ConfigError(f"bandwidth = {bandwidth!r}", "continuous actions", "remove bandwidth")

@@ -47,6 +47,7 @@ from tidelog.ope.estimators import (
     possible_returns,
 )
 from tidelog.ope.evidence import (
+    LARGEST_SEED,
     Evidence,
     Floats,
     Ordinals,
@@ -404,7 +405,7 @@ def estimate(
             raise ConfigError(f"unknown estimator '{name}': {nearest(str(name), ESTIMATORS)}")
     if chosen == []:
         raise ConfigError("no estimator was named", f"one or more of {', '.join(ESTIMATORS)}")
-    check_seed(seed)
+    check_seed(seed, LARGEST_SEED)
     confidence = Confidence(level, replicates, seed)
     check_kind(log)
     needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}

@@ -35,6 +35,7 @@ from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError, ch
 from tidelog.ope.decide import DEFAULTS
 from tidelog.ope.estimators import Supports, weighted_dr
 from tidelog.ope.evidence import (
+    LARGEST_SEED,
     Evidence,
     Floats,
     Target,
@@ -92,7 +93,7 @@ def simple_rules(
         always
     """
     check_kind(log)
-    check_seed(seed)
+    check_seed(seed, LARGEST_SEED)
     check_log(log, discount)
     if not has_rules(log.spec):
         raise SpecError(
