@@ -32,7 +32,7 @@ def test_the_promised_call_works(log):
         # 3.9 standard errors: a right estimate fails for 1 in 11,000 seeds
         assert row.estimate == pytest.approx(exact_value(clinician()), abs=0.06)
         assert row.contributions.mean() == pytest.approx(row.estimate)
-        assert row.method == "bca, 1,000 replicates"
+        assert row.method.startswith("bca, 1,000 replicates")
         assert (row.level, row.estimated) == (0.95, False)
         assert row.support.effective_sample_size == pytest.approx(1000)
     with pytest.raises(ConfigError, match="did you mean 'wis'"):
@@ -120,7 +120,7 @@ def test_what_no_episode_can_earn_is_marked():
         rated = evidence_of(sizes, **even, model=np.full(120, value), model_target=np.full(120, value))
         assert possible_returns(rated) == (0.0, 3.5)
         note = table(rated, ["fqe"])["fqe"].note
-        assert note == ("outside the range that an episode can earn (0 to 3.5)" if marked else "")
+        assert ("outside the range that an episode can earn (0 to 3.5)" in note) == marked
     assert possible_returns(evidence_of(sizes, **{**even, "reward": reward - 2.0})) == (-3.5, 0.0)
     assert possible_returns(evidence_of(sizes, **{**even, "reward": reward + 1.0})) == (1.0, 5.25)
 

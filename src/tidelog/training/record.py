@@ -247,15 +247,17 @@ class Checkpoints:
             file = CHECKPOINT.file(folder, name, manifest)
             arrays, fresh = read_arrays(file), named_arrays(template.tallies)
             kept = {path.removeprefix(TALLIES): array for path, array in arrays.items() if path.startswith(TALLIES)}
-            if set(kept) != set(fresh):  # sums since the last report are no state: nothing that is learnt reads them
-                warnings.warn(
-                    "the algorithm has other metrics than when the checkpoint was saved: the next report is of the "
-                    "updates from here on",
-                    stacklevel=2,
-                )
-                arrays = {path: array for path, array in arrays.items() if not path.startswith(TALLIES)}
-                arrays |= {f"{TALLIES}{path}": array for path, array in fresh.items()}
-            return fill(template, arrays, str(file))
+            if set(kept) == set(fresh):
+                return fill(template, arrays, str(file))
+            # sums since the last report are no state: nothing that is learnt reads them
+            arrays = {path: array for path, array in arrays.items() if not path.startswith(TALLIES)}
+            filled = fill(template, arrays | {f"{TALLIES}{path}": array for path, array in fresh.items()}, str(file))
+            warnings.warn(
+                "the algorithm has other metrics than when the checkpoint was saved: the next report is of the updates "
+                "from here on",
+                stacklevel=2,
+            )
+            return filled
 
         learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
