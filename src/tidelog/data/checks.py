@@ -340,7 +340,9 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
     """A row's weight is below 0, or so small that 32 bits make it 0."""
     if raw.weight is not None:
         weights = raw.weight.values
-        bad = ((weights < 0) | ((weights > 0) & (weights.astype(np.float32) == 0))) & raw.weight.usable
+        with np.errstate(over="ignore"):  # infinite numbers are another check's
+            lost = (weights > 0) & (weights.astype(np.float32) == 0)
+        bad = ((weights < 0) | lost) & raw.weight.usable
         if bad.any():
             found, expected = first_values(weights[bad]), "0 or more, and not so small that 32 bits make it 0"
             advice = "correct the weights, or multiply all by one number"
