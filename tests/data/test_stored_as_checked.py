@@ -92,31 +92,32 @@ LARGE = [2**53 + 2, 2**53, 2**53 + 1]
 COLUMNS = tl.Columns(observation=["x"], action="a", reward="r", episode="ep", step="t", terminated=True)
 
 
+def source_of(frame, kind, folder):
+    """The rows as a file or a frame of that kind."""
+    if kind == "pandas":
+        return pd.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
+    if kind in ("csv", "parquet"):
+        getattr(frame, f"write_{kind}")(folder / f"rows.{kind}")
+        return folder / f"rows.{kind}"
+    return frame
+
+
 @pytest.mark.parametrize("kind", ["frame", "csv", "parquet", "text"])
 def test_steps_beyond_2_to_the_53_keep_their_order_in_every_source(kind, tmp_path):
     frame = pl.DataFrame({"ep": [1] * 3, "t": LARGE, "x": [2.5, 0.5, 1.5], "a": [0, 1, 0], "r": [1.0, 0, 1]})
-    source = tmp_path / f"log.{kind}"
-    if kind == "csv":
-        frame.write_csv(source)
-    elif kind == "parquet":
-        frame.write_parquet(source)
-    else:
-        source = frame if kind == "frame" else frame.with_columns(pl.col("t").cast(pl.String))
-    assert tl.read_log(source, COLUMNS).observation["numeric"][:, 0].tolist() == [0.5, 1.5, 2.5]
+    frame = frame.with_columns(pl.col("t").cast(pl.String)) if kind == "text" else frame
+    assert tl.read_log(source_of(frame, kind, tmp_path), COLUMNS).observation["numeric"][:, 0].tolist() == [
+        0.5,
+        1.5,
+        2.5,
+    ]
 
 
 @pytest.mark.parametrize("kind", ["frame", "csv", "parquet", "pandas"])
 def test_nanoseconds_keep_their_order_in_every_source(kind, tmp_path):
     frame = pl.DataFrame({"u": [1] * 3, "i": ["c", "a", "b"], "t": [1_700_000_000_000_000_000 + n for n in (3, 1, 2)]})
     dates = frame.with_columns(pl.col("t").cast(pl.Datetime("ns")))
-    source = tmp_path / f"events.{kind}"
-    if kind == "csv":
-        dates.write_csv(source)
-    elif kind == "parquet":
-        dates.write_parquet(source)
-    else:
-        source = dates if kind == "frame" else pd.DataFrame({name: dates[name].to_numpy() for name in dates.columns})
-    events = tl.read_interactions(source, user="u", item="i", time="t")
+    events = tl.read_interactions(source_of(dates, kind, tmp_path), user="u", item="i", time="t")
     assert [str(events.items[number - 1]) for number in events.item] == ["a", "b", "c"]
 
 
