@@ -32,13 +32,13 @@ import polars as pl
 import tidelog as tl
 from benchmarks.t_maze import TMaze
 from benchmarks.vault import vault
+from tidelog._machine import this_machine
 from tidelog.envs.functional import CopyStep
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.export import export
 from tidelog.recommend.evaluate import ItemKNN, Markov, OwnFrequency, Popularity, compare
 from tidelog.recommend.interactions import next_events
 from tidelog.runtime import load
-from tidelog.training.record import this_machine
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
 Case = Callable[[Path], Any]

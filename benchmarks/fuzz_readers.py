@@ -1198,7 +1198,7 @@ def study(
     shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
     base = work or shared / "tidelog-fuzz"
     from tidelog import __version__
-    from tidelog.training.record import this_machine
+    from tidelog._machine import this_machine
 
     guided = importlib.util.find_spec("atheris") is not None
     batch = {"tidelog": __version__, "source": source_checksum(), "guided by coverage": guided}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binomtest
 
+from tidelog._machine import this_machine
 from tidelog.policies.statistics import Interval
-from tidelog.training.record import this_machine
 
 RESULTS = Path(os.environ.get("TIDELOG_RESULTS", Path(__file__).parent / "results"))
 SHARED = Path(os.environ.get("TIDELOG_SHARED", Path(__file__).resolve().parents[2] / "shared"))

@@ -37,10 +37,11 @@ from benchmarks.keep import RESULTS, known
 from benchmarks.spread import called
 from tidelog import _files
 from tidelog._files import checksum
+from tidelog._machine import this_machine
 from tidelog.algorithms.names import configured, names, source_of
 from tidelog.ope.verdict import read_verdict
 from tidelog.sinks import rows_at
-from tidelog.training.record import CHECKPOINT, Checkpoints, Record, this_machine
+from tidelog.training.record import CHECKPOINT, Checkpoints, Record
 from tidelog.types import Discrete
 
 NAME = "kills"

@@ -22,7 +22,7 @@ import jax
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tidelog.training.loop import use_cache
+from tidelog._machine import use_cache
 
 QUICK_XLA = {
     "xla_backend_optimization_level": "0",

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
-from tidelog._machine import shortage
+from tidelog._machine import shortage, this_machine
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
 from tidelog.errors import ConfigError, MemoryLimitError, check_seed, unknown_name
@@ -64,7 +64,6 @@ from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import replaces
 from tidelog.threads import one_thread
 from tidelog.training.metrics import Progress
-from tidelog.training.record import this_machine
 from tidelog.types import Continuous, Discrete
 
 TrainingProgress = Callable[[str, float], None]

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog._machine import use_cache
 from tidelog.algorithms.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.hyperparameters import field, hyperparameters
 from tidelog.algorithms.optimisation import OPTIMISERS, copied, cosine, descend, init_opt_state, polyak_update
@@ -39,7 +40,7 @@ from tidelog.ope.evidence import (
 )
 from tidelog.policies.policy import CHUNK
 from tidelog.training.engine import Engine
-from tidelog.training.loop import Member, use_cache
+from tidelog.training.loop import Member
 from tidelog.training.stores import stores_of
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition, Vector
 

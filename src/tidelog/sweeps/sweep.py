@@ -20,7 +20,7 @@ from typing import Any, Unpack
 import msgspec
 
 from tidelog._files import checksum, make_folders, tidy, write_file
-from tidelog._machine import Interrupts
+from tidelog._machine import Interrupts, versions
 from tidelog._text import rows_table, three_digits
 from tidelog.algorithms.hyperparameters import from_config, same_program, to_config
 from tidelog.algorithms.names import (
@@ -66,7 +66,7 @@ from tidelog.training.learn import load_run
 from tidelog.training.metrics import Progress, direction
 from tidelog.training.options import OF_SWEEPS, Evaluator, SweepOptions, as_path, as_seeds, option_values, whole
 from tidelog.training.record import FILE as RUN
-from tidelog.training.record import Checkpoints, Record, check_free, check_unlocked, locked, versions
+from tidelog.training.record import Checkpoints, Record, check_free, check_unlocked, locked
 from tidelog.training.run import Run, policy_of_run
 from tidelog.types import Catalogue, Discrete
 

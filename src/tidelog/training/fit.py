@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from tidelog._machine import use_cache
 from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
@@ -43,7 +44,6 @@ from tidelog.training.loop import (
     as_members,
     fresh_learners,
     metric_labels,
-    use_cache,
 )
 from tidelog.training.metrics import Selection
 from tidelog.training.options import REPORTS, FitOptions, Options, as_path, as_seeds, option_values

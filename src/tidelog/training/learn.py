@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import jax.numpy as jnp
 import numpy as np
 
+from tidelog._machine import this_machine, use_cache
 from tidelog.algorithms.finetune import FinetuneConfig, FinetunedAlgorithm, Scales, check_tunable, with_constant_rates
 from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source, names
@@ -29,7 +30,7 @@ from tidelog.training.collect import (
 )
 from tidelog.training.engine import Engine, cores_as_devices, fresh_collectors, initial_learners, planned_updates
 from tidelog.training.fit import parts_of, validation_of
-from tidelog.training.loop import LearnerState, as_members, fresh_learners, metric_labels, use_cache
+from tidelog.training.loop import LearnerState, as_members, fresh_learners, metric_labels
 from tidelog.training.metrics import Selection
 from tidelog.training.options import (
     Evaluator,
@@ -51,7 +52,6 @@ from tidelog.training.record import (
     check_free,
     evaluated,
     new_folder,
-    this_machine,
 )
 from tidelog.training.run import Run
 from tidelog.training.stores import check_memory

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -36,27 +34,6 @@ from tidelog.training.collect import (
 )
 from tidelog.training.stores import Stream
 from tidelog.types import Spec
-
-# The compilation cache: a second run of the same program starts in a third of the time.
-#
-# The folder is `~/.cache/tidelog`, or the value of `TIDELOG_CACHE`; `TIDELOG_CACHE=off` turns the cache off. A
-# directory that the user has set for JAX stays unchanged.
-
-
-def use_cache() -> None:
-    """Set JAX's cache directory to tidelog's, unless the user has set one."""
-    setting = os.environ.get("TIDELOG_CACHE", "")
-    if setting == "off" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
-        return
-    folder = Path(setting) if setting else Path.home() / ".cache" / "tidelog"
-    settings = {
-        "jax_compilation_cache_dir": str(folder),
-        "jax_persistent_cache_min_compile_time_secs": 0,  # the default skips programs under a second
-        "jax_persistent_cache_enable_xla_caches": "none",  # these hold absolute paths
-    }
-    for name, value in settings.items():
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
-
 
 # One learner and its compiled update loop: sampling, steps, priorities and tallies in one program.
 #

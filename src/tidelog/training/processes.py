@@ -23,9 +23,10 @@ import numpy as np
 from jax._src.distributed import global_state
 
 from tidelog import errors
+from tidelog._machine import this_machine
 from tidelog.errors import ConfigError, ProcessError, TidelogError
 from tidelog.policies.policy import fingerprint
-from tidelog.training.record import Record, new_folder, this_machine
+from tidelog.training.record import Record, new_folder
 
 T = TypeVar("T")
 HEARTBEAT_SECONDS = 20  # a process without a sign of life for so long is lost

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import platform
 import shlex
 import socket
 import warnings
@@ -13,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -37,6 +34,7 @@ from tidelog._files import (
     write_file,
     write_folder,
 )
+from tidelog._machine import processor_flags, this_machine
 from tidelog._text import printable
 from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
@@ -98,21 +96,7 @@ def _number(name: str, value: Any) -> float:
         raise ConfigError(f"evaluate['{name}'] returned {value!r}", "a number", "return a float") from None
 
 
-# What the operating system tells about the processor.
-
 BFLOAT16 = ("avx512_bf16", "amx_bf16")  # flags of processors with products of bfloat16
-
-
-@cache
-def processor() -> str:
-    """Return the name of the processor."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-@cache
-def processor_flags() -> frozenset[str]:
-    """Return the flags of what the processor can do; empty where the system does not tell."""
-    return frozenset(_cpuinfo("flags").split())
 
 
 def products_note(precision: str) -> str | None:
@@ -124,13 +108,6 @@ def products_note(precision: str) -> str | None:
         f"({', '.join(BFLOAT16)}): training may be slower than with float32. fix: compare both, or drop "
         "matmul_precision (--matmul-precision)"
     )
-
-
-def _cpuinfo(field: str) -> str:
-    """Return a field of the first processor; empty where the system does not tell."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(field)), "")
 
 
 # Each checkpoint is complete or absent, old ones are deleted, corrupt ones are refused.
@@ -374,7 +351,6 @@ def _owner(handle: int) -> str:
 
 
 SCHEMA, FILE = 4, "run.json"
-PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -687,28 +663,11 @@ def new_folder(out: str | Path | None, record: Record, overwrite: bool = False) 
     return folder
 
 
-def this_machine() -> dict[str, Any]:
-    """Return versions, processor, device and thread count; the last bits depend on all of them."""
-    return {
-        **versions(),
-        "python": platform.python_version(),
-        "processor": processor(),
-        "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
-        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-    }
-
-
 def _plain(value: Any) -> Any:
     """Return a NumPy number as a Python number."""
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{value!r} has no JSON form")
-
-
-@cache
-def versions() -> Mapping[str, str]:
-    """Return the versions of the packages on which the last bits depend."""
-    return {name: metadata.version(name) for name in PACKAGES}
 
 
 # The provenance of an exported policy: log, run, checkpoint, verdict and weights, each with its fingerprint.
