@@ -14,11 +14,11 @@ import tidelog as tl
 from tests.sweeps.ray_stub import Stub, Waits
 from tests.training.runs import bc
 from tidelog import ConfigError, parallel
+from tidelog._machine import versions as installed
 from tidelog.cli import main
 from tidelog.parallel import ProcessPool, RayTasks, ending, is_loopback, pool_of
 from tidelog.sweeps import job as job_module
 from tidelog.sweeps.job import Job, run_job
-from tidelog.training.record import versions as installed
 
 
 def deaf(path):
