@@ -535,9 +535,15 @@ def unshown_share(evidence: Evidence) -> float:
     """Mean share of the target's actions that other episodes do not show the behaviour policy taking; 1 if unknown."""
     if evidence.supported is None:
         return 1.0
-    if evidence.supported.shape[1] == 1 or evidence.target_all is None:
-        return float(1.0 - evidence.supported.mean())
-    return float(np.where(evidence.supported, 0.0, evidence.target_all).sum(1).mean())
+    if evidence.supported.shape[1] == 1 or evidence.own_all is None:
+        return float(1.0 - evidence.supported.mean()) if evidence.follows is None else _own_unshown(evidence)
+    return float(np.where(evidence.supported, 0.0, evidence.own_all).sum(1).mean())
+
+
+def _own_unshown(part: Evidence) -> float:
+    """The share of a part's decisions that are the policy's, and unshown."""
+    shown, follows = np.asarray(part.supported), np.asarray(part.follows)
+    return float((follows * ~shown.all(axis=1)).mean())
 
 
 def excess_unshown(evidence: Evidence) -> float:
@@ -549,14 +555,16 @@ def excess_unshown(evidence: Evidence) -> float:
     """
     if evidence.supported is None or evidence.target_all is None or evidence.action is None:
         return 0.0
-    own = 1.0 - float(evidence.supported[np.arange(len(evidence.action)), evidence.action].mean())
+    shown = evidence.supported[np.arange(len(evidence.action)), evidence.action]
+    own = 1.0 - float((shown if evidence.follows is None else 1.0 - evidence.follows * ~shown).mean())
     return max(unshown_share(evidence) - own, 0.0) if own < UNKNOWN else 0.0
 
 
 def extreme_values(evidence: Evidence, *, best: bool = False, known: float | None = None) -> Evidence:
     """The same evidence with the worst (or `best`) return instead of the model's value for unshown actions.
 
-    `known` is the lowest (or highest) possible return of an episode, if known; None: that of the log.
+    `known` is the lowest (or highest) possible return of an episode, if known; None: that of the log. Decisions that a
+    part leaves to the present practice are shown by the log.
     """
     step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
     extreme = extreme_returns(evidence, best)[step] if known is None else np.full(len(step), float(known))
@@ -564,23 +572,18 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
     if supported is not None and supported.all():
         return evidence
     if supported is None:
-        return replace(evidence, model=extreme, model_target=extreme, model_all=None)
-    if supported.shape[1] == 1 or evidence.model_all is None or evidence.target_all is None or evidence.action is None:
+        supported = np.zeros((len(step), 1), bool)
+    left = 0.0 if evidence.follows is None else 1.0 - evidence.follows  # to the present practice
+    if supported.shape[1] == 1 or evidence.model_all is None or evidence.own_all is None or evidence.action is None:
         shown = supported[:, 0] if supported.shape[1] == 1 else np.zeros(len(step), bool)
         value, rated = required_part(evidence, "model_target"), required_part(evidence, "model")
-        return replace(
-            evidence,
-            model=np.where(shown, rated, extreme),
-            model_target=np.where(shown, value, extreme),
-            model_all=None,
-        )
+        model = np.where(shown, rated, extreme)
+        own = (1.0 - left) * extreme + left * model
+        return replace(evidence, model=model, model_target=np.where(shown, value, own), model_all=None)
     values = np.where(supported, evidence.model_all, extreme[:, None])
-    return replace(
-        evidence,
-        model=values[np.arange(len(step)), evidence.action],
-        model_target=(evidence.target_all * values).sum(1),
-        model_all=values,
-    )
+    model = values[np.arange(len(step)), evidence.action]
+    own = (evidence.own_all * values).sum(1)
+    return replace(evidence, model=model, model_target=own + left * model, model_all=values)
 
 
 def extreme_returns(evidence: Evidence, best: bool = False) -> Floats:
@@ -654,13 +657,17 @@ def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -
     """Smallest and largest factor of each episode's weights, [E] and [E]."""
     if not (np.isfinite(odds) and odds >= 1.0):
         raise ConfigError(f"odds = {odds}", "a finite number of at least 1 (1: no unrecorded cause)")
-    if densities:
-        return np.full(evidence.episodes, 1.0 / odds), np.full(evidence.episodes, float(odds))
     behaviour = np.minimum(np.asarray(evidence.behaviour, np.float64), 1.0)
+    low, high = behaviour + (1.0 - behaviour) / odds, behaviour + (1.0 - behaviour) * odds
+    if densities:
+        low, high = np.full(len(behaviour), 1.0 / odds), np.full(len(behaviour), float(odds))
+    if evidence.follows is not None:  # a cause changes the policy's part of a weight, not what the practice decides
+        weight = evidence.target / evidence.behaviour
+        own = 1.0 - quotients(1.0 - evidence.follows, weight)
+        own = np.where(weight > 0.0, own, 1.0)
+        low, high = 1.0 + own * (low - 1.0), 1.0 + own * (high - 1.0)
     first = evidence.starts[:-1]
-    low = np.minimum.reduceat(behaviour + (1.0 - behaviour) / odds, first)
-    high = np.maximum.reduceat(behaviour + (1.0 - behaviour) * odds, first)
-    return low, high
+    return np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
 
 
 def worst_factors(evidence: Evidence, estimator: Estimator, odds: float, *, densities: bool = False) -> Floats:

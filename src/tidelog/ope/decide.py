@@ -182,6 +182,7 @@ class JudgeQuestion:
     cvar: float = ALPHA  # share of worst episodes whose mean return is reported
     bad_outcome: float | None = None  # a return at or below this is bad
     first_steps: int | None = None  # number of judged decisions of an episode; None: all
+    train: Log | None = None  # training episodes, which fix the ladder of parts of a policy without support
     declared: str | None = None  # propensities that the call declared, in place of those of the log
     limits: Limits = DEFAULTS
     other_data: bool = False  # whether the caller states that no policy learnt from these episodes
@@ -281,6 +282,8 @@ class Assessment:
     leaks: tuple[str, ...] = ()  # observation columns that tell the reward
     reuse: Reuse = NOTHING_KNOWN
     policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
+    ladder: Any = None  # of parts (`ladder.Ladder`), where the whole has no support
+    first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
     widening: float = 1.0  # of the deciding interval, for earlier looks and other policies
     decision: Decision = field(default="unsupported", init=False)
     findings: list[RuleFinding] = field(default_factory=list, init=False)
@@ -1026,9 +1029,10 @@ def look_at(
         of_contrasts = max(float(together.max()), least / usual)
     else:
         known = zip(assessments, with_evidence, strict=True)
-        differences = [one.deciding_ratios if there and one.able else None for one, there in known]
+        asked = [(one.first_part or one, there) for one, there in known]
+        differences = [one.deciding_ratios if there and one.able else None for one, there in asked]
         every = [*differences, *(one.ratios_against(other) for one, other in contrasts)]
-        ready = [there and one.has_support for one, there in zip(assessments, with_evidence, strict=True)]
+        ready = [there and one.has_support for one, there in asked]
         ready += [one.has_support and other.has_support for one, other in contrasts]
         reach = np.full(len(every), normal_deviate(error / len(every)))
         if any(ready):

@@ -640,10 +640,11 @@ def unsupported_mass(evidence: Evidence) -> float | None:
 
     Uniform over the actions of each step that the behaviour policy may take. None if the actions cannot be listed.
     """
-    if evidence.target_all is None or evidence.behaviour_all is None:
+    own = evidence.own_all
+    if own is None or evidence.behaviour_all is None:
         return None
     rare = evidence.behaviour_all * (evidence.behaviour_all > 0).sum(1, keepdims=True) < RARE
-    return float(np.where(rare, evidence.target_all, 0.0).sum(1).mean())
+    return float(np.where(rare, own, 0.0).sum(1).mean())
 
 
 def _scaled(weights: NDArray[Any]) -> Floats:

@@ -295,7 +295,7 @@ Floats = NDArray[np.float64]
 MODEL_ROUNDING, SUM_ROUNDING = 1e-6, 1e-12  # of 32-bit models, relative to their targets; of 64-bit sums
 BY_STEP = (  # fields of `Evidence` with one row per step
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
-    "action", "supported",
+    "action", "supported", "follows",
 )  # fmt: skip
 
 
@@ -334,12 +334,13 @@ class Evidence:
         None  # [N, A]: other episodes show the behaviour policy taking it; [N, 1]: all of them
     )
     clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
+    follows: Floats | None = None  # [N]: of a part (`part_of`), probability that a decision is the policy's; None: 1
 
     def __post_init__(self) -> None:
         steps = len(self.reward)
         if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != steps or (np.diff(self.starts) < 1).any():
             raise SpecError("invalid starts", f"numbers rising from 0 to {steps} (the number of steps)")
-        for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy"):
+        for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy", "follows"):
             _check(name, getattr(self, name), (steps,))
         for name in ("target_all", "behaviour_all", "model_all"):
             values = getattr(self, name)
@@ -382,6 +383,39 @@ class Evidence:
     def horizon(self) -> int:
         """Steps of the longest episode, `T`."""
         return int(self.lengths.max())
+
+    @property
+    def own_all(self) -> Floats | None:
+        """[N, A]: the part of `target_all` that the policy decides, and not the present practice."""
+        if self.follows is None or self.target_all is None or self.behaviour_all is None:
+            return self.target_all
+        return np.maximum(self.target_all - (1.0 - self.follows[:, None]) * self.behaviour_all, 0.0)
+
+    def part_of(self, follows: Floats) -> Evidence:
+        """The evidence about the policy that decides with these probabilities [N], and else leaves the decision.
+
+        A decision that is left to the present practice is the logged one: its weight is 1, whatever the propensity is,
+        and its value is that of the logged action. Sequential doubly robust estimates stay unbiased with the values of
+        the whole policy: they are control variates.
+        """
+        left = 1.0 - follows
+
+        def mixed(own: Floats | None, practice: Floats | None) -> Floats | None:
+            if own is None or practice is None:
+                return None
+            shape = (-1,) + (1,) * (own.ndim - 1)
+            return follows.reshape(shape) * own + left.reshape(shape) * practice
+
+        target = np.where(follows == 0.0, self.behaviour, follows * self.target + left * self.behaviour)
+        single = self.horizon == 1  # with one decision the ratio of visits is that of the actions
+        return replace(
+            self,
+            target=target,
+            target_all=mixed(self.target_all, self.behaviour_all),
+            model_target=mixed(self.model_target, self.model),
+            occupancy=target / self.behaviour if single and self.occupancy is not None else None,
+            follows=follows,
+        )
 
     def of_rows(self, rows: NDArray[np.bool_], lengths: NDArray[np.int64], **changes: Any) -> Evidence:
         """The evidence about these steps, marked in [N], in episodes of these lengths."""

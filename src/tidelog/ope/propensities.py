@@ -812,7 +812,7 @@ def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
 
 def _network_clone(log: Log, mine: Log, seed: int) -> Clone:
     """The clone on a log that a network is when it has learnt from `mine`."""
-    policy, held_out = _cloned(mine, seed)
+    policy, held_out = cloned(mine, seed)
     held = None if held_out is None else mine.take_episodes(held_out)
     arrays = _distribution(policy, log.observation, log.action_mask, slice(None))
     there = () if held is None else _distribution(policy, held.observation, held.action_mask, held.position)
@@ -907,7 +907,7 @@ def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean(np.square((action - mean) / spread))))
 
 
-def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
+def cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
     """A clone of the behaviour policy, and the ordinals of the episodes that selected it (None: only one episode or
     cluster).
     """

@@ -255,6 +255,16 @@ class CandidateTable(NamedTuple):
 Decision = Literal["better", "better if randomised", "worse", "no difference shown", "unsupported"]
 
 
+class LadderStep(NamedTuple):
+    """A part of a policy that was judged in place of the whole; the others of its decisions stay as they are."""
+
+    by: str  # "support": where the log shows its actions; "share": in each decision with a probability
+    level: float  # largest ratio of an action's probability to that of the present practice; or the probability
+    share: float  # of the judged decisions that are the policy's
+    decision: Decision
+    difference: Interval  # mean return per episode minus that of the behaviour policy
+
+
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
     "fix: train it on one part of log.split() and judge it on the other; if it did not learn from these episodes, say "
@@ -294,6 +304,10 @@ class Verdict:
     risk_reason: str | None = None  # why there is no risk
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
+    ladder: tuple[
+        LadderStep, ...
+    ] = ()  # parts of a policy without support, in the order asked about
+    safe_policy: Any = None  # acts as `safe` says; not in the file
 
     def __repr__(self) -> str:
         return f"Verdict: {self.decision}. {self.advice} {self.paragraph}"
@@ -313,6 +327,11 @@ class Verdict:
     def is_rule(self) -> bool:
         """Whether a simple rule was judged."""
         return self.rule is not None
+
+    @property
+    def safe(self) -> LadderStep | None:
+        """The largest part of the policy that is better than the behaviour policy, where the whole has no support."""
+        return next((one for one in reversed(self.ladder) if one.decision == "better"), None)
 
     @property
     def first_steps(self) -> int | None:
@@ -390,7 +409,7 @@ class Verdict:
         """Plain dictionaries and lists; numbers that are not finite become None."""
         content = {one.name: getattr(self, one.name) for one in fields(self)}
         content["advice"] = self.advice
-        del content["weights"]
+        del content["weights"], content["safe_policy"]
         content["estimates"] = [row.to_json() for row in self.estimates]
         content["risk"] = None if self.risk is None else self.risk.to_json()
         if self.reward_unit is None:
