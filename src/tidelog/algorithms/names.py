@@ -17,12 +17,14 @@ from tidelog.algorithms import (  # noqa: F401  # each registers its name
     ppg,
 )
 from tidelog.algorithms.contract import Algorithm
+from tidelog.algorithms.part import PolicyPart
 from tidelog.algorithms.short_form import ALGORITHMS, CONFIGURATIONS
 from tidelog.algorithms.short_form import algorithm as algorithm  # `tl.algorithm`: here all built-in names are taken
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
 from tidelog.types import Spec
 
+PART = "part"  # of a policy; it is made by a verdict and never trained
 JOIN = "join them into one column, one value per combination"
 
 
@@ -41,7 +43,7 @@ def as_algorithms(algorithm: Any) -> list[Any]:
 
 def algorithm_name(algorithm: Any) -> str:
     """Return the name of an algorithm in files and on the command line."""
-    for name, cls in ALGORITHMS.items():
+    for name, cls in {**ALGORITHMS, PART: PolicyPart}.items():
         if type(algorithm) is cls:
             return name
     return type(algorithm).__name__

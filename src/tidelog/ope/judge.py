@@ -43,7 +43,7 @@ from tidelog.ope.decide import (
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.intervals import Confidence, bca
-from tidelog.ope.ladder import check_train, climb, ladder_of
+from tidelog.ope.ladder import check_train, climb, ladder_of, safe_policy
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
@@ -58,7 +58,7 @@ from tidelog.ope.policy_evidence import (
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
 from tidelog.ope.risk import ALPHA, risk_of
 from tidelog.ope.text import conditions, earlier_looks, estimand, evidence_notes, no_risk, with_words
-from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies
+from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies, part_summary
 from tidelog.policies.policy import Policy, has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
@@ -409,7 +409,12 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
     )
     if gathered is not None:
         advise_first_steps(a)
-    return with_words(verdict, a, question, look)
+    verdict = with_words(verdict, a, question, look)
+    safe = safe_policy(a, verdict.ladder)
+    if safe is not None:
+        summary = part_summary(verdict)
+        safe.declare(summary["acting"], summary)
+    return replace(verdict, safe_policy=safe)
 
 
 def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:

@@ -21,11 +21,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import jax
 import numpy as np
 
+from tidelog.algorithms.part import PartParams, PolicyPart, part_spec
 from tidelog.data.log import Log
-from tidelog.data.statistics import Sketch
+from tidelog.data.statistics import Scaler, Sketch
 from tidelog.errors import SpecError
+from tidelog.networks.layers import from_host
 from tidelog.ope.assumptions import excess_unshown
 from tidelog.ope.decide import Assessment, JudgeQuestion, decide, upper_limit
 from tidelog.ope.estimators import standard_error
@@ -36,6 +39,7 @@ from tidelog.ope.verdict import LadderStep
 from tidelog.policies.policy import Policy
 from tidelog.types import Discrete
 
+MARGIN = 1.001  # on ratios, so that no row of the training episodes lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the training decisions
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
 
@@ -114,9 +118,7 @@ def ladder_of(a: Assessment, question: JudgeQuestion) -> Ladder | None:
     if a.evidence.model is None or (single and not isinstance(train.spec.action, Discrete)):
         return None
     own = question.propensities
-    known = (
-        own if isinstance(own, str) or is_by_classifier(own) else None
-    )  # arrays are of the judged log
+    known = own if isinstance(own, str) or is_by_classifier(own) else None  # arrays are of the judged log
     learnt = evidence_of(
         a.policy, train, sample=a.sample, discount=question.discount, propensities=known, model=question.model,
         seed=question.seed, bandwidth=question.bandwidth, cloning=False, tests=False,
@@ -126,7 +128,7 @@ def ladder_of(a: Assessment, question: JudgeQuestion) -> Ladder | None:
     if single:
         practice = cloned(train, question.seed)[0]
         ratio = largest_ratios(learnt.policy, practice, train)
-        levels = tuple(np.unique(np.quantile(ratio, PARTS)).tolist())
+        levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
     ladder = Ladder("support" if single else "share", levels, 0, practice)
     pairs = zip(ladder.parts(before, train), ladder.parts(a, question.log), strict=True)
     predicted = [promise(one) if other.has_support else -np.inf for one, other in pairs]
@@ -153,3 +155,35 @@ def climb(a: Assessment, question: JudgeQuestion) -> tuple[LadderStep, ...]:
         if part.decision != "better":
             break
     return tuple(steps)
+
+
+def safe_policy(a: Assessment, steps: tuple[LadderStep, ...]) -> Policy | None:
+    """The policy that acts as the largest better step says; None without one, or for a policy that is not tidelog's."""
+    held = [one for one in steps if one.decision == "better"]
+    if not held or not isinstance(a.policy, Policy) or not isinstance(space := a.policy.spec.action, Discrete):
+        return None
+    policy, practice, step = a.policy, a.ladder.practice, held[-1]
+    by_support = practice is not None
+    part = PolicyPart(
+        policy.algorithm,
+        practice.algorithm if by_support else None,
+        largest_ratio=step.level if by_support else 0.0,
+        share=1.0 if by_support else step.level,
+        sampled=a.sample,
+        actions=space.n,
+    )
+    scale, shift = rescaling(policy.scaler, practice.scaler) if by_support else ({}, {})
+    params = PartParams(policy.params, practice.params if by_support else None, scale, shift)
+    origin = {**policy.origin, "part": step._asdict()}
+    return Policy(part, part_spec(policy.spec), policy.scaler, params, origin)
+
+
+def rescaling(own: Scaler, other: Scaler) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    """Factors and summands of leaves [size] that turn observations scaled by one scaler into those of another."""
+    scale, shift = {}, {}
+    for name in {*own.mean, *other.mean}:
+        mean, std = (one.get(name, empty) for one, empty in ((own.mean, 0.0), (own.std, 1.0)))
+        their_mean, their_std = (one.get(name, empty) for one, empty in ((other.mean, 0.0), (other.std, 1.0)))
+        scale[name] = from_host(np.asarray(std / their_std, np.float32))
+        shift[name] = from_host(np.asarray((mean - their_mean) / their_std, np.float32))
+    return scale, shift

@@ -572,8 +572,23 @@ def paragraph(
     return [
         *parts,
         *_outcome(verdict, [f"{_sentence(one.sentence)}." for one in said]),
+        *_of_parts(verdict),
         *_reliability(verdict, a, notes),
     ]
+
+
+def _of_parts(verdict: Verdict) -> list[str]:
+    """A sentence on the largest part of the policy that the log could judge."""
+    if not verdict.ladder:
+        return []
+    step, unit = verdict.safe, verdict.reward_unit
+    if step is None:
+        tried = verdict.ladder[0]
+        return [f"Its part that is easiest to judge, {tried.where}, is not shown to be better either."]
+    gain, least = (amount(one, unit, sign=True) for one in (step.difference.estimate, step.difference.low))
+    rest = "in the other decisions" if step.by == "support" else "with larger probabilities"
+    number = f"{gain} per episode (lower limit {least}, {percent(verdict.level)} confidence)"
+    return [f"It is better {step.where}: {number}; {rest} the log cannot tell."]
 
 
 SAME_POLICY = "keep what you have: only a policy that decides otherwise can be better"
@@ -582,7 +597,9 @@ SAME_POLICY = "keep what you have: only a policy that decides otherwise can be b
 def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
     """What to do after the advice of the verdict, one sentence; empty if there is nothing."""
     advice = list(dict.fromkeys(one for finding in said for one in finding.advice))[:3]
-    if verdict.decision == "better":
+    if verdict.safe is not None:
+        advice = ["deploy that part (verdict.safe_policy) on a small share of new cases, and record what it decides"]
+    elif verdict.decision == "better":
         advice = ["try it on a small share of new cases alongside the current practice, and record the results"]
     elif verdict.decision == "worse":
         advice = ["train with other settings, and keep the current practice meanwhile"]

@@ -264,6 +264,13 @@ class LadderStep(NamedTuple):
     decision: Decision
     difference: Interval  # mean return per episode minus that of the behaviour policy
 
+    @property
+    def where(self) -> str:
+        """Which decisions are the policy's, in words."""
+        if self.by == "share":
+            return f"with probability {self.level:g} in each decision"
+        return f"where the log shows its actions ({self.share:.0%} of decisions)"
+
 
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
@@ -304,9 +311,7 @@ class Verdict:
     risk_reason: str | None = None  # why there is no risk
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
-    ladder: tuple[
-        LadderStep, ...
-    ] = ()  # parts of a policy without support, in the order asked about
+    ladder: tuple[LadderStep, ...] = ()  # parts of a policy without support, in the order asked about
     safe_policy: Any = None  # acts as `safe` says; not in the file
 
     def __repr__(self) -> str:
@@ -342,7 +347,8 @@ class Verdict:
     def advice(self) -> str:
         """What to do with the policy, in one sentence."""
         known = not self.context.get("overlap_unknown")
-        return advice_on(self.decision, None if self.is_rule else self.acting, known, self.first_steps)
+        advice = advice_on(self.decision, None if self.is_rule else self.acting, known, self.first_steps)
+        return advice if self.safe is None else f"Use it only {self.safe.where}, and keep what you have elsewhere."
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -416,6 +422,18 @@ class Verdict:
             del content["reward_unit"]
         plain: dict[str, Any] = to_plain(content)
         return plain
+
+
+def part_summary(verdict: Verdict) -> dict[str, Any]:
+    """The summary that the policy of `verdict.safe` carries: of a verdict on that part."""
+    step: Any = verdict.safe
+    left = f"it decides {step.where}; the others stay as they are"
+    context = {
+        **verdict.context,
+        "sample": step.by == "share" or verdict.acting == "sample",
+        "conditions": [left, *verdict.context.get("conditions", ())],
+    }
+    return replace(verdict, decision="better", difference=step.difference, context=context, ladder=()).summary
 
 
 def percent(level: float) -> str:

@@ -29,7 +29,8 @@ from tidelog._files import check_regular, write_json
 from tidelog._text import count_of
 from tidelog.algorithms.contract import Portable
 from tidelog.algorithms.hyperparameters import from_config, to_config
-from tidelog.algorithms.names import algorithm_class, algorithm_name
+from tidelog.algorithms.names import PART, algorithm_class, algorithm_name
+from tidelog.algorithms.part import PolicyPart
 from tidelog.algorithms.short_form import discount_of
 from tidelog.data.statistics import Scaler, ValueUnit
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
@@ -383,7 +384,11 @@ def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Pa
     manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
     _ = saved.scales  # raises where they do not match the spec
     try:
-        owner = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
+        name, config = manifest["algorithm"], manifest["config"]
+        if name == PART:
+            owner = PolicyPart.from_config(config, algorithm_class)
+        else:
+            owner = algorithm or from_config(algorithm_class(name), config)
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, ConfigError) and error.fix:
@@ -417,6 +422,8 @@ def _check_widths(algorithm: Any, weights: int, where: str) -> None:
     """Raise CheckpointError where two adjacent layers would hold far more weights than the file."""
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)
+        if dataclasses.is_dataclass(value):  # of a part
+            _check_widths(value, weights, where)
         widths = value if isinstance(value, tuple) and all(type(one) is int for one in value) else ()
         if any(one * two > weights + SPARE for one, two in itertools.pairwise(widths)):
             raise CheckpointError(
@@ -442,9 +449,10 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         recipe = named(recipe_of(policy), policy.params)
     except ExportError:
         recipe = None
+    of_part = isinstance(policy.algorithm, PolicyPart)
     manifest = {
         "algorithm": algorithm_name(policy.algorithm),
-        "config": to_config(policy.algorithm),
+        "config": policy.algorithm.to_config(algorithm_name) if of_part else to_config(policy.algorithm),
         "spec": policy.spec.to_json(),
         "scaler": policy.scaler.to_json(),
         "values": value_unit(policy.algorithm, policy.scaler)._asdict(),
@@ -498,7 +506,7 @@ def _blank(spec: Spec) -> dict[str, NumpyArray]:
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:
     """Return the acting computation as nodes with arrays; ExportError for custom modules."""
-    if not isinstance(policy.algorithm, Portable):
+    if not isinstance(policy.algorithm, Portable | PolicyPart):
         raise ExportError(
             f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it", fix="add recipe()"
         )

@@ -276,8 +276,31 @@ def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
     return xp.min(xp.stack(members), axis=0)
 
 
+def part(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
+    """Return the policy's action where the present practice is likely enough to take it, else one more action."""
+    mask = None if seen.mask is None else seen.mask[:, :-1]
+    own = KINDS[node["policy"]["kind"]](xp, node["policy"], PolicyInputs(seen.leaves, mask, seen.carry))
+    chances: Array = own.probabilities if node["sampled"] else _only(xp, own.action, own.probabilities)
+    follows = node["share"] + 0.0 * chances[:, :1]
+    if node["practice"] is not None:
+        scales = {one["name"]: one for one in node["rescaled"]}
+        leaves = {n: x * scales[n]["scale"] + scales[n]["shift"] if n in scales else x for n, x in seen.leaves.items()}
+        usual: Array = likely(xp, node["practice"], PolicyInputs(leaves, mask)).probabilities
+        ratio = xp.max(chances / xp.maximum(usual, LEAST_CHANCE), axis=-1, keepdims=True)
+        follows = xp.where(ratio <= node["largest_ratio"], follows, 0.0)
+    chances = xp.concatenate([follows * chances, 1.0 - follows], axis=-1)
+    return PolicyOutputs(_drawn(xp, xp.argmax(chances, axis=-1), chances, seen.noise), chances, carry=own.carry)
+
+
+LEAST_CHANCE = 1e-12  # of the present practice, as a divisor
 Kind = Callable[[Any, Node, PolicyInputs], PolicyOutputs]
-KINDS: Mapping[str, Kind] = {"likely": likely, "supported": supported, "greedy": greedy, "candidates": candidates}
+KINDS: Mapping[str, Kind] = {
+    "likely": likely,
+    "supported": supported,
+    "greedy": greedy,
+    "candidates": candidates,
+    "part": part,
+}
 HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], PolicyOutputs]] = {
     "logits": logits,
     "several": several,
@@ -332,6 +355,8 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "supported": "critic imitator threshold epsilon",
         "greedy": "values epsilon",
         "candidates": "generator perturbation critic latents clip reach",
+        "part": "policy practice rescaled largest_ratio share sampled",
+        "affine": "name scale shift",
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
@@ -390,8 +415,9 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "items": lambda value: isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2,
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
     **dict.fromkeys(("history", "width", "length"), _whole(1, 1 << 14)),
-    **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
+    **dict.fromkeys(("activate_last", "squashed", "sampled"), lambda value: type(value) is bool),
     **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
+    "largest_ratio": _number(0.0, 1e300),
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
@@ -402,7 +428,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "range": lambda value: _numbers(value) and len(value) == 2,
     "sizes": lambda value: isinstance(value, list) and all(_whole(1, 1 << 20)(one) for one in value) and len(value) > 0,
     "tables": lambda value: isinstance(value, list) and all(_array(2)(one) for one in value),
-    **dict.fromkeys(("threshold", "repeat_share"), _number(0.0, 1.0)),
+    **dict.fromkeys(("threshold", "repeat_share", "share"), _number(0.0, 1.0)),
     "weights": lambda value: value is None or _numbers(value),
 }
 
