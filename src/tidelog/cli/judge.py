@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -41,7 +42,16 @@ from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
-from tidelog.ope.verdict import Verdict, Verdicts, held_out_part, percent, store_verdict, write
+from tidelog.ope.verdict import (
+    Verdict,
+    Verdicts,
+    held_out_part,
+    percent,
+    safe_path,
+    store_verdict,
+    training_part,
+    write,
+)
 from tidelog.policies.policy import Policy, has_density, has_probabilities, remember
 from tidelog.report.page import report_of
 from tidelog.runtime.rule import Rule
@@ -195,7 +205,7 @@ def judge_and_show(options: Judge) -> JudgeResult:
     check_targets(options.out, overwrite=options.overwrite)
     sinks = {one.run: [open_sink(word, one.run) for word in options.sink] for one in named_policies if one.run}
     with json_only(options.json):
-        result = _with_commands(_judge_policies(options, named_policies, log, ledger), named_policies)
+        result = _with_commands(_judge_policies(options, sources, named_policies, log, ledger), named_policies)
         verdicts = [result] if isinstance(result, Verdict) else list(result)
         files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]
         recommended = None if isinstance(result, Verdict) else result.recommended
@@ -424,7 +434,7 @@ def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[
 
 
 def _judge_policies(
-    options: Judge, named_policies: list[_NamedPolicy], log: Log, ledger: Ledger | None
+    options: Judge, sources: list[_Source], named_policies: list[_NamedPolicy], log: Log, ledger: Ledger | None
 ) -> Verdict | Verdicts:
     context: dict[str, Any] = {
         "source": several_as_text(options.data) if options.data else None,
@@ -435,6 +445,7 @@ def _judge_policies(
         context["name"] = named_policies[0].name
         several = named_policies[0].policy
     way, declared = chosen_way(options.sample, options.mode), declared_value(options.propensity, options.randomised)
+    learnt = next((source.record for source in sources if source.record is not None), None)
     result: Verdict | Verdicts = judge(
         several,
         log,
@@ -449,6 +460,7 @@ def _judge_policies(
         cvar=ALPHA if options.cvar is None else options.cvar,
         bad_outcome=options.bad_outcome,
         learnt_from=options.learnt_from,
+        train=None if learnt is None or learnt.is_finetuned else partial(training_part, learnt),
         ledger=False if ledger is None else ledger,
         context=context,
         progress=False if options.quiet else None,
@@ -487,12 +499,15 @@ def _show_result(
         for name, verdict in result.items() if options.details else ():
             print_line("")
             _show(verdict, name, which, True, options.bad_outcome)
+    verdicts = [result] if isinstance(result, Verdict) else list(result)
+    for verdict, file in zip(verdicts, files, strict=True):
+        if verdict.safe_policy is not None and file is not None:
+            print_line(f"the policy that acts so: {safe_path(file)}, for tidelog act, serve and export")
     saved = [file for file in files if file is not None]
     if saved:
         folders = ", ".join(sorted({str(file.parent) for file in saved}))
         if len(saved) == 1 or options.details:
             print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
-        verdicts = [result] if isinstance(result, Verdict) else list(result)
         recommended = result.recommended if isinstance(result, Verdicts) else None
         pairs = [_best_way(pairs, recommended) for pairs in _by_policy(named_policies, verdicts)]
         pairs = [(one, verdict) for one, verdict in pairs if one.run is not None and not verdict.is_rule]
@@ -567,6 +582,9 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         print_line(f"{name}{most_shown}: {own[0] if own else one.decision}")
         if one.next_step:
             print_line(one.next_step)
+        for safe_name, other in verdicts.items():
+            if other.safe is not None:
+                print_line(f"{safe_name}: {other.advice} {other.ladder_sentence}")
 
 
 def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: float | None) -> None:

@@ -182,7 +182,7 @@ class JudgeQuestion:
     cvar: float = ALPHA  # share of worst episodes whose mean return is reported
     bad_outcome: float | None = None  # a return at or below this is bad
     first_steps: int | None = None  # number of judged decisions of an episode; None: all
-    train: Log | None = None  # training episodes, which fix the ladder of parts of a policy without support
+    train: Log | Callable[[], Log] | None = None  # training episodes: they fix a ladder of parts, without support
     declared: str | None = None  # propensities that the call declared, in place of those of the log
     limits: Limits = DEFAULTS
     other_data: bool = False  # whether the caller states that no policy learnt from these episodes
@@ -283,6 +283,7 @@ class Assessment:
     reuse: Reuse = NOTHING_KNOWN
     policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
     ladder: Any = None  # of parts (`ladder.Ladder`), where the whole has no support
+    no_ladder: str = ""  # why there is none although it was wanted
     first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
     widening: float = 1.0  # of the deciding interval, for earlier looks and other policies
     decision: Decision = field(default="unsupported", init=False)

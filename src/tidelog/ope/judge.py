@@ -43,7 +43,7 @@ from tidelog.ope.decide import (
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.intervals import Confidence, bca
-from tidelog.ope.ladder import check_train, climb, ladder_of, safe_policy
+from tidelog.ope.ladder import check_train, climb, lacks_support, safe_policy, set_ladder
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
@@ -84,7 +84,7 @@ class JudgeOptions(TypedDict, total=False):
     cvar: float  # 0.1
     bad_outcome: float | None
     learnt_from: Literal["other data"] | None
-    train: Log | None
+    train: Log | Callable[[], Log] | None
     ledger: Ledger | str | Path | Literal[False] | None
     context: Mapping[str, Any] | None
     progress: TrainingProgress | bool | None
@@ -147,8 +147,9 @@ def judge(
     - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
     - `cvar`, `bad_outcome`: `verdict.risk` has the mean of this share (0.1) of worst episodes, and the probability of a
       return as low as this.
-    - `train`: the episodes that the policy learnt from. If the whole policy has no support, they fix a ladder of its
-      parts, and `verdict.ladder` has the largest part that is better (`verdict.safe`); `verdict.safe_policy` acts so.
+    - `train`: the episodes that the policy learnt from, or a function that returns them. If the whole policy has no
+      support, they fix a ladder of its parts; `verdict.safe` is the largest one that is better, and
+      `verdict.safe_policy` acts so.
     - `ledger`: the file that counts looks at these episodes, None for the default files, False for none; later looks
       use a stricter level.
     - `learnt_from`: "other data" states that the policy never learnt from these episodes if no record shows it.
@@ -206,7 +207,7 @@ def question_of(
     cvar: float = ALPHA,
     bad_outcome: float | None = None,
     learnt_from: Literal["other data"] | None = None,
-    train: Log | None = None,
+    train: Log | Callable[[], Log] | None = None,
     ledger: Ledger | str | Path | bool | None = None,
     context: Mapping[str, Any] | None = None,
     progress: TrainingProgress | bool | None = None,
@@ -272,7 +273,7 @@ def question_of(
         cvar=cvar,
         bad_outcome=bad_outcome,
         first_steps=first_steps,
-        train=check_train(train, log, first_steps, limits.overlap),
+        train=train if train is None or callable(train) else check_train(train, log, limits.overlap),
         declared=declared,
         limits=limits,
         other_data=learnt_from is not None,
@@ -340,9 +341,8 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             if not has_own_clone(a.policy_evidence):
                 first = clones.setdefault(sample, a)
                 a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
-            a.ladder = ladder_of(a, question)
-            if a.ladder is not None:
-                a.first_part = a.ladder.parts(a, log)[a.ladder.first]
+            if question.train is not None and lacks_support(a):
+                set_ladder(a, question)
     return assessments
 
 

@@ -19,7 +19,7 @@ Letters: `N` steps of the log, `A` actions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ import numpy as np
 from tidelog.algorithms.part import PartParams, PolicyPart, part_spec
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, Sketch
-from tidelog.errors import SpecError
+from tidelog.errors import LogError, SpecError
 from tidelog.networks.layers import from_host
 from tidelog.ope.assumptions import excess_unshown
 from tidelog.ope.decide import Assessment, JudgeQuestion, decide, upper_limit
@@ -41,6 +41,7 @@ from tidelog.types import Discrete
 
 MARGIN = 1.001  # on ratios, so that no row of the training episodes lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the training decisions
+MOST = 50_000  # training steps that are read
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
 
 
@@ -59,24 +60,22 @@ class Ladder:
         return [part_of(a, followed(level, ratio, len(a.evidence.reward))) for level in self.levels]
 
 
-def check_train(train: Log | None, log: Log, first_steps: int | None, most: float) -> Log | None:
-    """The training episodes, as far as they are judged; SpecError unless they are other episodes of the same kind.
+def check_train(train: Any, log: Log, most: float) -> Log:
+    """The training episodes; SpecError unless they are other episodes of the same kind.
 
     `most` is the largest share of the judged episodes that they may have.
     """
-    if train is None:
-        return None
     if not isinstance(train, Log):
         raise SpecError(f"train = {type(train).__name__}", "a log", "train, held_out = log.split(0.5)")
     check_log(train, 1.0)
-    if train.spec.to_json() != log.spec.to_json():
+    if (train.spec.observation, train.spec.action) != (log.spec.observation, log.spec.action):
         raise SpecError("train: other observations or actions than the judged log has", fix="split one log")
     overlap = Sketch.of(train).overlap(log)
     if overlap.exceeds(most):
         raise SpecError(
             f"train: {overlap.share:.0%} of the judged episodes", "other episodes", "train, held_out = log.split(0.5)"
         )
-    return train if first_steps is None else cut_log(train, first_steps)
+    return train
 
 
 def followed(level: float, ratio: Floats | None, steps: int) -> Floats:
@@ -109,31 +108,53 @@ def lacks_support(a: Assessment) -> bool:
     return upper_limit(excess_unshown(a.evidence), a.evidence.units) > a.limits.unshown_share
 
 
-def ladder_of(a: Assessment, question: JudgeQuestion) -> Ladder | None:
-    """The ladder of a policy whose whole has no support; None without training episodes, or without a part to judge."""
-    train = question.train
-    if train is None or not lacks_support(a):
-        return None
-    single = a.evidence.horizon == 1
-    if a.evidence.model is None or (single and not isinstance(train.spec.action, Discrete)):
-        return None
-    own = question.propensities
+def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
+    """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not."""
+    single, train = a.evidence.horizon == 1, question.train
+    if a.is_rule:
+        a.no_ladder = "a simple rule is judged as a whole"
+    elif a.evidence.model is None:
+        a.no_ladder = "this log has no model of values"
+    elif not isinstance(question.log.spec.action, Discrete) and single:
+        a.no_ladder = "parts of single decisions need discrete actions"
+    elif callable(train):
+        try:
+            train = check_train(train(), question.log, a.limits.overlap)
+        except (LogError, SpecError) as error:
+            a.no_ladder = error.problem
+    if a.no_ladder or not isinstance(train, Log):
+        return
+    own, first_steps = question.propensities, question.first_steps
+    train = some_episodes(train if first_steps is None else cut_log(train, first_steps), question.seed)
     known = own if isinstance(own, str) or is_by_classifier(own) else None  # arrays are of the judged log
     learnt = evidence_of(
         a.policy, train, sample=a.sample, discount=question.discount, propensities=known, model=question.model,
         seed=question.seed, bandwidth=question.bandwidth, cloning=False, tests=False,
     )  # fmt: skip
-    practice, levels = None, SHARES
     before = Assessment(a.limits, a.seed, a.name, a.policy, a.sample, policy_evidence=learnt)
+    practice, levels = None, SHARES
     if single:
         practice = cloned(train, question.seed)[0]
         ratio = largest_ratios(learnt.policy, practice, train)
         levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
     ladder = Ladder("support" if single else "share", levels, 0, practice)
-    pairs = zip(ladder.parts(before, train), ladder.parts(a, question.log), strict=True)
+    parts = ladder.parts(a, question.log)
+    pairs = zip(ladder.parts(before, train), parts, strict=True)
     predicted = [promise(one) if other.has_support else -np.inf for one, other in pairs]
     first = int(np.argmax(predicted))
-    return replace(ladder, first=first) if np.isfinite(predicted[first]) else None
+    if not np.isfinite(predicted[first]):
+        a.no_ladder = "no part of it has support either"
+        return
+    a.ladder, a.first_part = replace(ladder, first=first), parts[first]
+
+
+def some_episodes(log: Log, seed: int) -> Log:
+    """At most about `MOST` steps of a log, in whole episodes that are drawn evenly."""
+    if log.steps <= MOST:
+        return log
+    count = max(int(MOST * len(log.episode_ids) / log.steps), 1)
+    drawn = np.random.default_rng([seed, 11]).choice(len(log.episode_ids), count, replace=False)
+    return log.take_episodes(np.sort(drawn))
 
 
 def promise(part: Assessment) -> float:

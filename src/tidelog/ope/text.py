@@ -572,23 +572,9 @@ def paragraph(
     return [
         *parts,
         *_outcome(verdict, [f"{_sentence(one.sentence)}." for one in said]),
-        *_of_parts(verdict),
+        *filter(None, [verdict.ladder_sentence or (a.no_ladder and f"No part of it was judged: {a.no_ladder}.")]),
         *_reliability(verdict, a, notes),
     ]
-
-
-def _of_parts(verdict: Verdict) -> list[str]:
-    """A sentence on the largest part of the policy that the log could judge."""
-    if not verdict.ladder:
-        return []
-    step, unit = verdict.safe, verdict.reward_unit
-    if step is None:
-        tried = verdict.ladder[0]
-        return [f"Its part that is easiest to judge, {tried.where}, is not shown to be better either."]
-    gain, least = (amount(one, unit, sign=True) for one in (step.difference.estimate, step.difference.low))
-    rest = "in the other decisions" if step.by == "support" else "with larger probabilities"
-    number = f"{gain} per episode (lower limit {least}, {percent(verdict.level)} confidence)"
-    return [f"It is better {step.where}: {number}; {rest} the log cannot tell."]
 
 
 SAME_POLICY = "keep what you have: only a policy that decides otherwise can be better"

@@ -339,6 +339,20 @@ class Verdict:
         return next((one for one in reversed(self.ladder) if one.decision == "better"), None)
 
     @property
+    def ladder_sentence(self) -> str:
+        """What the log could say about parts of the policy; empty if none was asked about."""
+        if self.safe is None:
+            tried = self.ladder[0].where if self.ladder else ""
+            return tried and f"Its part that is easiest to judge, {tried}, is not shown to be better either."
+        step = self.safe
+        gain, least = (
+            amount(one, self.reward_unit, sign=True) for one in (step.difference.estimate, step.difference.low)
+        )
+        rest = "in the other decisions" if step.by == "support" else "with larger probabilities"
+        number = f"{gain} per episode (lower limit {least}, {percent(self.level)} confidence)"
+        return f"It is better {step.where}: {number}; {rest} the log cannot tell."
+
+    @property
     def first_steps(self) -> int | None:
         """The number of decisions of an episode that were judged; None: all."""
         return self.context.get("first_steps")
@@ -624,13 +638,34 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     return log.take_episodes(rows), f"the {len(rows):,} episodes that the run held out of its own log"
 
 
+def training_part(record: Record) -> Log:
+    """The episodes that a run learnt from; LogError where its log is no longer there, or has changed."""
+    origin: Any = record.data.origin
+    if origin is None:
+        raise LogError("the log of the run was in memory only", fix="pass the training episodes to tl.judge(train=...)")
+    log = reopen(origin)
+    if log.fingerprint() != record.data.fingerprint:
+        raise LogError(f"{source_text(origin)} is no longer the log that the run was trained on")
+    return log.take_episodes(np.flatnonzero(~np.isin(log.episode_ids, np.asarray(record.held_out))))
+
+
 def store_verdict(verdict: Verdict, folder: Path, name: str) -> Path:
-    """Write a verdict atomically into a run folder, under a name and the next free number."""
+    """Write a verdict atomically into a run folder, under a name and the next free number.
+
+    The policy of its safe part is saved beside it (`safe_path`).
+    """
     number = 1
     while (path := folder / FOLDER / f"{name}-{number}.json").exists():
         number += 1
+    if verdict.safe_policy is not None:
+        verdict.safe_policy.save(safe_path(path))
     write(verdict, path)
     return path
+
+
+def safe_path(verdict: Path) -> Path:
+    """The folder of the policy that acts as the safe part of a verdict with this file."""
+    return verdict.with_suffix(".policy")
 
 
 def write(verdict: Verdict | Verdicts, path: Path) -> None:

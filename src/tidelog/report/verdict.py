@@ -233,7 +233,7 @@ def verdict_section(run: SavedRun) -> str:
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
         body.append(beside(parts, _difference(verdict)))
-    body += [folded("How it was judged", _judging_method(shown)), risk_of_verdict(verdict)]
+    body += [_ladder(verdict), folded("How it was judged", _judging_method(shown)), risk_of_verdict(verdict)]
     if len(run.verdicts) > 1:
         rows = [
             [one.path.stem, one.policy, one.verdict.decision,
@@ -309,6 +309,20 @@ def _difference(verdict: Verdict) -> str:
         name,
         picture,
         f"{warning}The behaviour policy's mean return is {with_ends(verdict.behavior_policy, unit)}.{clone}",
+    )
+
+
+def _ladder(verdict: Verdict) -> str:
+    """The parts of a policy without support, each with its difference, from the one that is easiest to judge."""
+    if not verdict.ladder:
+        return ""
+    rows = [Reach(one.where, one.difference, WORDS[one.decision][0], strong=True) for one in verdict.ladder]
+    name = f"Parts of the policy, with {percent(verdict.level)} intervals"
+    described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval)}" for row in rows)
+    across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
+    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
+    return figure(
+        name, picture, f"{verdict.ladder_sentence} The next part is asked about only if the one before is better."
     )
 
 
