@@ -341,7 +341,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             if not has_own_clone(a.policy_evidence):
                 first = clones.setdefault(sample, a)
                 a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
-            if question.train is not None and lacks_support(a):
+            if lacks_support(a):
                 set_ladder(a, question)
     return assessments
 
@@ -405,7 +405,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         weights=np.zeros(0) if gathered is None else episode_weights(a.evidence),
         context=context,
         reward_unit=log.reward_unit,
-        ladder=climb(a, question),
+        ladder=climb(a),
     )
     if gathered is not None:
         advise_first_steps(a)

@@ -7,11 +7,11 @@ SPIBB (Laroche, Trichelair, Tachet des Combes 2019). *By share*, where an episod
 probability; weights of small probabilities stay even over long episodes. With one decision a share would only shrink
 the difference and could not change its sign, so that it is no ladder there.
 
-The steps, their order and the first one are fixed on training episodes, before a judged outcome is read: the first step
-has the largest predicted difference over its standard error among those with support. The ladder is climbed while each
-step is better. In such a fixed sequence (Maurer, Hothorn, Lehmacher 1995) all steps together err as often as the first
-one alone. That one has the place of the whole policy in the look, which spends nothing there: without support it is
-not called better whatever was earned. A ladder is climbed only for that reason, which no reward has a part in.
+The model is of the training episodes; the steps, their order and the first one read no outcome. The first step has the
+largest predicted difference over its standard error among those with support (`promise`). The ladder is climbed while
+each step is better: in such a fixed sequence (Maurer, Hothorn, Lehmacher 1995) all steps together err as often as the
+first one alone. That one has the place of the whole policy in the look. The whole spends nothing there: without support
+it is not called better whatever was earned, and no reward has a part in that.
 
 Letters: `N` steps of the log, `A` actions.
 """
@@ -31,18 +31,18 @@ from tidelog.errors import LogError, SpecError
 from tidelog.networks.layers import from_host
 from tidelog.ope.assumptions import excess_unshown
 from tidelog.ope.decide import Assessment, JudgeQuestion, decide, upper_limit
-from tidelog.ope.estimators import standard_error
+from tidelog.ope.estimators import episode_weights
 from tidelog.ope.evidence import Evidence, Floats, check_log
-from tidelog.ope.policy_evidence import evidence_of
-from tidelog.ope.propensities import cloned, cut_log, is_by_classifier
+from tidelog.ope.propensities import cloned
 from tidelog.ope.verdict import LadderStep
 from tidelog.policies.policy import Policy
 from tidelog.types import Discrete
 
-MARGIN = 1.001  # on ratios, so that no row of the training episodes lies on a level
-PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the training decisions
-MOST = 50_000  # training steps that are read
+MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
+PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the judged decisions
+NEARLY = 0.95  # the first step is the largest one that promises at least this share of the best
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
+MOST = 50_000  # training steps that the model of the practice reads
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +52,14 @@ class Ladder:
     by: Literal["support", "share"]
     levels: tuple[float, ...]  # by support: largest ratios of probabilities; by share: probabilities
     first: int
-    practice: Policy | None  # by support: the model of the present practice that ratios are taken to
+    practice: Policy | None = None  # by support: the model of the present practice that ratios are taken to
+    ratio: Floats | None = None  # [N]: by support: the largest ratio of each judged decision
 
-    def parts(self, a: Assessment, log: Log) -> list[Assessment]:
-        """The assessment of each part on these episodes."""
-        ratio = None if self.practice is None else largest_ratios(a.evidence, self.practice, log)
-        return [part_of(a, followed(level, ratio, len(a.evidence.reward))) for level in self.levels]
+    def parts(self, a: Assessment) -> list[Assessment]:
+        """The assessment of each part."""
+        if self.ratio is None:
+            return [part_of(a, np.full(len(a.evidence.reward), level)) for level in self.levels]
+        return [part_of(a, (self.ratio <= level).astype(np.float64)) for level in self.levels]
 
 
 def check_train(train: Any, log: Log, most: float) -> Log:
@@ -76,11 +78,6 @@ def check_train(train: Any, log: Log, most: float) -> Log:
             f"train: {overlap.share:.0%} of the judged episodes", "other episodes", "train, held_out = log.split(0.5)"
         )
     return train
-
-
-def followed(level: float, ratio: Floats | None, steps: int) -> Floats:
-    """The probability that a decision is the policy's, [N], at a level of the ladder; `ratio` is None by share."""
-    return np.full(steps, level) if ratio is None else (ratio <= level).astype(np.float64)
 
 
 def part_of(a: Assessment, follows: Floats) -> Assessment:
@@ -110,42 +107,41 @@ def lacks_support(a: Assessment) -> bool:
 
 def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
     """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not."""
-    single, train = a.evidence.horizon == 1, question.train
-    if a.is_rule:
-        a.no_ladder = "a simple rule is judged as a whole"
-    elif a.evidence.model is None:
-        a.no_ladder = "this log has no model of values"
-    elif not isinstance(question.log.spec.action, Discrete) and single:
-        a.no_ladder = "parts of single decisions need discrete actions"
-    elif callable(train):
+    a.no_ladder = obstacle(a, question)
+    if a.no_ladder:
+        return
+    ratio, practice, levels = None, None, SHARES
+    if a.evidence.horizon == 1:
         try:
-            train = check_train(train(), question.log, a.limits.overlap)
+            train = question.train() if callable(question.train) else question.train
+            train = some_episodes(check_train(train, question.log, a.limits.overlap), question.seed)
         except (LogError, SpecError) as error:
             a.no_ladder = error.problem
-    if a.no_ladder or not isinstance(train, Log):
-        return
-    own, first_steps = question.propensities, question.first_steps
-    train = some_episodes(train if first_steps is None else cut_log(train, first_steps), question.seed)
-    known = own if isinstance(own, str) or is_by_classifier(own) else None  # arrays are of the judged log
-    learnt = evidence_of(
-        a.policy, train, sample=a.sample, discount=question.discount, propensities=known, model=question.model,
-        seed=question.seed, bandwidth=question.bandwidth, cloning=False, tests=False,
-    )  # fmt: skip
-    before = Assessment(a.limits, a.seed, a.name, a.policy, a.sample, policy_evidence=learnt)
-    practice, levels = None, SHARES
-    if single:
+            return
         practice = cloned(train, question.seed)[0]
-        ratio = largest_ratios(learnt.policy, practice, train)
+        ratio = largest_ratios(a.evidence, practice, question.log)
         levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
-    ladder = Ladder("support" if single else "share", levels, 0, practice)
-    parts = ladder.parts(a, question.log)
-    pairs = zip(ladder.parts(before, train), parts, strict=True)
-    predicted = [promise(one) if other.has_support else -np.inf for one, other in pairs]
-    first = int(np.argmax(predicted))
-    if not np.isfinite(predicted[first]):
+    ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
+    parts = ladder.parts(a)
+    predicted = np.asarray([promise(one) if one.has_support else -np.inf for one in parts])
+    if not np.isfinite(predicted.max()):
         a.no_ladder = "no part of it has support either"
         return
+    first = int(np.flatnonzero(predicted >= NEARLY * predicted.max())[-1])
     a.ladder, a.first_part = replace(ladder, first=first), parts[first]
+
+
+def obstacle(a: Assessment, question: JudgeQuestion) -> str:
+    """Why no part of a policy can be judged; empty if one may be."""
+    if a.is_rule:
+        return "a simple rule is judged as a whole"
+    if a.evidence.model is None:
+        return "this log has no model of values"
+    if a.evidence.horizon > 1:
+        return ""
+    if not isinstance(question.log.spec.action, Discrete):
+        return "parts of single decisions need discrete actions"
+    return "" if question.train is not None else "that needs the episodes that it learnt from (train=)"
 
 
 def some_episodes(log: Log, seed: int) -> Log:
@@ -158,18 +154,25 @@ def some_episodes(log: Log, seed: int) -> Log:
 
 
 def promise(part: Assessment) -> float:
-    """The predicted difference of a part over its standard error, on training episodes."""
-    ratios = part.deciding_ratios
-    error = standard_error(ratios.contributions)
-    return float(ratios.estimate / error) if error > 0.0 else -np.inf
+    """How many decisions a part changes, over the standard deviation of its weights.
+
+    The predicted difference over its standard error, if every changed decision gains as much as any other. What the
+    policy earned in the episodes that it learnt from predicts less: it chose the actions that were lucky there.
+    """
+    evidence = part.evidence
+    changed = np.asarray(evidence.follows)
+    if evidence.target_all is not None and evidence.behaviour_all is not None:
+        changed = 1.0 - np.minimum(evidence.target_all, evidence.behaviour_all).sum(axis=1)
+    deviation = float(episode_weights(evidence).std())
+    return float(changed.mean()) / deviation if deviation > 0.0 else -np.inf
 
 
-def climb(a: Assessment, question: JudgeQuestion) -> tuple[LadderStep, ...]:
+def climb(a: Assessment) -> tuple[LadderStep, ...]:
     """The steps that were asked about, from the first one up to the first that is not better."""
     if a.ladder is None:
         return ()
     steps = []
-    for level, part in list(zip(a.ladder.levels, a.ladder.parts(a, question.log), strict=True))[a.ladder.first :]:
+    for level, part in list(zip(a.ladder.levels, a.ladder.parts(a), strict=True))[a.ladder.first :]:
         decide(part)
         share = float(np.asarray(part.evidence.follows).mean())
         steps.append(LadderStep(a.ladder.by, level, share, part.decision, part.difference))
