@@ -9,6 +9,7 @@ import numpy as np
 
 from tests.algorithms.recommenders import described, fresh, small
 from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
+from tidelog.algorithms.part import PolicyPart
 from tidelog.data.statistics import Scaler
 from tidelog.networks.pictures import Stack
 from tidelog.policies.policy import Policy
@@ -36,6 +37,7 @@ WORDS = Codes((3, 2), ("ward", "sex"), (("a", "b", "c"), ("f", "m")))
 SEEN = {"categorical": WORDS, "numeric": NUMBERS}
 PICTURED = {"picture": Image(9, 8, 2), "x": Vector(2)}
 FIVE, DIALS = Discrete(5, ("stay", "up", "down", "left", "right")), MultiDiscrete((2, 3))
+REMEMBERS = DiscreteBCQ(**SMALL, recurrent_size=3)
 BOX = Continuous((-1.0, -2.0), (1.0, 6.0))
 
 CASES = {
@@ -56,6 +58,10 @@ CASES = {
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
     "ppg, memory": (PPG(**SMALL, recurrent_size=4), SEEN, FIVE),
     "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single"), SEEN, FIVE),
+    "part by support": (PolicyPart(DiscreteBCQ(**SMALL), BC(**SMALL), 3.0, 1.0, sampled=False, actions=4), SEEN, FIVE),
+    "part, sampled": (PolicyPart(BC(**SMALL), BC(**SMALL), 3.0, 1.0, sampled=True, actions=4), SEEN, FIVE),
+    "part by share": (PolicyPart(IQL(**SMALL), None, 0.0, 0.3, sampled=True, actions=4), SEEN, FIVE),
+    "part, memory": (PolicyPart(REMEMBERS, BC(**SMALL), 3.0, 1.0, sampled=False, actions=4), SEEN, FIVE),
 }  # fmt: skip
 
 

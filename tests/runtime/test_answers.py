@@ -10,6 +10,7 @@ import pytest
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
+from tidelog.algorithms.part import PolicyPart
 from tidelog.errors import ExportError
 from tidelog.policies import export as artefact
 from tidelog.policies.export import LoggedObservations, export, random_masks, random_observations, recheck
@@ -21,7 +22,7 @@ SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iq
 
 def test_every_algorithm_is_among_the_cases():
     of_acts = {type(algorithm) for algorithm, _, _ in CASES.values()}
-    assert of_acts | {RecommenderBCQ} == set(ALGORITHMS.values())
+    assert of_acts | {RecommenderBCQ} == {*ALGORITHMS.values(), PolicyPart}
 
 
 @pytest.mark.sample("iql, choice, several rewards, mixed", "iql, box", "bc, point", "discrete bcq", "ppg, choice")

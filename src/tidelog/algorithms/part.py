@@ -116,13 +116,16 @@ class PolicyPart(eqx.Module):
         return
 
     def _chances(self, params: PartParams, observation: Observation, mask: Any, carry: Any) -> tuple[Categorical, Any]:
-        allowed = None if mask is None else mask[:, :-1]
+        some, allowed = jnp.asarray(True), None  # [B]: whether one of the policy's actions is allowed; else the practice decides
+        if mask is not None:
+            some = jnp.any(mask[:, :-1], axis=-1)
+            allowed = mask[:, :-1] | ~some[:, None]
         act = self.policy.act(params.policy, observation, mask=allowed, carry=carry)
         if self.sampled:
             own = self.policy.distribution(params.policy, observation, allowed, carry).probabilities()
         else:
             own = jax.nn.one_hot(act.action, self.actions)
-        follows = self.share * jnp.ones(len(own))
+        follows = jnp.where(some, self.share * jnp.ones(len(own)), 0.0)
         if self.practice is not None:
             seen = {name: leaf * params.scale[name] + params.shift[name] if name in params.scale else leaf
                     for name, leaf in observation.items()}  # fmt: skip

@@ -40,7 +40,6 @@ from tidelog.types import Discrete
 
 MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the judged decisions
-NEARLY = 0.95  # the first step is the largest one that promises at least this share of the best
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
 MOST = 50_000  # training steps that the model of the practice reads
 
@@ -123,11 +122,11 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
         levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
     ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
     parts = ladder.parts(a)
-    predicted = np.asarray([promise(one) if one.has_support else -np.inf for one in parts])
-    if not np.isfinite(predicted.max()):
+    predicted = [promise(one) if one.has_support else -np.inf for one in parts]
+    first = int(np.argmax(predicted))
+    if not np.isfinite(predicted[first]):
         a.no_ladder = "no part of it has support either"
         return
-    first = int(np.flatnonzero(predicted >= NEARLY * predicted.max())[-1])
     a.ladder, a.first_part = replace(ladder, first=first), parts[first]
 
 

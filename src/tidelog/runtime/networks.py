@@ -278,10 +278,12 @@ def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
 
 def part(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the policy's action where the present practice is likely enough to take it, else one more action."""
-    mask = None if seen.mask is None else seen.mask[:, :-1]
+    mask = None if seen.mask is None else seen.mask[:, :-1] | ~xp.any(seen.mask[:, :-1], axis=-1, keepdims=True)
     own = KINDS[node["policy"]["kind"]](xp, node["policy"], PolicyInputs(seen.leaves, mask, seen.carry))
     chances: Array = own.probabilities if node["sampled"] else _only(xp, own.action, own.probabilities)
     follows = node["share"] + 0.0 * chances[:, :1]
+    if seen.mask is not None:  # where none of its actions is allowed, the present practice is
+        follows = xp.where(xp.any(seen.mask[:, :-1], axis=-1, keepdims=True), follows, 0.0)
     if node["practice"] is not None:
         scales = {one["name"]: one for one in node["rescaled"]}
         leaves = {n: x * scales[n]["scale"] + scales[n]["shift"] if n in scales else x for n, x in seen.leaves.items()}

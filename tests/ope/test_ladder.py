@@ -1,0 +1,252 @@
+"""Parts of a policy: their evidence, the ladder that a judged log climbs, and the policy that acts so."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.ope.cases import assessed, bandit, episodes, outcome
+from tidelog import DiscreteBCQ, Log, collect, fit, judge, load_policy, runtime
+from tidelog.algorithms.part import PRACTICE
+from tidelog.data.statistics import Scaler
+from tidelog.errors import SpecError
+from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bounds, unshown_share
+from tidelog.ope.decide import worst_case
+from tidelog.ope.ladder import lacks_support, part_of, rescaling
+from tidelog.ope.verdict import read_verdict, write
+
+SEGMENTS, OFFERS = 20, 6
+
+
+def shop(seed, gain=0.3, count=4_000, low=0.02):
+    """Offers by segment: drawn evenly in the first six segments, nearly always the usual one in all others.
+
+    The offer after the usual one is bought more often by `gain`, in every segment.
+    """
+    random = np.random.default_rng(seed)
+    segment = random.integers(SEGMENTS, size=count)
+    usual = segment % OFFERS
+    chances = np.full((count, OFFERS), low)
+    chances[np.arange(count), usual] = 1.0 - low * (OFFERS - 1)
+    chances[segment < 6] = 1.0 / OFFERS
+    offer = (chances.cumsum(axis=1) > random.random((count, 1))).argmax(axis=1)
+    bought = random.random(count) < 0.3 + gain * (offer == (usual + 1) % OFFERS)
+    return Log.from_arrays(
+        observation=np.eye(SEGMENTS, dtype=np.float32)[segment], action=offer, reward=bought.astype(np.float32),
+        terminated=True, propensity=chances[np.arange(count), offer],
+    )  # fmt: skip
+
+
+class Next:
+    """Always makes the offer after the usual one."""
+
+    def probabilities(self, observation, mask):
+        segment = np.argmax(observation["observation"], axis=1)
+        return np.eye(OFFERS)[(segment % OFFERS + 1) % OFFERS]
+
+
+@pytest.fixture(scope="module")
+def parts():
+    return shop(0).split(0.5, seed=0)
+
+
+@pytest.fixture(scope="module")
+def verdict(parts):
+    train, held_out = parts
+    return judge(Next(), held_out, sample=True, train=train, learnt_from="other data", ledger=False)
+
+
+def test_a_part_that_decides_nothing_differs_by_exactly_nothing():
+    for evidence in (bandit(), episodes(), replace(bandit(), estimated=True)):
+        nothing = assessed(evidence.part_of(np.zeros(len(evidence.reward))))
+        assert nothing.interval == (0.0, 0.0, 0.0)
+        assert worst_case(nothing) == 0.0
+
+
+def test_a_part_that_decides_everything_is_the_policy():
+    for evidence in (bandit(), episodes()):
+        whole, part = outcome(evidence), outcome(evidence.part_of(np.ones(len(evidence.reward))))
+        assert whole.interval == part.interval
+        assert whole.unshown == part.unshown
+
+
+def test_a_part_of_single_decisions_gains_what_its_decisions_gain():
+    evidence = bandit(gain=0.5, chance=0.8)  # by .3 - 0 of .5: a gain of .15 in every decision
+    half = np.float64(np.arange(600) < 300)
+    assert outcome(evidence).interval.estimate == pytest.approx(0.15, abs=0.01)
+    assert outcome(evidence.part_of(half)).interval.estimate == pytest.approx(0.075, abs=0.03)
+    assert outcome(evidence.part_of(np.full(600, 0.5))).interval.estimate == pytest.approx(0.075, abs=0.005)
+
+
+def test_weights_of_a_small_share_are_even_in_long_episodes():
+    evidence = episodes(count=512, length=8, chance=0.99, occupancy=None)
+    assert outcome(evidence).decision == "unsupported"
+    part = part_of(assessed(evidence), np.full(4096, 0.1))
+    assert part.has_support
+    assert part.interval.low > 0.0
+
+
+def test_an_unrecorded_cause_changes_only_what_the_policy_decides():
+    evidence = replace(bandit(), estimated=True)
+    low, high = factor_bounds(evidence, 1.5)
+    follows = np.float64(np.arange(600) < 300)
+    some_low, some_high = factor_bounds(evidence.part_of(follows), 1.5)
+    np.testing.assert_allclose(some_low, np.where(follows == 1.0, low, 1.0))
+    np.testing.assert_allclose(some_high, np.where(follows == 1.0, high, 1.0))
+    # (s w f + 1 - s) / (s w + 1 - s) for the policy's share s of a weight w and a factor f
+    weight, share = evidence.target / evidence.behaviour, 0.25
+    wanted = (share * weight * high + 1.0 - share) / (share * weight + 1.0 - share)
+    np.testing.assert_allclose(factor_bounds(evidence.part_of(np.full(600, share)), 1.5)[1], wanted)
+
+
+def test_what_is_left_to_the_practice_is_shown():
+    supported = np.ones((600, 2), bool)
+    supported[300:, 1] = False  # the policy takes it with probability .8
+    evidence = bandit(supported=supported)
+    assert unshown_share(evidence) == pytest.approx(0.4)
+    follows = np.float64(np.arange(600) < 300)
+    assert unshown_share(evidence.part_of(follows)) == 0.0
+    assert excess_unshown(evidence.part_of(follows)) == 0.0
+    half = evidence.part_of(np.full(600, 0.5))
+    assert unshown_share(half) == pytest.approx(0.2)
+    worst = extreme_values(half)
+    own = 0.5 * (np.asarray([0.2, 0.8]) * worst.model_all).sum(axis=1)
+    np.testing.assert_allclose(worst.model_target, own + 0.5 * worst.model)
+    one = bandit(supported=supported[:, 1:], model_all=None)
+    worst = extreme_values(one.part_of(np.full(600, 0.5)))
+    np.testing.assert_allclose(worst.model_target[300:], 0.5 * one.reward.min() + 0.5 * worst.model[300:])
+
+
+def test_the_largest_part_with_support_is_better_where_the_whole_has_none(verdict):
+    assert verdict.decision in ("unsupported", "no difference shown")
+    assert verdict.safe is not None
+    assert verdict.safe.by == "support"
+    assert 0.2 < verdict.safe.share < 0.6  # the segments that were explored are .3 of all
+    truth = 0.3 * (1.0 - 1.0 / OFFERS) * 0.3  # of those alone
+    assert verdict.safe.difference.low < truth + 0.05
+    assert [one.decision for one in verdict.ladder[:-1]] == ["better"] * (len(verdict.ladder) - 1)
+    assert verdict.ladder[-1].decision != "better"
+    assert f"where the log shows its actions ({verdict.safe.share:.0%} of decisions)" in verdict.advice
+    assert "in the other decisions the log cannot tell" in verdict.paragraph
+    assert verdict.safe_policy is None  # another package's policy cannot be saved
+
+
+def test_a_verdict_with_parts_is_read_back(verdict, tmp_path):
+    write(verdict, tmp_path / "verdict.json")
+    again = read_verdict(tmp_path / "verdict.json").verdict
+    assert again.ladder == verdict.ladder
+    assert again.safe == verdict.safe
+    assert again.advice == verdict.advice
+
+
+def test_nothing_else_of_the_verdict_changes(parts, verdict):
+    alone = judge(Next(), parts[1], sample=True, learnt_from="other data", ledger=False)
+    assert alone.ladder == ()
+    assert "that needs the episodes that it learnt from (train=)" in alone.paragraph
+    assert (alone.decision, alone.difference, alone.support) == (verdict.decision, verdict.difference, verdict.support)
+
+
+def test_no_outcome_is_read_before_the_ladder_is_climbed(parts, verdict):
+    train, held_out = parts
+    reward = np.random.default_rng(1).permutation(np.asarray(held_out.reward))
+    others = judge(
+        Next(), replace(held_out, reward=reward), sample=True, train=train, learnt_from="other data", ledger=False
+    )
+    first, other = verdict.ladder[0], others.ladder[0]
+    assert (first.level, first.share) == (other.level, other.share)
+    assert other.decision != "better"
+
+
+def test_a_whole_with_support_has_no_ladder():
+    evidence = bandit()
+    assert not lacks_support(assessed(evidence))
+    few = np.arange(600) < 20
+    assert lacks_support(assessed(replace(evidence, target=np.where(few, evidence.target, 0.0))))
+    assert not lacks_support(assessed(replace(evidence, reward=-9.0 * evidence.reward)))  # no reward has a part in it
+
+
+def test_sequences_have_parts_by_share_without_training_episodes():
+    train, held_out = collect("treatment", episodes=2_000, seed=0).split(0.5, seed=0)
+    policy = fit(DiscreteBCQ(hidden=(16,), threshold=0.0), train, steps=400, progress=False).policy()
+    verdict = judge(policy, held_out, sample=False, ledger=False, learnt_from="other data")
+    assert verdict.decision == "unsupported"
+    assert verdict.ladder
+    assert {one.by for one in verdict.ladder} == {"share"}
+    assert [one.level for one in verdict.ladder] == sorted(one.level for one in verdict.ladder)
+
+
+@pytest.fixture(scope="module")
+def of_policy():
+    """A policy that learnt from the shop's log, its verdict, and the judged episodes."""
+    train, held_out = shop(3, count=6_000).split(0.5, seed=0)
+    policy = fit(DiscreteBCQ(hidden=(32,), threshold=0.0), train, steps=1_000, progress=False).policy()
+    return policy, judge(policy, held_out, sample=False, train=train, ledger=False), held_out
+
+
+def test_the_policy_of_a_part_acts_where_it_was_judged(of_policy, tmp_path):
+    policy, verdict, held_out = of_policy
+    part, step = verdict.safe_policy, verdict.safe
+    assert step is not None
+    here = np.asarray(held_out.observation["observation"])[np.asarray(held_out.position)]
+    codes = part.act(here)[0]
+    own = codes < OFFERS
+    assert own.mean() == pytest.approx(step.share)
+    np.testing.assert_array_equal(codes[own], policy.act(here)[0][own])
+    assert set(part(here[~own]).labels) == {PRACTICE}
+    action, chance = part.act(here, seed=0)
+    np.testing.assert_array_equal(action, codes)
+    np.testing.assert_allclose(chance, 1.0)
+    assert part.verdict["decision"] == "better"
+    assert part.verdict["low"] == step.difference.low
+    assert f"({step.share:.0%} of decisions)" in part.verdict["caveat"]
+    part.save(tmp_path / "part")
+    for again in (load_policy(tmp_path / "part"), runtime.load(tmp_path / "part")):
+        np.testing.assert_array_equal(again.act(here)[0], codes)
+        np.testing.assert_allclose(again.probabilities(here), part.probabilities(here), atol=1e-6)
+        assert again.verdict == part.verdict
+
+
+def test_observations_are_scaled_as_the_model_of_the_practice_reads_them():
+    raw = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
+    one = Scaler({"x": np.float32([1.0, -2.0])}, {"x": np.float32([2.0, 0.5])})
+    two = Scaler({"x": np.float32([0.5, 3.0])}, {"x": np.float32([0.1, 4.0])})
+    for own, other in ((one, two), (Scaler(), two), (one, Scaler())):
+        scale, shift = rescaling(own, other)
+        turned = own.observation({"x": raw})["x"] * scale["x"] + shift["x"]
+        np.testing.assert_allclose(turned, other.observation({"x": raw})["x"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("train", "problem"),
+    [
+        (lambda train, held_out: held_out, "100% of the judged episodes"),
+        (lambda train, held_out: collect("treatment", episodes=20, seed=0), "other observations or actions"),
+        (lambda train, held_out: "train.csv", "train = str"),
+    ],
+)
+def test_training_episodes_are_other_episodes_of_the_same_kind(train, problem, of_policy):
+    held_out = of_policy[2]
+    with pytest.raises(SpecError, match=problem):
+        judge(Next(), held_out, sample=True, train=train(None, held_out), ledger=False)
+
+
+def test_a_reason_is_said_where_the_training_episodes_are_gone(parts):
+    def gone():
+        raise SpecError("shop.csv is no longer there")
+
+    verdict = judge(Next(), parts[1], sample=True, train=gone, ledger=False)
+    assert verdict.ladder == ()
+    assert "No part of it was judged: shop.csv is no longer there." in verdict.paragraph
+
+
+@pytest.mark.full
+def test_parts_of_no_worth_are_seldom_better():
+    """200 logs in which no offer matters, and a policy of random offers: at most 2.5%, 97.5% binomial bound 10."""
+    better = 0
+    for seed in range(200):
+        train, held_out = shop(seed, gain=0.0, count=1_200).split(0.3, seed=0)
+        table = np.eye(OFFERS)[np.random.default_rng(seed).integers(OFFERS, size=SEGMENTS)]
+        drawn = type("Drawn", (), {"probabilities": lambda self, seen, mask, t=table: t[seen["observation"].argmax(1)]})
+        verdict = judge(drawn(), held_out, sample=True, train=train, learnt_from="other data", ledger=False)
+        better += verdict.decision == "better" or verdict.safe is not None
+    assert better <= 10
