@@ -9,7 +9,7 @@ from scipy.stats import bootstrap, norm, t
 from tests.ope.made import bandit, evidence_of, random_log
 from tests.ope.noise import differences
 from tidelog.errors import ConfigError
-from tidelog.ope.estimators import Ratios, ips, logged_return, means, snips, weighted_dr, wis
+from tidelog.ope.estimators import Ratios, effective_number, ips, logged_return, means, snips, weighted_dr, wis
 from tidelog.ope.intervals import (
     Confidence,
     adaptive_deviate,
@@ -214,22 +214,38 @@ def test_an_interval_holds_for_the_worst_policy_that_results_lead_to(shown, erro
     assert adaptive_deviate(error, 0) == normal_deviate(error)
 
 
+def expanded(one):
+    """Student's quantile for the rows, or for as many normal ones as would move the estimate as few do."""
+    rows = min(len(one), 3.0 * effective_number(one.contributions - one.estimate))
+    return t.ppf(0.975, rows - 1) * np.sqrt(rows / (rows - 1))
+
+
+def test_few_rows_that_carry_an_estimate_count_as_few():
+    """Six of 500 rows are not 0: by their kurtosis as many as 18 normal ones."""
+    six = means(np.arange(500) % 84 == 0)
+    assert expanded(six) == pytest.approx(t.ppf(0.975, 17) * np.sqrt(18 / 17), rel=0.01)
+    wide, error = (
+        interval(six, "bca", Confidence(0.95, 1000, 0, widening=1.0001)),
+        replicates(six, Confidence(0.95, 1000, 0)).std(),
+    )
+    assert wide.estimate - wide.low == pytest.approx(expanded(six) * error, rel=1e-3)
+
+
 def test_a_widened_interval_has_longer_arms():
     """As many times as long, and no shorter than so many standard errors."""
     one = correlated(0.0)[1]
     plain, wide = (interval(one, "bca", Confidence(0.95, 1000, 0, widening=w)) for w in (1.0, 2.5))
     error = replicates(one, Confidence(0.95, 1000, 0)).std()
     assert wide.estimate == plain.estimate
-    normal = t.ppf(0.975, len(one) - 1) * np.sqrt(len(one) / (len(one) - 1))  # expanded for few rows
+    normal = expanded(one)
     arms = plain.estimate - plain.low, plain.high - plain.estimate
     longer = wide.estimate - wide.low, wide.high - wide.estimate
     assert longer == pytest.approx([2.5 * max(arm, normal * error) for arm in arms])
     skewed = means(np.random.default_rng(0).lognormal(size=100))
     plain, wide = (interval(skewed, "bca", Confidence(0.95, 1000, 0, widening=w)) for w in (1.0, 1.5))
     error = replicates(skewed, Confidence(0.95, 1000, 0)).std()
-    assert wide.estimate - wide.low == pytest.approx(1.5 * (t.ppf(0.975, 99) * np.sqrt(100 / 99)) * error), (
-        "the short arm of a skewed estimate"
-    )
+    assert expanded(skewed) > t.ppf(0.975, 99) * np.sqrt(100 / 99)
+    assert wide.estimate - wide.low == pytest.approx(1.5 * expanded(skewed) * error), "the short arm"
     assert wide.high - wide.estimate == pytest.approx(1.5 * (plain.high - plain.estimate))
     with pytest.raises(ConfigError, match=r"widening = 0\.5: expected at least 1"):
         Confidence(widening=0.5)

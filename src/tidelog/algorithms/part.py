@@ -116,7 +116,10 @@ class PolicyPart(eqx.Module):
         return
 
     def _chances(self, params: PartParams, observation: Observation, mask: Any, carry: Any) -> tuple[Categorical, Any]:
-        some, allowed = jnp.asarray(True), None  # [B]: whether one of the policy's actions is allowed; else the practice decides
+        some, allowed = (
+            jnp.asarray(True),
+            None,
+        )  # [B]: whether one of the policy's actions is allowed; else the practice decides
         if mask is not None:
             some = jnp.any(mask[:, :-1], axis=-1)
             allowed = mask[:, :-1] | ~some[:, None]

@@ -27,13 +27,23 @@ from scipy.optimize import brentq
 from scipy.special import gammaincc, gammainccinv, gammaincinv, ndtr, ndtri, stdtrit
 
 from tidelog.errors import ConfigError
-from tidelog.ope.estimators import CELLS, Ratios, cluster_sums, discounts, quotients, required_part, step_weights
+from tidelog.ope.estimators import (
+    CELLS,
+    Ratios,
+    cluster_sums,
+    discounts,
+    effective_number,
+    quotients,
+    required_part,
+    step_weights,
+)
 from tidelog.ope.evidence import Evidence, Floats
 from tidelog.policies.statistics import Interval
 
 MOST_GROUPS = 10_000
 CHUNK = 250  # replicates whose counts are in memory together
 LARGEST_INFLUENCE = 1e90  # sums of cubes of larger ones may exceed the range of a double
+NORMAL = 3.0  # normal influences for each effective one: their kurtosis
 RESOLVED = 20  # smallest number of replicates beyond a quantile for a bootstrap estimate of it
 
 
@@ -77,7 +87,8 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
         influence = influence / largest
     scale = float((influence**2).sum()) ** 1.5
     acceleration = float((influence**3).sum()) / (6.0 * scale) if scale > 0 else 0.0
-    normal = _quantiles(len(ratios), confidence.level)
+    carriers = effective_number(np.nan_to_num(influence)) or len(ratios)
+    normal = _quantiles(min(len(ratios), NORMAL * carriers), confidence.level)
     low, high = ndtr(bias + (bias + normal) / (1.0 - acceleration * (bias + normal)))
     plain = _between(estimate, drawn, low, high)
     if confidence.widening == 1.0:
@@ -88,11 +99,12 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
     return Interval(estimate, estimate - max(arm_below, least), estimate + max(arm_above, least))
 
 
-def _quantiles(rows: int, level: float) -> Floats:
+def _quantiles(rows: float, level: float) -> Floats:
     """Both standard quantiles of a two-sided interval, [2], expanded for few rows.
 
     The variance of n resampled rows is too small by 1 / n, and the bootstrap ignores Student's t (Hesterberg 2015,
-    "What teachers should know about the bootstrap").
+    "What teachers should know about the bootstrap"). Of rows that hardly move the estimate, as where the behaviour
+    policy hardly ever varied, only so many count as normal influences of the same effective number would be.
     """
     tails = np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return np.asarray(stdtrit(rows - 1, tails) * np.sqrt(rows / (rows - 1)) if rows > 1 else ndtri(tails))
