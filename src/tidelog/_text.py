@@ -60,14 +60,17 @@ def amount(value: float, unit: str | None = None, *, sign: bool = False) -> str:
 
 
 def with_ends(interval: Sequence[float], unit: str | None = None, *, sign: bool = False) -> str:
-    """Write an estimate and the ends of its interval: 0.08 (0.01 to 0.15), with the unit after the estimate.
+    """Write an estimate and the ends of its interval: 0.08 (0.01 to 0.15) or, without a lower end, 0.08 (at most 0.15).
+
+    The unit is after the estimate.
 
     `interval` is (estimate, low, high).
     """
     estimate, low, high = interval
-    if not all(map(math.isfinite, interval)):
-        return amount(estimate, unit, sign=sign)
-    return f"{amount(estimate, unit, sign=sign)} ({three_digits(low, sign=sign)} to {three_digits(high, sign=sign)})"
+    number = amount(estimate, unit, sign=sign)
+    if all(map(math.isfinite, interval)):
+        return f"{number} ({three_digits(low, sign=sign)} to {three_digits(high, sign=sign)})"
+    return f"{number} (at most {three_digits(high, sign=sign)})" if math.isfinite(high) else number
 
 
 def in_unit(unit: str | None, before: str = "") -> str:

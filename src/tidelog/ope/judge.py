@@ -381,6 +381,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
             clusters=a.evidence.clusters,
             confidence=a.confidence,
             groups=a.limits.groups,
+            lowest=a.limits.lowest_return,
         )
         risk = replace(risk, reward_unit=log.reward_unit)
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())

@@ -52,6 +52,7 @@ MOST_RETURNS = 10_000  # more different returns are rounded to this number
 LEVELS = 150  # levels at which the bootstrap evaluates errors, for policy and behaviour policy each
 CHANCE = 1.96  # standard errors by which the mean weight may be below 1 before weight counts as missing
 RESAMPLED = 1.0 / 3.0  # share of the allowed error for resampled returns
+TAIL = 10.0  # effective episodes in the worst share, below which its mean has no lower end in the log
 CERTAIN = 1e-12  # a smaller standard error is rounding: policy and behaviour policy have equal weights
 
 Integers = NDArray[np.int64]
@@ -400,21 +401,24 @@ def risk_of(
     clusters: NDArray[np.int64] | None = None,
     confidence: Confidence | None = None,
     groups: int = MOST_GROUPS,
+    lowest: float | None = None,
 ) -> Risk:
     """Risk of the evidence's target policy and of the behaviour policy.
 
     `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. `clusters` [E]
     are the episodes that are resampled together (the same patient, the same user); None: each episode alone. At most
-    `groups` groups of neighbouring clusters are resampled. Raises ConfigError for numbers out of range, SpecError if
-    clusters do not fit or no episode has weight under the policy.
+    `groups` groups of neighbouring clusters are resampled. `lowest` is the lowest possible return, if known. Raises
+    ConfigError for numbers out of range, SpecError if clusters do not fit or no episode has weight under the policy.
     """
     check_risk(alpha, bad_outcome)
     confidence = confidence or Confidence()
     sample = Sample.of(evidence, clusters, groups)
-    return summary(sample, bands_of(sample, alpha, confidence), alpha, bad_outcome, confidence.level)
+    return summary(sample, bands_of(sample, alpha, confidence), alpha, bad_outcome, confidence.level, lowest)
 
 
-def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float) -> Risk:
+def summary(
+    sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float, lowest: float | None = None
+) -> Risk:
     """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
     bad = None if bad_outcome is None else int(np.searchsorted(sample.values, shortened(bad_outcome), side="right"))
     shown = _picture_levels(sample, bad)
@@ -426,7 +430,7 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
     return Risk(
         alpha=float(alpha),
         level=level,
-        cvar=_cvar(sample, bands, alpha),
+        cvar=_cvar(sample, bands, alpha, lowest),
         quantiles=tuple(_quantile(sample, bands, share) for share in QUANTILES),
         bad_outcome=None if bad_outcome is None else float(bad_outcome),
         probability=probability,
@@ -463,7 +467,7 @@ def _quantile(sample: Sample, bands: Bands, share: float) -> Quantile:
     )
 
 
-def _cvar(sample: Sample, bands: Bands, alpha: float) -> Comparison:
+def _cvar(sample: Sample, bands: Bands, alpha: float, lowest: float | None) -> Comparison:
     """Mean return of the worst share alpha of episodes; intervals from the bands and from standard errors.
 
     `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, attained at the quantile of alpha (Rockafellar & Uryasev
@@ -471,7 +475,9 @@ def _cvar(sample: Sample, bands: Bands, alpha: float) -> Comparison:
     quantile is at least the difference of both CVaR, and up to the behaviour policy's quantile at most. The
     difference's interval therefore follows from the band of D, which accounts for the dependence of policy and
     behaviour policy, and from the intervals of both quantiles. The errors of CVaR belong to the family whose largest
-    error is bounded, so all intervals hold simultaneously. With missing weight only the bands are used.
+    error is bounded, so all intervals hold simultaneously. With missing weight only the bands are used. Where the worst
+    share is fewer than `TAIL` effective episodes, a lower return than all logged ones would change its mean: its lower
+    end is `lowest`, the lowest possible return, or minus infinity.
     """
     width = np.diff(sample.values)  # [M - 1]: level m lasts from value m to value m + 1
 
@@ -490,15 +496,24 @@ def _cvar(sample: Sample, bands: Bands, alpha: float) -> Comparison:
         return float(within.min()), float(within.max())
 
     policy, behavior_policy = (Interval(*map(of, (band.estimate, band.high, band.low))) for band in bands[:2])
+    few = alpha * sample.size < TAIL, alpha * sample.clusters < TAIL  # of the policy, of the behaviour policy
     low = max(least_and_most(bands.behavior_policy, bands.difference.high)[0], policy.low - behavior_policy.high)
     high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - behavior_policy.low)
     difference = Interval(policy.estimate - behavior_policy.estimate, low, high)
     halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
-    if sample.missing:
-        return Comparison(policy, _narrowed(behavior_policy, halves[1]), difference)
-    return Comparison(
-        *(_narrowed(one, half) for one, half in zip((policy, behavior_policy, difference), halves, strict=True))
-    )
+    kinds = [policy, behavior_policy, difference]
+    narrower = [_narrowed(one, half) for one, half in zip(kinds, halves, strict=True)]
+    policy, behavior_policy, difference = [policy, narrower[1], difference] if sample.missing else narrower
+    if difference == (0.0, 0.0, 0.0):
+        return Comparison(policy, behavior_policy, difference)
+    least = -np.inf if lowest is None else lowest
+    if few[0]:
+        policy = policy._replace(low=min(policy.low, least))
+        difference = difference._replace(low=min(difference.low, least - behavior_policy.high))
+    if few[1]:
+        behavior_policy = behavior_policy._replace(low=min(behavior_policy.low, least))
+        difference = difference._replace(high=max(difference.high, policy.high - least))
+    return Comparison(policy, behavior_policy, difference)
 
 
 def _narrowed(interval: Interval, half: float) -> Interval:
@@ -562,6 +577,12 @@ def _sentences(risk: Risk) -> list[str]:
         f"No return below {risk.lowest:.6g}{in_unit(unit)} was seen in {size}; a worse outcome with a probability of "
         f"up to {100 * risk.unseen:.2g}% under the policy cannot be excluded, and no number here includes it."
     )
+    tail = risk.alpha * risk.effective_sample_size
+    if tail < TAIL:
+        sentences.append(
+            f"The policy's worst {share} are {tail:.2g} effective episodes, and fewer than {TAIL:g} show no tail: the "
+            "log sets no lower end to its mean there."
+        )
     if risk.missing:
         sentences.append(
             f"The log lacks {100 * risk.missing:.2g}% of the policy's weight; the intervals count it as the lowest "
