@@ -206,6 +206,15 @@ def test_the_policy_of_a_part_acts_where_it_was_judged(of_policy, tmp_path):
         assert again.verdict == part.verdict
 
 
+def test_a_part_is_judged_again_as_the_policy_that_it_is(of_policy):
+    _, verdict, held_out = of_policy
+    again = judge(verdict.safe_policy, held_out, ledger=False)
+    assert again.decision == "better"
+    np.testing.assert_allclose(again.difference, verdict.safe.difference, rtol=1e-6)
+    other = judge(verdict.safe_policy, shop(4), ledger=False)
+    assert other.difference.estimate == pytest.approx(verdict.safe.difference.estimate, abs=0.04)
+
+
 def test_observations_are_scaled_as_the_model_of_the_practice_reads_them():
     raw = np.random.default_rng(0).normal(size=(5, 2)).astype(np.float32)
     one = Scaler({"x": np.float32([1.0, -2.0])}, {"x": np.float32([2.0, 0.5])})

@@ -542,9 +542,17 @@ def _export_command(one: _NamedPolicy) -> str:
 
 def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     """Print the answer, the table, and a line each on the rules, the episodes, and on what is missing."""
-    answer = verdicts.answer
+    answer, safe = verdicts.answer, verdicts.safest
     number = f"{answer.number}, {percent(verdicts.level)} interval" if answer.number else ""
-    for line in (answer.headline, number, answer.why):
+    part = None if safe is None or verdicts.recommended is not None else verdicts[safe]
+    lines = [answer.headline, number, answer.why]
+    if part is not None:
+        lines = [
+            f"{safe}: {part.advice}",
+            part.ladder_sentence,
+            "As a whole, none of the policies is shown to be better.",
+        ]
+    for line in lines:
         if line:
             print_line(line)
     print_line("")
@@ -572,7 +580,9 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     notes = [*filter(None, [verdicts[0].context.get("earlier_looks")]), *conditions]
     if notes:  # what makes the intervals wider, or the answer less sure
         print_line(f"note: {'; '.join(notes)}")
-    if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
+    if (
+        verdicts.recommended is None and part is None and not details
+    ):  # why, and what to do: of one policy, as the others say the same
         shares = [row["effective_sample_size"] for row in verdicts.table]
         most = max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
         name = verdicts.names[most] if answer.row is None else answer.row.name
@@ -582,9 +592,6 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         print_line(f"{name}{most_shown}: {own[0] if own else one.decision}")
         if one.next_step:
             print_line(one.next_step)
-        for safe_name, other in verdicts.items():
-            if other.safe is not None:
-                print_line(f"{safe_name}: {other.advice} {other.ladder_sentence}")
 
 
 def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: float | None) -> None:

@@ -307,6 +307,7 @@ class Target:
     probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
     actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that represent the policy
     bandwidth: float | None = None  # of the kernel, if there is one
+    follows: Floats | None = None  # [M]: of a part, probability that a decision is the policy's
 
 
 @dataclass(frozen=True, eq=False)

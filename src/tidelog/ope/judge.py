@@ -43,7 +43,7 @@ from tidelog.ope.decide import (
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.intervals import Confidence, bca
-from tidelog.ope.ladder import check_train, climb, lacks_support, safe_policy, set_ladder
+from tidelog.ope.ladder import check_train, climb, lacks_support, limits_of_parts, safe_policy, set_ladder
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
@@ -341,6 +341,8 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             if not has_own_clone(a.policy_evidence):
                 first = clones.setdefault(sample, a)
                 a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
+            if a.evidence.follows is not None:
+                a.limits = limits_of_parts(limits, a.evidence)
             if lacks_support(a):
                 set_ladder(a, question)
     return assessments

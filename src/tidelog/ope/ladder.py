@@ -30,7 +30,7 @@ from tidelog.data.statistics import Scaler, Sketch
 from tidelog.errors import LogError, SpecError
 from tidelog.networks.layers import from_host
 from tidelog.ope.assumptions import excess_unshown
-from tidelog.ope.decide import Assessment, JudgeQuestion, decide, upper_limit
+from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, decide, upper_limit
 from tidelog.ope.estimators import episode_weights
 from tidelog.ope.evidence import Evidence, Floats, check_log
 from tidelog.ope.propensities import cloned
@@ -80,11 +80,16 @@ def check_train(train: Any, log: Log, most: float) -> Log:
 
 
 def part_of(a: Assessment, follows: Floats) -> Assessment:
-    """The assessment of a part of the policy; products of ratios decide, however long episodes are."""
+    """The assessment of a part of the policy."""
     evidence = a.evidence.part_of(follows)
-    limits = replace(a.limits, horizon=max(a.limits.horizon, evidence.horizon))
+    limits = limits_of_parts(a.limits, evidence)
     basis = replace(a.basis, policy=evidence, cloning=None, if_randomised=None, without_support=False)
     return replace(a, limits=limits, policy_evidence=basis)
+
+
+def limits_of_parts(limits: Limits, evidence: Evidence) -> Limits:
+    """The limits of a part: products of ratios decide, because its visits are not those of the whole."""
+    return replace(limits, horizon=max(limits.horizon, evidence.horizon))
 
 
 def largest_ratios(evidence: Evidence, practice: Policy, log: Log) -> Floats:
@@ -134,6 +139,8 @@ def obstacle(a: Assessment, question: JudgeQuestion) -> str:
     """Why no part of a policy can be judged; empty if one may be."""
     if a.is_rule:
         return "a simple rule is judged as a whole"
+    if a.evidence.follows is not None:
+        return "it is a part already"
     if a.evidence.model is None:
         return "this log has no model of values"
     if a.evidence.horizon > 1:

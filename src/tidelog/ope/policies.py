@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtrit
 
 from tidelog._text import three_digits
+from tidelog.algorithms.part import PolicyPart, part_spec
 from tidelog.data.export import feature_table
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError, nearest
@@ -254,13 +256,23 @@ def _listed(values: Sequence[Any]) -> str:
 #
 # Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or action size, `K` draws.
 
+TINY = 1e-12  # divisor of the probabilities of a part that decides nothing
 DRAWS = 8  # sampled actions that represent a continuous action distribution
 
 
 def target_of(
     policy: Policy, log: Log, *, sample: bool = False, bandwidth: float | None = None, seed: int = 0
 ) -> Target:
-    """The policy on the log; SpecError if its observations or actions differ from the log's."""
+    """The policy on the log, of a part the whole and where it decides; SpecError for other observations or actions."""
+    if isinstance(log.spec.action, Discrete) and isinstance(getattr(policy, "algorithm", None), PolicyPart):
+        mask = None if log.action_mask is None else np.pad(log.action_mask, ((0, 0), (0, 1)), constant_values=True)
+        actions = log.spec.action.n
+        if len(getattr(policy.spec.action, "names", ())) == actions + 1:
+            log = replace(log, spec=part_spec(log.spec), action_mask=mask)
+        chances = np.asarray(_probabilities(policy, log, _translated(policy, log), stored_starts(log), sample))
+        follows = 1.0 - chances[:, actions]
+        own = np.where(follows[:, None] > 0.0, chances[:, :actions] / np.maximum(follows, TINY)[:, None], 1.0 / actions)
+        return Target(own[np.asarray(log.position), np.asarray(log.action)], own, follows=follows)
     leaves, starts = _translated(policy, log), stored_starts(log)
     space = log.spec.action
     if isinstance(space, Discrete):

@@ -327,7 +327,7 @@ def _evidence(
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
     shown = [clone.supports(target, log.spec.action) for clone, target in zip(known.clones, targets, strict=False)]
     supported = out_of_fold(log, plan.folds, shown, log.position) if shown else None
-    return Evidence(
+    evidence = Evidence(
         starts=np.asarray(log.starts, np.int64),
         reward=np.asarray(log.reward, np.float64),
         target=out_of_fold(log, plan.folds, [one.logged for one in targets]),
@@ -344,6 +344,8 @@ def _evidence(
         supported=supported if known.shown is None or supported is None else supported | known.shown,
         clusters=clusters_of(log),
     )
+    follows = targets[0].follows
+    return evidence if follows is None else evidence.part_of(follows[np.asarray(log.position)])
 
 
 def _ratios(

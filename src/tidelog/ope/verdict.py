@@ -516,6 +516,12 @@ class Verdicts(Sequence[Verdict]):
         return max(low, key=lambda name: low[name]) if low else None
 
     @property
+    def safest(self) -> str | None:
+        """The policy whose safe part has the highest lower end of its difference; None if there is no such part."""
+        low = {name: one.safe.difference.low for name, one in self.items() if one.safe is not None}
+        return max(low, key=lambda name: low[name]) if low else None
+
+    @property
     def recommended(self) -> str | None:
         """The policy to use; None if no policy is better.
 

@@ -202,8 +202,8 @@ def headline(run: SavedRun) -> SavedVerdict:
 
     Of each policy its newest verdict counts, because it acts in the way in which it was judged last. The first is the
     recommended one of the newest set of policies that were judged together; else the best of those that are better
-    (several looks at the same episodes are held to stricter levels, so that it is not better by luck); else, of that
-    set, the supported one with the highest lower end; else the newest verdict.
+    (several looks at the same episodes are held to stricter levels, so that it is not better by luck); else the one
+    with the best safe part; else, of that set, the supported one with the highest lower end; else the newest verdict.
     """
     newest = {one.name: one for one in reversed(run.verdicts)}
     better = [one for one in newest.values() if one.verdict.decision == "better"]
@@ -213,6 +213,9 @@ def headline(run: SavedRun) -> SavedVerdict:
         return recommended
     names = [] if together is None else [row.name for row in together.rows]
     supported = [one for one in newest.values() if one.name in names and one.verdict.decision != "unsupported"]
+    partly = [one for one in newest.values() if one.verdict.safe is not None]
+    if partly and not better:
+        return max(partly, key=lambda one: one.verdict.safe.difference.low if one.verdict.safe else 0.0)
     first = better or supported
     if first:
         return max(first, key=lambda one: one.verdict.difference.low)
