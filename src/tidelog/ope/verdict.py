@@ -265,6 +265,11 @@ class LadderStep(NamedTuple):
     difference: Interval  # mean return per episode minus that of the behaviour policy
 
     @property
+    def title(self) -> str:
+        """A few words for a row of a picture."""
+        return f"probability {self.level:g}" if self.by == "share" else f"{self.share:.0%} of decisions"
+
+    @property
     def where(self) -> str:
         """Which decisions are the policy's, in words."""
         if self.by == "share":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from tidelog.ope.verdict import (
     Verdict,
     estimates_picture,
     percent,
+    safe_path,
 )
 from tidelog.plots import Curve, Reach, Values, curves, intervals, svg
 from tidelog.report.frame import (
@@ -60,6 +62,15 @@ class JudgedCandidates(NamedTuple):
 
     candidates: CandidateTable
     saved: dict[str, SavedVerdict]  # verdicts by the names of their rows
+
+    @property
+    def part(self) -> tuple[str, SavedVerdict] | None:
+        """The name and verdict of the best safe part, if no whole policy is better."""
+        low = {name: one.verdict.safe.difference.low for name, one in self.saved.items() if one.verdict.safe}
+        if self.candidates.answer.decision == "better" or not low:
+            return None
+        name = max(low, key=lambda one: low[one])
+        return name, self.saved[name]
 
 
 def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
@@ -112,6 +123,8 @@ def answer_title(judged: JudgedCandidates | None, rewards: bool = True) -> str:
         return f"Use {answer.row.name}" if len(candidates.rows) > 1 else "Use it"
     if answer.decision == "better if randomised":
         return "Better if the decisions were randomised"
+    if judged.part is not None:
+        return "Use a part of it"
     return "Keep what you have"
 
 
@@ -119,14 +132,22 @@ def answer_section(judged: JudgedCandidates) -> str:
     """The answer in a sentence, all candidates on one axis, why and what next, and the table of all."""
     candidates, answer = judged.candidates, judged.candidates.answer
     kind, sign, label = WORDS[answer.decision]
+    headline, number = answer.headline, answer.number or label
+    if judged.part is not None:
+        name, saved = judged.part
+        kind, sign, label = WORDS["better"]
+        headline, number = f"{name}: {saved.verdict.advice}", saved.verdict.ladder_sentence
     parts = [
-        banner(kind, sign, answer.headline, answer.number or label),
+        banner(kind, sign, headline, number),
         _picture(candidates, answer),
         paragraph(" ".join(filter(None, [answer.why, _next(judged, answer)])), "short"),
     ]
     if answer.row is not None and answer.decision == "better" and answer.row.name in judged.saved:
         deploy = judged.saved[answer.row.name].verdict.context.get("deploy")  # as the judge recorded it
         parts += [command(deploy)] if isinstance(deploy, str) else []
+    if judged.part is not None:
+        path = safe_path(judged.part[1].path)
+        parts += [command(f"tidelog export {shlex.quote(str(path))} --to zip")] if path.exists() else []
     return "".join([*parts, _table(candidates, answer)])
 
 
@@ -319,7 +340,7 @@ def _ladder(verdict: Verdict) -> str:
     """The parts of a policy without support, each with its difference, from the one that is easiest to judge."""
     if not verdict.ladder:
         return ""
-    rows = [Reach(one.where, one.difference, WORDS[one.decision][0], strong=True) for one in verdict.ladder]
+    rows = [Reach(one.title, one.difference, WORDS[one.decision][0], strong=True) for one in verdict.ladder]
     name = f"Parts of the policy, with {percent(verdict.level)} intervals"
     described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval)}" for row in rows)
     across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
