@@ -132,15 +132,16 @@ def answer_section(judged: JudgedCandidates) -> str:
     """The answer in a sentence, all candidates on one axis, why and what next, and the table of all."""
     candidates, answer = judged.candidates, judged.candidates.answer
     kind, sign, label = WORDS[answer.decision]
-    headline, number = answer.headline, answer.number or label
+    headline, number, following = answer.headline, answer.number or label, _next(judged, answer)
     if judged.part is not None:
         name, saved = judged.part
+        following = saved.verdict.next_step
         kind, sign, label = WORDS["better"]
         headline, number = f"{name}: {saved.verdict.advice}", saved.verdict.ladder_sentence
     parts = [
         banner(kind, sign, headline, number),
         _picture(candidates, answer),
-        paragraph(" ".join(filter(None, [answer.why, _next(judged, answer)])), "short"),
+        paragraph(" ".join(filter(None, [answer.why, following])), "short"),
     ]
     if answer.row is not None and answer.decision == "better" and answer.row.name in judged.saved:
         deploy = judged.saved[answer.row.name].verdict.context.get("deploy")  # as the judge recorded it
