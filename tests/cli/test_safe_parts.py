@@ -35,7 +35,7 @@ def test_a_run_keeps_the_policy_of_its_safe_part(judged, tidelog, tmp_path):
         assert decision in out
     code, out, _ = tidelog("export", part, "--to", "folder", "--out", tmp_path / "exported", "--no-onnx")
     assert code == 0
-    assert json.loads((tmp_path / "exported" / "policy.json").read_text())["algorithm"] == "part"
+    assert json.loads((tmp_path / "exported" / "manifest.json").read_text())["algorithm"] == "part"
     code, out, _ = tidelog("report", judged / "run", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "Use a part of it" in page
