@@ -993,13 +993,14 @@ def check_memory(
             size, usual = size + 16, 0.0  # 16: the view of a text
             widest = max(widest, 1.5 * size)
         row += size * copies.get(series.name, usual)
-    problem = shortage(int(table.rows * (row + widest)))
+    problem = shortage(int(table.rows * (row + widest)) + _KEPT * min(table.rows, 1_000_000))
     if problem is not None:
         raise unreadable(table.source, problem, "a table whose log fits into memory", FIX_MEMORY)
 
 
 _SIZED = 100_000  # rows whose cells are measured
 _ROW = 110  # bytes of a row: its numbers in the log, and the temporaries of the checks
+_KEPT = 50  # bytes of a row in small arrays, which the allocator keeps when they are freed
 _WORD = 60  # bytes of a different word, beside its letters
 
 
