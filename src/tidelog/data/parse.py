@@ -981,9 +981,11 @@ def check_memory(
     known. The numbers were measured on tables of 10^4 to 10^7 rows.
     """
     named = [name for name in dict.fromkeys(columns) if table.has(name)]
-    chosen = None if table.chosen is None else table.chosen.head(_SIZED)
-    data, numbers = table.data.lazy().select(named).head(_SIZED), table.numbers[:_SIZED]
-    first = replace(table, data=data, numbers=numbers, chosen=chosen).frame if named else pl.DataFrame()
+    some = replace(table, data=table.data.lazy().select(named))
+    if len(table.numbers if table.chosen is None else table.chosen) > _SIZED:
+        chosen = None if table.chosen is None else table.chosen.head(_SIZED)
+        some = replace(some, data=some.data.head(_SIZED), numbers=table.numbers[:_SIZED], chosen=chosen)
+    first = some.frame if named else pl.DataFrame()
     row, widest = float(_ROW), 0.0
     for series in first:
         size, usual = series.estimated_size() / max(1, len(series)), 2.5 if series.dtype.is_nested() else 0.5
