@@ -105,6 +105,9 @@ def import_without_gc(module: str) -> Any:
 #
 # It is limited by the machine, its control group and the process.
 
+# Polars, which reads this when it is imported, would keep the addresses of freed memory, and RLIMIT_AS counts them.
+os.environ.setdefault("_RJEM_MALLOC_CONF", "retain:false")
+
 _MEMINFO = Path("/proc/meminfo")
 _STATUS = Path("/proc/self/status")
 _GROUPS = Path("/proc/self/cgroup")

@@ -30,6 +30,7 @@ from tidelog.data.columns import USUAL_FORM, TextForm
 from tidelog.data.parse import ROLES, ParsedTable, from_arrays, unique
 from tidelog.data.raw import (
     ENDS,
+    FIX_MEMORY,
     OGBENCH_MASKS,
     TERMINATIONS,
     Finding,
@@ -53,7 +54,6 @@ from tidelog.errors import LogError, install, nearest
 BOM = b"\xef\xbb\xbf"
 MOST_COLUMNS = 10_000
 CELL = 24  # bytes of memory of one cell, beside its text
-FIX_MEMORY = "split the file, read a part of it, or use a machine with more memory"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _UNPACKED_AT_ONCE = 1 << 22  # decompressed bytes
 

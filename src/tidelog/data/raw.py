@@ -528,6 +528,9 @@ def refusal(source: str, name: str, found: str, expected: str, fix: str) -> Repo
     return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, fix),))
 
 
+FIX_MEMORY = "split the file, read a part of it, or use a machine with more memory"
+
+
 def unreadable(
     source: str | Path,
     found: str,

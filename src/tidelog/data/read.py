@@ -22,7 +22,6 @@ from tidelog.data.dependence import kind_of
 from tidelog.data.export import save_npz, to_parquet
 from tidelog.data.formats import (
     DOCUMENTS,
-    FIX_MEMORY,
     PACKED,
     SEPARATORS,
     ending_of,
@@ -36,7 +35,6 @@ from tidelog.data.formats import (
     raw_robomimic,
     read_objects,
     read_separated,
-    refuse_large,
     refuse_wide,
 )
 from tidelog.data.log import Log
@@ -52,6 +50,7 @@ from tidelog.data.parse import (
     write_csv,
 )
 from tidelog.data.raw import (
+    FIX_MEMORY,
     Check,
     Finding,
     Problem,
@@ -209,7 +208,6 @@ def _sorted(groups: Iterable[tuple[list[Path], list[str]]], source: str) -> File
 
 # Read a table: text, JSON, Parquet and Arrow files by their endings, and frames in memory.
 
-_NUMBER = 8  # bytes of memory of one cell
 _ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
 
 
@@ -285,8 +283,6 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) ->
     refuse_wide(path, len(present))
     named = set(present if columns is None else columns)
     used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
-    rows = int(frame.select(pl.len()).collect().item())
-    refuse_large(path, _NUMBER * rows * len(used), "a table that fits into memory")
     return ParsedTable.of(frame.select(used), str(path), present)
 
 

@@ -222,6 +222,8 @@ class RawInteractions:
 def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     """Parse the columns of the roles; LogError if a source cannot be read."""
     table = table_with(source, list(roles.used().values()))
+    copies = {roles.time: 0.0} | ({} if roles.slate is None else {roles.slate: 12.0})
+    parse.check_memory(table, roles.used().values(), (roles.user, roles.item, roles.session), copies)
     _check_words(table, roles.used().values())
     columns = {name: role for role, name in roles.used().items()}
     found = [*table.found, *lacking(table, columns)]

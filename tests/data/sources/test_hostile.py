@@ -538,6 +538,49 @@ def test_the_limit_of_the_process_counts() -> None:
     assert 0 <= int(found.stdout) <= 5_000_000
 
 
+READ_WITHIN = """
+import resource, sys
+import tidelog as tl
+from tidelog import _machine
+
+def read(path):
+    if sys.argv[3] == "interactions":
+        return tl.read_interactions(path, user="e", item="i", time="t")
+    columns = tl.Columns(episode="e", observation=["x", "i"], action="a", reward="r", terminated="d")
+    return tl.read_log(path, columns)
+
+def limited(needed):
+    used = _machine._kilobytes(_machine._STATUS, "VmSize")
+    resource.setrlimit(resource.RLIMIT_AS, (used + int(needed) + 4096, -1))
+    return shortage(needed)
+
+read(sys.argv[2])  # what is loaded once
+from tidelog.data import parse
+shortage, parse.shortage = _machine.shortage, limited
+print(len(read(sys.argv[1]).reward))
+"""
+
+
+@pytest.mark.parametrize("kind", ["log", "interactions"])
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_a_table_needs_no_more_memory_than_the_estimate_says(kind: str, ending: str, tmp_path: Path) -> None:
+    """A million rows that compress well are read in a process that may take as much as the estimate, no more."""
+    rows = np.arange(1_000_000)
+    frame = pl.DataFrame({"e": rows // 10, "x": rows % 7 / 4, "i": rows % 9, "a": rows % 3, "r": rows % 2 / 1,
+                          "d": rows % 10 == 9, "t": rows})  # fmt: skip
+    paths = [tmp_path / f"{name}.{ending}" for name in ("large", "small")]
+    for path, part in zip(paths, (frame, frame[:1000]), strict=True):
+        part.write_parquet(path) if ending == "parquet" else part.write_csv(path)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_WITHIN, *map(str, paths), kind],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout == "1000000\n", done.stderr[-500:]
+
+
 def test_json_is_parsed_without_surprises() -> None:
     assert _files.parse_json('{"a": {"b": [1, {"c": 2}]}}') == {"a": {"b": [1, {"c": 2}]}}
     for text, message in (('[{"a": 1, "a": 1}]', "repeated"), ("[" * 100_000, "nested"), ("{", "Expecting")):
