@@ -1,0 +1,150 @@
+"""Parts of policies whose whole has no support: how often the log can answer, and how often the answer is wrong.
+
+Two kinds of problems with exact values. Sequences: the treatment problem of `benchmarks/calibration.py` with its eight
+policies, 2,500 episodes, propensities recorded or estimated; parts are by share. Single decisions: a shop with twenty
+segments and three, six or ten offers, of which the behaviour policy explores some segments; the policy makes the offers
+that earned most in 3,000 training decisions, and 3,000 others are judged; parts are by support. In a third of the shops
+no offer matters.
+
+Counted are verdicts on the whole that say *better*, verdicts of which a part is *better*, such claims that are wrong
+(the part, exactly, is no better), and how often the interval of the largest better part covers its exact difference.
+
+`python -m benchmarks parts [--logs 100] [--workers 2] [--folder FOLDER]`: some 6 seconds a log; a stopped run goes on.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tidelog as tl
+from benchmarks.calibration import PROPENSITIES, Table, lookup, made_log, world
+from benchmarks.keep import keep, share
+from benchmarks.spread import scratch, spread
+from tidelog.ope.decide import Assessment, decide, look_at
+from tidelog.ope.judge import gather, question_of
+from tidelog.ope.ladder import climb
+
+NAME, COMMAND, FIRST_SEED, SEGMENTS = "parts", "python -m benchmarks parts", 90_000, 20
+SCRATCH = scratch(NAME)
+GAINS = (0.2, 0.08, 0.0)  # of offers in the shops, standard deviations
+
+
+def judged(policies: dict[str, Any], log: tl.Log, seed: int, **how: Any) -> list[Assessment]:
+    """The decided assessments of policies that are each judged alone."""
+    found = []
+    for name, policy in policies.items():
+        question = question_of({name: policy}, log, True, seed=seed, ledger=False, progress=False,
+                               learnt_from="other data", **how)  # fmt: skip
+        found += gather(question)
+        look_at(found[-1:], question)
+        decide(found[-1])
+    return found
+
+
+def row(a: Assessment, truth: float, part_truth: Any) -> dict[str, Any]:
+    """The decision on the whole and on its largest better part, beside the truth; `part_truth(level)` is that of it."""
+    better = [one for one in climb(a) if one.decision == "better"]
+    last = better[-1] if better else None
+    return {
+        "decision": a.decision, "truth": truth, "asked": a.ladder is not None,
+        "part": None if last is None else [last.share, *last.difference, part_truth(last.level)],
+    }  # fmt: skip
+
+
+def sequences(seed: int, propensities: str) -> list[dict[str, Any]]:
+    """The policies of the treatment problem on one log."""
+    here, log = world("treatment"), made_log("treatment", 2_500, seed)
+    own = here.behavior_policy
+    worth = here.problem.value_of(own)
+    rows = []
+    targets = {name: Table(target, lookup("treatment")) for name, target in here.targets.items()}
+    for a in judged(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular"):
+        target = here.targets[a.name]
+
+        def gain(level: float, target: np.ndarray = target) -> float:
+            return float(here.problem.value_of(level * target + (1.0 - level) * own) - worth)
+
+        rows.append({"kind": f"sequences, {propensities}", "target": a.name, **row(a, gain(1.0), gain)})
+    return rows
+
+
+class Offers:
+    """The offer of each segment, [S, A]."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self.table = table
+
+    def probabilities(self, observation: dict, mask: object = None) -> np.ndarray:
+        """[B, A]."""
+        return self.table[np.argmax(observation["observation"], axis=1)]
+
+
+def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
+    """The policy of one shop."""
+    random = np.random.default_rng([seed, round(1_000 * gain)])
+    offers, explored, rare = int(random.choice([3, 6, 10])), int(random.choice([0, 4, 8])), random.choice([0.01, 0.03])
+    chances = np.full((SEGMENTS, offers), rare)
+    chances[np.arange(SEGMENTS), np.arange(SEGMENTS) % offers] = 1.0 - rare * (offers - 1)
+    chances[:explored] = 1.0 / offers
+    bought = np.clip(0.3 + gain * np.clip(random.standard_normal((SEGMENTS, offers)), -1.5, 1.5), 0.0, 1.0)
+    segment = random.integers(SEGMENTS, size=6_000)
+    offer = (chances[segment].cumsum(axis=1) > random.random((6_000, 1))).argmax(axis=1)
+    reward = (random.random(6_000) < bought[segment, offer]).astype(np.float32)
+    log = tl.Log.from_arrays(
+        observation=np.eye(SEGMENTS, dtype=np.float32)[segment], action=offer, reward=reward, terminated=True,
+        propensity=chances[segment, offer],
+    )  # fmt: skip
+    train, held_out = log.take_episodes(np.arange(3_000)), log.take_episodes(np.arange(3_000, 6_000))
+    sums, counts = np.zeros((SEGMENTS, offers)), np.zeros((SEGMENTS, offers))
+    np.add.at(sums, (segment[:3_000], offer[:3_000]), reward[:3_000])
+    np.add.at(counts, (segment[:3_000], offer[:3_000]), 1.0)
+    table = np.eye(offers)[((sums + 0.6) / (counts + 2.0)).argmax(axis=1)]
+    gains = ((table - chances) * bought).sum(axis=1) / SEGMENTS  # of each segment
+
+    (a,) = judged({"offers": Offers(table)}, held_out, seed, train=train)
+
+    def gain_of(level: float) -> float:
+        followed = np.zeros(SEGMENTS)
+        followed[segment[3_000:]] = a.ladder.ratio <= level
+        return float(followed @ gains)
+
+    kind = f"single decisions, {'no effect' if gain == 0.0 else f'effects of {gain:g}'}"
+    return [{"kind": kind, "target": "most bought", **row(a, float(gains.sum()), gain_of)}]
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Counts over verdicts of one kind; intervals of shares are Wilson's, at 95%."""
+    parts = [one for one in rows if one["part"] is not None]
+    wrong = sum(one["part"][4] <= 1e-9 for one in parts)
+    return {
+        "verdicts": len(rows), "better": sum(one["decision"] == "better" for one in rows),
+        "without support": sum(one["asked"] for one in rows), "part better": len(parts),
+        "share of decisions": float(np.mean([one["part"][0] for one in parts])) if parts else None,
+        "part better though not": share(wrong, sum(one["asked"] for one in rows)) if parts else None,
+        "covered": share(sum(one["part"][2] <= one["part"][4] <= one["part"][3] for one in parts), len(parts))
+        if parts else None,
+    }  # fmt: skip
+
+
+def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str, Any]:
+    """Judge all logs, and keep the counts of each kind."""
+
+    def jobs() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        for seed in range(FIRST_SEED, FIRST_SEED + logs):
+            yield from ((sequences, (seed, kind)) for kind in PROPENSITIES)
+            yield from ((decisions, (seed, gain)) for gain in GAINS)
+
+    calls = {
+        f"{function.__name__}_{arguments[0]}_{arguments[1]}": (function, arguments) for function, arguments in jobs()
+    }
+    rows = [one for part in spread(calls, folder, workers) for one in part]
+    kinds = {
+        kind: summary([one for one in rows if one["kind"] == kind]) for kind in sorted({one["kind"] for one in rows})
+    }
+    content = {"logs": logs, "kinds": kinds}
+    keep(NAME, f"{COMMAND} --logs {logs}", content)
+    for kind, counts in kinds.items():
+        print(kind, counts)
+    return content
