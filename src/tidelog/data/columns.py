@@ -217,7 +217,7 @@ def known_probabilities(
 def _constant_in(group: NDArray[Any], action: NDArray[Any], recorded: NDArray[Any], actions: int) -> Any:
     """[G, A]: probabilities of the actions in each group, None unless they are constant and sum to 1."""
     groups = int(group.max()) + 1
-    if groups * actions > max(len(action), actions):  # too few rows of each action in a group
+    if groups * actions > max(len(action), min(actions, 10_000)):  # too few rows of each action in a group
         return None
     position = group.astype(np.int64) * actions + action
     low, high = np.full(groups * actions, np.inf), np.zeros(groups * actions)
