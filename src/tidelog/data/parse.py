@@ -26,7 +26,9 @@ from tidelog.data.columns import (
     declaration_of,
     declared_actions,
     declared_atoms,
+    declared_missing,
     declared_unit,
+    horizon_of,
     names,
 )
 from tidelog.data.dependence import kind_of
@@ -98,6 +100,7 @@ class LogArrays(TypedDict, total=False):
     bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
     atoms: float | Sequence[float]  # continuous actions with a probability of their own
     reward_unit: str | None  # the unit of rewards, such as "EUR"
+    missing_reward: float | str | None  # what NaN among rewards is: a number, "unknown" or "at random"
     categorical: bool  # whether whole numbers of observations are codes; default True
     sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
     terminations: str  # "stop", or "ignore" to count them as truncations
@@ -198,6 +201,12 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
     unread |= set() if declared is None else {"propensity"}
     single: dict[str, Any] = {name: None if name in unread else checked.column(name, get(name)) for name in SINGLE}
     rewards = checked.column("reward", arrays["reward"], 2)
+    missing = declared_missing(get("missing_reward"))
+    if rewards is not None and get("missing_reward") is not None and rewards.values.dtype.kind == "f":
+        empty = np.isnan(rewards.values)
+        filled = np.where(empty, np.float64(0.0 if missing else get("missing_reward")), rewards.values)
+        at = np.flatnonzero(empty.reshape(len(empty), -1).any(axis=1)) if missing else rewards.missing
+        rewards = replace(rewards, values=filled.astype(rewards.values.dtype), missing=at)
     categorical, sizes = get("categorical", True), get("sizes")
     observed = _features(checked, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):
@@ -219,6 +228,7 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
         extra=tuple(filter(None, extra)),
         terminations=get("terminations", "stop"),
         reward_unit=declared_unit(get("reward_unit")),
+        missing_reward=missing,
         atoms=declared_atoms(get("atoms", ())),
         declared=declared,
         strata=strata,
@@ -971,7 +981,7 @@ def first_error_line(error: BaseException) -> str:
 
 def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
-    table = without_empty(table, columns)
+    table = rows_to_read(table, columns)
     if columns.na_values:
         table = without_na(table, columns)
     observation, following, rare = _features_of_table(table, columns)
@@ -1019,6 +1029,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
+        missing_reward=declared_missing(columns.missing_reward),
         atoms=declared_atoms(columns.atoms),
         always_terminated=columns.terminated is True,
         files=table.files,
@@ -1076,10 +1087,76 @@ def without_na(table: ParsedTable, columns: Columns) -> ParsedTable:
     return replace(table, data=table.data.with_columns(cells))
 
 
-def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
+def rows_to_read(table: ParsedTable, columns: Columns) -> ParsedTable:
+    """The table without rows that a mapping leaves out, and notes that count them; the same table if it is one."""
+    return table if table.chosen is not None else _without_recent(_without_empty(table, columns), columns)
+
+
+def _without_recent(table: ParsedTable, columns: Columns) -> ParsedTable:
+    """The table without episodes that have a decision younger than `reward_horizon`, and a note that counts them.
+
+    By time alone: an early success would stand in for decisions whose failure is not known yet.
+    """
+    if columns.reward_horizon is None or not table.has(str(columns.time)):
+        return table
+    read = without_na(table, columns) if columns.na_values else table
+    series = read.series(str(columns.time))
+    time = moment(_single(series), columns.date_format)
+    if not table.rows or not time.usable.all():  # an error of its own
+        return table
+    (length, in_seconds), dates = horizon_of(columns.reward_horizon), time.values.dtype.kind == "M"
+
+    def refuse(found: str, expected: str, fix: str) -> ParsedTable:
+        return replace(table, found=[*table.found, ("bad mapping", Finding(columns.time, None, found, expected, fix))])
+
+    if in_seconds and not dates:
+        found = f"reward_horizon = {columns.reward_horizon!r}, and times that are numbers without a unit"
+        return refuse(found, "a horizon in the unit of the times", "write it as a number, or the times as dates")
+    newest = end = time.values.max()
+    if columns.export_time is not None:
+        stated = pl.Series(series.name, [columns.export_time])
+        one = moment(stated, columns.date_format if dates else None)
+        if not one.usable.all() or (one.values.dtype.kind == "M") != dates:
+            found, shown = f"export_time = {columns.export_time!r}", str(newest)[:19]
+            return refuse(found, f"a time as in '{series.name}', such as {shown}", "write it as the log does")
+        end = one.values[0]
+        if end < newest:
+            found = f"export_time = {columns.export_time!r}, before the newest time, {str(newest)[:19]}"
+            return refuse(found, "the time at which the log was exported", "correct export_time")
+    since = end - (np.timedelta64(round(length * 1e6), "us") if dates else length)
+    recent = np.asarray(time.values > since)
+    what = f"younger than {columns.reward_horizon} at {str(end)[:19]}"
+    if columns.episode is not None and table.has(columns.episode):
+        ids = read.series(columns.episode)
+        recent = ids.is_in(ids.filter(pl.Series(recent)).unique().implode()).fill_null(False).to_numpy()
+        what = f"of episodes with a decision {what}"
+    if not recent.any():
+        return table
+    if recent.all():
+        return refuse(f"every row is {what}", "older decisions, whose rewards are known", "read a longer log")
+    counted = f"{count_of(int(recent.sum()), 'row')} of {table.rows:,} left out: {what}, whatever their reward says"
+    fix = "nothing: their rewards may still come, and early ones alone would be misleading (`reward_horizon`)"
+    note = ("late rewards", Finding(columns.time, None, counted, "decisions whose reward is known", fix))
+    return _without_rows(table, recent, [note])
+
+
+def _without_rows(table: ParsedTable, dropped: Values, notes: Sequence[tuple[str, Finding]]) -> ParsedTable:
+    """The table without these rows [N], with notes on them."""
+    chosen = np.ones(table.rows, bool) if table.chosen is None else table.chosen.to_numpy().copy()
+    chosen[np.flatnonzero(chosen)] = ~dropped
+    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
+    parts = (
+        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
+        for part, end in zip(table.parts, ends, strict=True)
+    )
+    numbers, found = table.numbers[~dropped], [*table.found, *notes]
+    return replace(table, numbers=numbers, chosen=pl.Series(chosen), parts=tuple(parts), found=found)
+
+
+def _without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     """The table without the rows in which a column of `drop_rows_without` is empty, and a note that counts them."""
     named = [name for name in names(columns.drop_rows_without) if table.has(name)]
-    if not named or table.chosen is not None:
+    if not named:
         return table
     read = without_na(table, columns) if columns.na_values else table
     empty = {name: is_empty(read.series(name)).to_numpy() for name in named}
@@ -1099,13 +1176,7 @@ def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
         fix = "leave out whole episodes, or fill the cells; nothing, if what remains are the first rows of each"
         if len(several):
             notes.append(("incomplete episodes", Finding(columns.episode, None, cut, "whole episodes", fix)))
-    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
-    parts = (
-        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
-        for part, end in zip(table.parts, ends, strict=True)
-    )
-    numbers, found = table.numbers[~dropped], [*table.found, *notes]
-    return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
+    return _without_rows(table, dropped, notes)
 
 
 def _labels(action: RawAction | None) -> tuple[str, ...]:
@@ -1167,6 +1238,8 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
     """
     worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
     empty = worth.pop("", None)  # the reward of a row without one
+    if columns.missing_reward is not None and declared_missing(columns.missing_reward) is None:
+        empty = float(columns.missing_reward)
 
     def read(series: pl.Series) -> Column:
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):

@@ -63,6 +63,7 @@ from tidelog.ope.intervals import (
     spent_error,
 )
 from tidelog.ope.ledger import Ledger, RecordedLook, hashed, policy_identity
+from tidelog.ope.missing_rewards import MissingRewards, extreme_rewards, hardly_known, known_factors
 from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
 from tidelog.ope.policy_evidence import PolicyEvidence, row
 from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_classifier
@@ -189,6 +190,7 @@ class JudgeQuestion:
     ledger: Ledger | None = None  # None: looks are not counted
     about: Mapping[str, Any] = field(default_factory=dict)  # the log for the verdict's context
     dependence: tuple[str, ...] = ()  # notes on clusters that were detected
+    missing: MissingRewards | None = None  # unknown rewards, for which those of `log` stand in; None: all are known
     context: Mapping[str, Any] = field(default_factory=dict)  # stored with each verdict
     progress: Callable[[str, float], None] | bool | None = False
 
@@ -219,6 +221,7 @@ class JudgeQuestion:
             "model": self.model,
             "horizon": self.limits.horizon,
             **({} if first is None else {"first_steps": first}),  # absent as in ledgers of before
+            **({} if self.missing is None else {"missing_at_random": self.missing.at_random}),
         }
 
 
@@ -282,6 +285,7 @@ class Assessment:
     leaks: tuple[str, ...] = ()  # observation columns that tell the reward
     reuse: Reuse = NOTHING_KNOWN
     policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
+    missing: MissingRewards | None = None  # unknown rewards of the log
     ladder: Any = None  # of parts (`ladder.Ladder`), where the whole has no support
     no_ladder: str = ""  # why there is none although it was wanted
     first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
@@ -409,9 +413,31 @@ class Assessment:
         low, high = min(worst.low, self.interval.low), max(best.high, self.interval.high)
         return Interval(self.interval.estimate, low, high)
 
+    @cached_property
+    def missing_bound(self) -> Interval | None:
+        """The difference if unknown rewards are those that lower it most, up to those that raise it most.
+
+        Its ends are at least as far from their estimates as those of the deciding interval. None if all are known.
+        """
+        if self.missing is None or not self.able or self.same:
+            return None
+        known = {"low": self.limits.lowest_return, "high": self.limits.highest_return}
+        found = []
+        for best in (False, True):
+            filled = extreme_rewards(self.evidence, **known, best=best, visits=self.visits)
+            found.append(
+                self.between(ESTIMATORS[self.deciding].ratios(filled).minus(logged_return(filled)), self.widening)
+            )
+        (worst, best_case), own = found, self.interval
+        low = min(worst.low, worst.estimate - (own.estimate - own.low))
+        high = max(best_case.high, best_case.estimate + (own.high - own.estimate))
+        return Interval(own.estimate, min(low, own.low), max(high, own.high))
+
     @property
     def difference(self) -> Interval:
         """The difference that is reported with the decision: the bound if the verdict fails under it."""
+        if self.decision == "no difference shown" and self.missing_bound is not None and fails_missing(self):
+            return self.missing_bound
         if self.decision == "no difference shown" and self.bound is not None and fails_unshown(self):
             return self.bound
         return self.interval
@@ -713,6 +739,23 @@ def support_findings(
     return findings
 
 
+def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
+    """Whether known rewards are too few for the policy: they are hardly known after some decisions, or weigh unevenly.
+
+    The weights are those of the policy over the chance that the reward is known.
+    """
+    if a.missing is None or not a.able or a.broken_support:
+        return []
+    share = hardly_known(a.evidence, visits=a.visits)
+    if share > a.limits.unsupported_mass:
+        return [RuleFinding("hardly_known", said=a.missing.sentence, share=share)]
+    if a.visits:
+        return []
+    support = Supports(with_weight_factors(a.evidence, known_factors(a.evidence))).of(a.deciding)
+    broken = support_findings(support, a.limits, estimated=True)
+    return [RuleFinding("known_weights", said=a.missing.sentence, support=support)] if broken else []
+
+
 def few_episodes(a: Assessment) -> list[RuleFinding]:
     """Whether enough episodes carry the difference.
 
@@ -781,6 +824,17 @@ def fails_unshown(a: Assessment) -> list[RuleFinding]:
     return [RuleFinding("unshown")]
 
 
+def fails_missing(a: Assessment) -> list[RuleFinding]:
+    """Whether the verdict fails if unknown rewards are the lowest, or the highest, that they can be.
+
+    Not where the mapping states that they are missing at random.
+    """
+    if a.missing is None or a.missing.at_random or a.missing_bound is None or a.side == "no difference shown":
+        return []
+    holds = a.missing_bound.low > 0 if a.side == "better" else a.missing_bound.high < 0
+    return [] if holds else [RuleFinding("unknown_rewards", said=a.missing.sentence)]
+
+
 def chosen_here(a: Assessment) -> list[RuleFinding]:
     """Whether the judged episodes selected the policy among its checkpoints."""
     overlap = a.reuse.held_out
@@ -820,6 +874,7 @@ UNSUPPORTED: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # the ru
     propensities_misfit,  # propensities_fit: FIT_LEVEL, FIT_LEAST
     unusual_habit,  # habit: assumptions.TIMES
     weak_support,  # the limits on weights, as `support_findings` names them
+    weak_support_of_rewards,  # hardly_known: Limits.unsupported_mass; known_weights: the limits on weights
     few_episodes,  # earning_episodes, carrying_episodes: Limits of these names
     unshown_excess,  # unshown_share: Limits.unshown_share
 )
@@ -827,6 +882,7 @@ AGAINST: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # where the 
     partial(contradictions, kind="products"),  # contradiction
     partial(contradictions, kind="visits"),  # contradiction
     fails_unshown,  # unshown: Limits.lowest_return, highest_return
+    fails_missing,  # unknown_rewards: Limits.lowest_return, highest_return
     partial(contradictions, kind="others"),  # contradiction
     chosen_here,  # chosen: Limits.overlap
     hidden_cause,  # sensitivity: Limits.odds_ratio

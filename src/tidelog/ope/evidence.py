@@ -295,7 +295,7 @@ Floats = NDArray[np.float64]
 MODEL_ROUNDING, SUM_ROUNDING = 1e-6, 1e-12  # of 32-bit models, relative to their targets; of 64-bit sums
 BY_STEP = (  # fields of `Evidence` with one row per step
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
-    "action", "supported", "follows",
+    "action", "supported", "follows", "logged_reward", "known_chance",
 )  # fmt: skip
 
 
@@ -335,6 +335,8 @@ class Evidence:
     )
     clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
     follows: Floats | None = None  # [N]: of a part (`part_of`), probability that a decision is the policy's; None: 1
+    logged_reward: Floats | None = None  # [N]: NaN where it is unknown, and `reward` stands in; None: all are known
+    known_chance: Floats | None = None  # [N]: estimated probability that the reward is known
 
     def __post_init__(self) -> None:
         steps = len(self.reward)

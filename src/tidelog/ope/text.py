@@ -31,6 +31,7 @@ from tidelog.ope.assumptions import (
 from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding
 from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
+from tidelog.ope.missing_rewards import HARDLY
 from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
@@ -411,6 +412,38 @@ def _fails_unshown(a: Assessment) -> FindingText:
     return FindingText(sentence, _closer_or_varied(a))
 
 
+def _fails_missing(a: Assessment, said: str) -> FindingText:
+    bound = a.interval if a.missing_bound is None else a.missing_bound
+    which, end = ("lower", bound.low) if a.side == "better" else ("raise", bound.high)
+    sentence = f"{said}; if they are those that {which} it most, the difference could be {three_digits(end, sign=True)}"
+    return FindingText(
+        sentence,
+        (
+            "record these rewards",
+            "if only the observation and the action decide which rewards are known, as by design, state it "
+            '(missing_reward = "at random" in the mapping); if they lie in a narrower range, set '
+            "Limits(lowest_return=..., highest_return=...) (--lowest-return, --highest-return)",
+        ),
+    )
+
+
+def _hardly_known(a: Assessment, said: str, share: float) -> FindingText:
+    sentence = (
+        f"{said}; {share:.1%} of the decisions have a reward that is known in less than {HARDLY:.0%} of "
+        f"cases like them; at most {a.limits.unsupported_mass:.1%} is allowed"
+    )
+    return FindingText(sentence, ("record the rewards after these decisions",))
+
+
+def _known_weights(a: Assessment, said: str, support: Any) -> FindingText:
+    sentence = (
+        f"{said}; the known ones say too little about this policy: effective sample size "
+        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes, mean weight "
+        f"{support.mean_weight:.2f}, largest share {support.largest_weight:.1%}"
+    )
+    return FindingText(sentence, ("record more of the rewards", f"or {_closer(a)}"))
+
+
 def _unshown_text(share: float) -> str:
     """The share of the policy's decisions that the log does not show; 1 where it shows none, or where it is unknown."""
     if share < 1.0:
@@ -499,6 +532,9 @@ WORDS: dict[str, Callable[..., FindingText]] = {
     "unshown_share": _unshown_share,
     "contradiction": _contradiction,
     "unshown": _fails_unshown,
+    "unknown_rewards": _fails_missing,
+    "hardly_known": _hardly_known,
+    "known_weights": _known_weights,
     "chosen": _chosen,
     "sensitivity": _sensitivity,
     "heavy_tail": _heavy_tail,
@@ -772,6 +808,8 @@ def no_risk(a: Assessment) -> str | None:
     """Why a verdict has no distribution of returns; None if it can have one."""
     if a.decision == "unsupported":
         return UNSUPPORTED_RISK
+    if a.missing is not None:
+        return "some rewards are unknown, and the distribution of returns needs all of them"
     if a.visits:
         return (
             f"episodes have up to {a.evidence.horizon:,} decisions; the distribution of returns needs products of "
@@ -910,7 +948,7 @@ def caveats(a: Assessment) -> tuple[str, ...]:
     """Sentences without a full stop, the most important first; only those that concern this verdict."""
     if a.decision == "unsupported":
         return ()
-    sentences = [*_unshown(a), *_markov(a)]
+    sentences = [*_missing(a), *_unshown(a), *_markov(a)]
     changed = failing(a.basis.behavior_policy.drift, (REWARDS,))
     if changed:
         when = f"rewards changed during the time of the log ({changed[0].sentence})"
@@ -929,6 +967,24 @@ def caveats(a: Assessment) -> tuple[str, ...]:
         "another, and no episodes are missing or cut off because of their outcome"
     )
     return tuple(sentences)
+
+
+def _missing(a: Assessment) -> list[str]:
+    """The unknown rewards, and the assumption about them."""
+    if a.missing is None or any(finding.rule == "unknown_rewards" for finding in a.findings):
+        return []
+    weighed = f"{a.missing.sentence}; the estimate weighs each known one by how rarely such a reward is known"
+    bound = a.missing_bound
+    ends = "none" if bound is None else " to ".join(three_digits(end, sign=True) for end in (bound.low, bound.high))
+    whatever = f"whatever the unknown ones are, from the lowest to the highest known (or stated) one: {ends}"
+    if a.missing.at_random:
+        return [
+            f"{weighed}. The answer assumes, as the mapping states, that nothing but the observation and the action "
+            f"decides which ones are known. Without this, the difference would be, {whatever}"
+        ]
+    if a.decision in ("better", "worse"):
+        return [f"{weighed}. The verdict holds {whatever}"]
+    return [f"{weighed}. The difference is, {whatever}"]
 
 
 def _unshown(a: Assessment) -> list[str]:
