@@ -299,7 +299,8 @@ class Columns:
     cluster. `missing_reward`: how an empty reward is read: a number, the reward of what never came; "unknown"; or "at
     random", which also states that whether a reward is known depends on nothing but the observation and the action.
     `reward_horizon`: the time within which a reward is known, such as "30d" (s, m, h, d, w), or a number as of
-    `episode_gap`; episodes with a younger decision at the newest time of the log, or at `export_time`, are left out.
+    `episode_gap`; younger decisions at the newest time of the log, or at `export_time`, are left out, and all episodes
+    that began when the first episode with such a decision did, or later.
 
     Example:
         >>> columns = tl.Columns(

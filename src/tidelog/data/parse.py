@@ -17,9 +17,11 @@ import polars as pl
 
 from tidelog._text import count_of
 from tidelog.data.columns import (
+    AT_RANDOM,
     LEAVES,
     SHARES,
     SHARES_BY,
+    UNKNOWN,
     Bounds,
     Columns,
     Declaration,
@@ -1003,7 +1005,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
     found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
-    found += _rounded_identifiers(table, columns)
+    found += [*_rounded_identifiers(table, columns), *_late_rewards(table, columns, time)]
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -1093,9 +1095,10 @@ def rows_to_read(table: ParsedTable, columns: Columns) -> ParsedTable:
 
 
 def _without_recent(table: ParsedTable, columns: Columns) -> ParsedTable:
-    """The table without episodes that have a decision younger than `reward_horizon`, and a note that counts them.
+    """The table without episodes too young for their rewards, by `reward_horizon`, and a note that counts them.
 
-    By time alone: an early success would stand in for decisions whose failure is not known yet.
+    By time alone: an early success would stand in for decisions whose failure is not known yet. So would a short
+    episode for long ones: all are left out that began no earlier than the first one with a decision that is too young.
     """
     if columns.reward_horizon is None or not table.has(str(columns.time)):
         return table
@@ -1127,9 +1130,11 @@ def _without_recent(table: ParsedTable, columns: Columns) -> ParsedTable:
     recent = np.asarray(time.values > since)
     what = f"younger than {columns.reward_horizon} at {str(end)[:19]}"
     if columns.episode is not None and table.has(columns.episode):
-        ids = read.series(columns.episode)
-        recent = ids.is_in(ids.filter(pl.Series(recent)).unique().implode()).fill_null(False).to_numpy()
-        what = f"of episodes with a decision {what}"
+        rows = pl.DataFrame({"id": read.series(columns.episode), "time": time.values, "recent": recent})
+        rows = rows.with_columns(began=pl.col("time").min().over("id"))
+        first = rows.filter("recent")["began"].min()
+        recent = (rows["began"] >= first).to_numpy() if recent.any() else recent
+        what = f"of episodes that began when the first one with a decision {what} did, or later"
     if not recent.any():
         return table
     if recent.all():
@@ -1237,11 +1242,13 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
     And findings about those that 32 bits change.
     """
     worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
+    found: list[tuple[str, Finding]] = []
     empty = worth.pop("", None)  # the reward of a row without one
     if columns.missing_reward is not None and declared_missing(columns.missing_reward) is None:
         empty = float(columns.missing_reward)
 
     def read(series: pl.Series) -> Column:
+        series = _with_nan_empty(series, columns)
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
             text = series.cast(pl.String).str.strip_chars()
             series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
@@ -1250,6 +1257,12 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
             return column
         values = np.array(column.values)
         values[column.missing] = empty
+        if columns.missing_reward is not None:
+            counted = (
+                f"{count_of(len(column.missing), 'row')} of {table.rows:,} without a reward, which counts as {empty:g}"
+            )
+            fix = "nothing, if these rewards never came; missing_reward says so"
+            found.append(("empty rewards", Finding(column.name, None, counted, "a reward in every row", fix)))
         return replace(column, values=values, missing=column.missing[:0])
 
     rewards = [read(series) for series in _present(table, columns.reward)]
@@ -1268,9 +1281,44 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
     if columns.reward_clip is not None:
         low, high = columns.reward_clip
         rewards = [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
-    found = [finding for one in rewards for finding in rounded_rewards(one)]
+    found += [finding for one in rewards for finding in rounded_rewards(one)]
     with np.errstate(over="ignore"):  # infinite rewards are refused later
         return [replace(one, values=one.values.astype(np.float32)) for one in rewards], found
+
+
+def _with_nan_empty(series: pl.Series, columns: Columns) -> pl.Series:
+    """Rewards with NaN as an empty cell, as frames of pandas have it, where the mapping says what that is."""
+    return series.fill_nan(None) if columns.missing_reward is not None and series.dtype.is_float() else series
+
+
+NEWEST = (0.02, 0.05, 0.1, 0.2, 0.3)  # shares of the rows that may be too young for their reward
+ERRORS, APART = 4.5, 0.02  # difference of shares of empty rewards, in standard errors, and at least
+
+
+def _late_rewards(table: ParsedTable, columns: Columns, time: Column | None) -> list[tuple[str, Finding]]:
+    """A finding if empty rewards that count as a number are more frequent among the newest decisions."""
+    series = _present(table, columns.reward)
+    has_default = "" in dict(columns.reward_values) or columns.missing_reward not in (None, UNKNOWN, AT_RANDOM)
+    if not has_default or columns.reward_horizon is not None or len(series) != 1 or time is None:
+        return []
+    if not time.usable.all() or time.values.ndim != 1 or not len(time.values):
+        return []
+    empty = is_empty(_with_nan_empty(series[0], columns)).to_numpy()[np.argsort(time.values, kind="stable")]
+    for newest in NEWEST:
+        count = round(newest * len(empty))
+        if count < 10:
+            continue
+        new, old = float(empty[-count:].mean()), float(empty[:-count].mean())
+        share = float(empty.mean())
+        error = np.sqrt(share * (1.0 - share) * (1.0 / count + 1.0 / (len(empty) - count)))
+        if new - old > max(ERRORS * error, APART):
+            found = (
+                f"empty rewards are {new:.1%} of the newest {newest:.0%} of the rows and {old:.1%} of the others: "
+                "these rewards may still come"
+            )
+            fix = 'set reward_horizon in the mapping, such as "30d": the longest time after which a reward comes'
+            return [("late rewards unread", Finding(series[0].name, None, found, "rewards that are known", fix))]
+    return []
 
 
 def unique(header: Sequence[str]) -> list[str]:

@@ -595,6 +595,12 @@ rule("filled", "note", "Empty cells of observations were filled by the rule of t
 rule("rare labels", "note", "Labels in few rows were joined to one, by the rule of the mapping.")
 rule("rows left out", "note", "Rows with an empty cell in a column of `drop_rows_without` were left out.")
 rule("late rewards", "note", "Decisions younger than `reward_horizon` were left out: their rewards may still come.")
+rule("empty rewards", "note", "Empty rewards count as a number, by `missing_reward`.")
+rule(
+    "late rewards unread",
+    "warning",
+    "Empty rewards, which count as a number, are more frequent among the newest decisions: they may still come.",
+)
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
     "converted",

@@ -283,6 +283,7 @@ class Assessment:
     can_sample: bool = True  # whether judging it by sampled actions could be an answer
     densities: bool = False  # whether actions are continuous
     leaks: tuple[str, ...] = ()  # observation columns that tell the reward
+    late: str = ""  # that the newest rewards are empty more often than others, if they are
     reuse: Reuse = NOTHING_KNOWN
     policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
     missing: MissingRewards | None = None  # unknown rewards of the log
@@ -555,7 +556,8 @@ class Assessment:
 
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
-LEAK = "outcome among observations"  # check name of the readers' warning
+LEAK, LATE = "outcome among observations", "late rewards unread"  # check names of the readers' warnings
+DEFAULTED, YOUNG = "empty rewards", "late rewards"  # and of their notes
 
 
 def violated_preconditions(
@@ -637,6 +639,11 @@ def leaks_of(log: Log) -> tuple[str, ...]:
     return tuple(one.column for one in log.report.warnings if one.check == LEAK and one.column is not None)
 
 
+def late_of(log: Log) -> str:
+    """That the newest rewards are empty more often than others, by the checks of the log; empty if they are not."""
+    return next((one.found for one in log.report.warnings if one.check == LATE), "")
+
+
 # Rules that make a verdict unsupported: earlier use of the episodes, no estimate, contradicted assumptions, support.
 
 SAME = 1e-5  # relative difference of probabilities that 32 bits and another order of sums may make
@@ -667,7 +674,8 @@ def out_of_range(a: Assessment) -> list[RuleFinding]:
     if not (a.able and np.isfinite(a.interval.low) and np.isfinite(a.interval.high)):
         return []
     logged, limits, slack = logged_return(a.evidence), a.limits, a.evidence.rounding
-    low, high = float(logged.contributions.min()), float(logged.contributions.max())
+    recorded = logged_return(replace(a.evidence, reward=a.evidence.recorded_reward)).contributions
+    low, high = float(recorded.min()), float(recorded.max())
     low = (low if limits.lowest_return is None else min(low, limits.lowest_return)) - slack
     high = (high if limits.highest_return is None else max(high, limits.highest_return)) + slack
     estimate = logged.estimate + a.interval.estimate
@@ -752,8 +760,9 @@ def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
     if a.visits:
         return []
     support = Supports(with_weight_factors(a.evidence, known_factors(a.evidence))).of(a.deciding)
-    broken = support_findings(support, a.limits, estimated=True)
-    return [RuleFinding("known_weights", said=a.missing.sentence, support=support)] if broken else []
+    needed = max(a.limits.effective_episodes, a.limits.effective_share * support.episodes)
+    holds = support.effective_sample_size >= needed and support.largest_weight <= a.limits.largest_weight
+    return [] if holds else [RuleFinding("known_weights", said=a.missing.sentence, support=support, needed=needed)]
 
 
 def few_episodes(a: Assessment) -> list[RuleFinding]:
@@ -835,6 +844,11 @@ def fails_missing(a: Assessment) -> list[RuleFinding]:
     return [] if holds else [RuleFinding("unknown_rewards", said=a.missing.sentence)]
 
 
+def late_rewards(a: Assessment) -> list[RuleFinding]:
+    """Whether empty rewards that count as a number are more frequent among the newest decisions."""
+    return [RuleFinding("late", found=a.late)] if a.late else []
+
+
 def chosen_here(a: Assessment) -> list[RuleFinding]:
     """Whether the judged episodes selected the policy among its checkpoints."""
     overlap = a.reuse.held_out
@@ -874,7 +888,7 @@ UNSUPPORTED: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # the ru
     propensities_misfit,  # propensities_fit: FIT_LEVEL, FIT_LEAST
     unusual_habit,  # habit: assumptions.TIMES
     weak_support,  # the limits on weights, as `support_findings` names them
-    weak_support_of_rewards,  # hardly_known: Limits.unsupported_mass; known_weights: the limits on weights
+    weak_support_of_rewards,  # hardly_known: Limits.unsupported_mass; known_weights: effective_episodes, largest_weight
     few_episodes,  # earning_episodes, carrying_episodes: Limits of these names
     unshown_excess,  # unshown_share: Limits.unshown_share
 )
@@ -883,6 +897,7 @@ AGAINST: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # where the 
     partial(contradictions, kind="visits"),  # contradiction
     fails_unshown,  # unshown: Limits.lowest_return, highest_return
     fails_missing,  # unknown_rewards: Limits.lowest_return, highest_return
+    late_rewards,  # late: parse.ERRORS, APART
     partial(contradictions, kind="others"),  # contradiction
     chosen_here,  # chosen: Limits.overlap
     hidden_cause,  # sensitivity: Limits.odds_ratio

@@ -377,6 +377,14 @@ class Evidence:
         return float(MODEL_ROUNDING * of_models + SUM_ROUNDING * of_sums)
 
     @property
+    def recorded_reward(self) -> Floats:
+        """[N]: rewards as logged; what stands in for an unknown one lies within the range of the known ones."""
+        if self.logged_reward is None:
+            return self.reward
+        logged = self.logged_reward
+        return np.where(np.isnan(logged), np.clip(self.reward, np.nanmin(logged), np.nanmax(logged)), logged)
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """Steps of each episode, [E]."""
         return np.diff(self.starts)

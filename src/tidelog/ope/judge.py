@@ -35,6 +35,7 @@ from tidelog.ope.decide import (
     advise_first_steps,
     decide_if_randomised,
     has_no_support,
+    late_of,
     leaks_of,
     learnt_from_them,
     look_at,
@@ -310,7 +311,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
         for position, (name, policy) in enumerate(question.policies.items()):
             sample, reuse = is_sampled(policy, question.sample), Reuse.of(policy, question.whole)
             a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)
-            a.missing = question.missing
+            a.missing, a.late = question.missing, late_of(log)
             assessments.append(a)
             a.findings = learnt_from_them(a) + violated_preconditions(
                 policy,

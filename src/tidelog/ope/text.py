@@ -28,7 +28,7 @@ from tidelog.ope.assumptions import (
     failing,
     unusual_action_count,
 )
-from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding
+from tidelog.ope.decide import DEFAULTED, IF_RANDOMISED, LATE, YOUNG, Assessment, JudgeQuestion, LookResult, RuleFinding
 from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
 from tidelog.ope.missing_rewards import HARDLY
@@ -427,6 +427,10 @@ def _fails_missing(a: Assessment, said: str) -> FindingText:
     )
 
 
+def _late(a: Assessment, found: str) -> FindingText:
+    return FindingText(found, ("set reward_horizon in the mapping, the longest time after which a reward comes",))
+
+
 def _hardly_known(a: Assessment, said: str, share: float) -> FindingText:
     sentence = (
         f"{said}; {share:.1%} of the decisions have a reward that is known in less than {HARDLY:.0%} of "
@@ -435,11 +439,11 @@ def _hardly_known(a: Assessment, said: str, share: float) -> FindingText:
     return FindingText(sentence, ("record the rewards after these decisions",))
 
 
-def _known_weights(a: Assessment, said: str, support: Any) -> FindingText:
+def _known_weights(a: Assessment, said: str, support: Any, needed: float) -> FindingText:
     sentence = (
         f"{said}; the known ones say too little about this policy: effective sample size "
-        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes, mean weight "
-        f"{support.mean_weight:.2f}, largest share {support.largest_weight:.1%}"
+        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes, at least {needed:,.0f} are needed; "
+        f"the largest weight is {support.largest_weight:.1%} of all, at most {a.limits.largest_weight:.1%} is allowed"
     )
     return FindingText(sentence, ("record more of the rewards", f"or {_closer(a)}"))
 
@@ -533,6 +537,7 @@ WORDS: dict[str, Callable[..., FindingText]] = {
     "contradiction": _contradiction,
     "unshown": _fails_unshown,
     "unknown_rewards": _fails_missing,
+    "late": _late,
     "hardly_known": _hardly_known,
     "known_weights": _known_weights,
     "chosen": _chosen,
@@ -552,6 +557,9 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
     of_file = [propensities_from(read)] if isinstance(read, FilePropensities) else []
     if leaks and not any(leaks in one.sentence for one in said):
         of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
+    read_as = {one.check for one in question.log.report.problems}
+    if DEFAULTED in read_as and not read_as & {YOUNG, LATE}:
+        of_file = ["empty rewards count as a number, as the mapping states: none of them may still come", *of_file]
     widened, looser, of_weights = look_reasons(look), a.limits.looser(), list[str]()
     if a.policy_evidence is not None:
         concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in a.findings}
@@ -1037,7 +1045,8 @@ def _rare_outcomes(a: Assessment) -> list[str]:
 
     Both would make the difference smaller; each sentence tells the return from which such outcomes would undo it.
     """
-    earned, worse, units = returns(a.evidence), a.decision == "worse", float(a.evidence.units)
+    earned = returns(dataclasses.replace(a.evidence, reward=a.evidence.recorded_reward))
+    worse, units = a.decision == "worse", float(a.evidence.units)
     effective = max(min(a.support.effective_sample_size, units), 1.0)
     behavior_policy, counted = a.behavior_policy.estimate, "episodes" if a.evidence.clusters is None else "clusters"
     left = f"which the policy would {'avoid' if worse else 'give up'}, "
