@@ -138,13 +138,14 @@ def test_short_episodes_do_not_stand_in_for_long_ones_that_began_with_them():
 
 
 def test_rows_and_lines_of_errors_are_those_of_the_file(tmp_path):
-    table = shop(mail=["send"] * 99 + [""] + ["none"] * 100)
+    table = shop(mail=["send"] * 129 + [""] + ["none"] * 70)
     table.write_csv(tmp_path / "shop.csv")
     columns = Columns(**ROLES, time="sent", reward_horizon="2d", missing_reward=0)
     report = validate(tmp_path / "shop.csv", columns)
-    assert problem(report, "missing value").rows == (100,)
-    quarantine(tmp_path / "shop.csv", columns, tmp_path / "bad.csv", keep=tmp_path / "good.csv")
-    assert pl.read_csv(tmp_path / "bad.csv")["quarantine_row"].to_list() == [100]
+    assert problem(report, "missing value").rows == (130,)
+    report = quarantine(tmp_path / "shop.csv", columns, tmp_path / "bad.csv", keep=tmp_path / "good.csv")
+    assert report.rows == ROWS - 48
+    assert pl.read_csv(tmp_path / "bad.csv")["quarantine_row"].to_list() == [130]
     assert pl.read_csv(tmp_path / "good.csv").height == 151
 
 

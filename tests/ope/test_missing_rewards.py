@@ -44,16 +44,34 @@ def test_bounds_are_the_extremes_over_everything_that_unknown_rewards_can_be(len
         one = replace(seen, reward=filled)
         every.append(ESTIMATORS[estimator].ratios(one).minus(logged_return(one)).estimate)
     for best, expected in ((False, min(every)), (True, max(every))):
-        bound = extreme_rewards(seen, None, None, best=best, visits=estimator == "drl")
+        bound = replace(seen, reward=extreme_rewards(seen, None, None, best=best, visits=estimator == "drl"))
         found = ESTIMATORS[estimator].ratios(bound).minus(logged_return(bound)).estimate
         assert found == pytest.approx(expected, abs=1e-12)
 
 
+def test_bounds_of_the_difference_between_two_policies():
+    one = evidence([UNKNOWN, 1.0, UNKNOWN, 0.0], [0.5, 1.5, 1.5, 0.5], [1, 1, 1, 1])
+    other = replace(one, target=0.25 * np.array([0.1, 1.9, 1.9, 0.1]))
+    worst = extreme_rewards(one, None, None, best=False, other=other)
+    assert worst.tolist() == [0.0, 1.0, 1.0, 0.0]  # 0.5 > 0.1 is raised by a reward, 1.5 < 1.9 is lowered
+    drawn = worlds.unknown(np.random.default_rng(3), 2_500, worlds.UNHAPPY, "unknown")
+    less, rule = (
+        worlds.Table([[0.5, 0.5]] * 2),
+        tl.simple_rules(drawn.log.split(0.5)[0], origin={})["best single action"],
+    )
+    both = {"whole": less, "rule": rule}
+    found = {stated: tl.judge(both, replace(drawn.log, missing_reward=stated), ledger=False, model="tabular",
+                              learnt_from="other data") for stated in ("unknown", "at random")}  # fmt: skip
+    wide, narrow = (found[stated].contrasts[0].difference for stated in ("unknown", "at random"))
+    assert wide.estimate == narrow.estimate
+    assert wide.high - wide.low > 1.3 * (narrow.high - narrow.low)
+
+
 def test_stated_returns_bound_single_decisions():
     seen = evidence([UNKNOWN, 1.0, UNKNOWN, 0.0], [0.5, 1.5, 1.5, 0.5], [1, 1, 1, 1])
-    assert extreme_rewards(seen, -3.0, 9.0, best=False).reward.tolist() == [9.0, 1.0, -3.0, 0.0]
-    assert extreme_rewards(seen, -3.0, 9.0, best=True).reward.tolist() == [-3.0, 1.0, 9.0, 0.0]
-    assert extreme_rewards(seen, None, None, best=True).reward.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert extreme_rewards(seen, -3.0, 9.0, best=False).tolist() == [9.0, 1.0, -3.0, 0.0]
+    assert extreme_rewards(seen, -3.0, 9.0, best=True).tolist() == [-3.0, 1.0, 9.0, 0.0]
+    assert extreme_rewards(seen, None, None, best=True).tolist() == [0.0, 1.0, 1.0, 0.0]
 
 
 def test_weights_of_known_rewards():

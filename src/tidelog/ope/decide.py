@@ -422,17 +422,26 @@ class Assessment:
         """
         if self.missing is None or not self.able or self.same:
             return None
-        known = {"low": self.limits.lowest_return, "high": self.limits.highest_return}
-        found = []
+        return self._whatever_unknown(self.interval, None, self.widening)
+
+    def _whatever_unknown(self, own: Interval, other: Assessment | None, widening: float) -> Interval:
+        """A difference, from the behaviour policy or from another one, whatever unknown rewards are."""
+        low, high, estimate = own.low, own.high, ESTIMATORS[self.deciding].ratios
         for best in (False, True):
-            filled = extreme_rewards(self.evidence, **known, best=best, visits=self.visits)
-            found.append(
-                self.between(ESTIMATORS[self.deciding].ratios(filled).minus(logged_return(filled)), self.widening)
+            reward = extreme_rewards(
+                self.evidence,
+                self.limits.lowest_return,
+                self.limits.highest_return,
+                best=best,
+                visits=self.visits,
+                other=None if other is None else other.evidence,
             )
-        (worst, best_case), own = found, self.interval
-        low = min(worst.low, worst.estimate - (own.estimate - own.low))
-        high = max(best_case.high, best_case.estimate + (own.high - own.estimate))
-        return Interval(own.estimate, min(low, own.low), max(high, own.high))
+            filled = replace(self.evidence, reward=reward)
+            base = logged_return(filled) if other is None else estimate(replace(other.evidence, reward=reward))
+            found = self.between(estimate(filled).minus(base), widening)
+            low = min(low, found.low, found.estimate - (own.estimate - own.low))
+            high = max(high, found.high, found.estimate + (own.high - own.estimate))
+        return Interval(own.estimate, low, high)
 
     @property
     def difference(self) -> Interval:
@@ -477,10 +486,12 @@ class Assessment:
         return self._resampled(estimate(self.evidence).minus(estimate(other.evidence)))
 
     def against(self, other: Assessment, widening: float) -> Interval:
-        """Interval of the difference from another policy, widened so."""
+        """Interval of the difference from another policy, widened so; whatever unknown rewards are."""
         estimate = ESTIMATORS[self.deciding].ratios
         ratios = estimate(self.evidence).minus(estimate(other.evidence))
-        return self._with_chance(ratios, other.evidence, widening)
+        found = self._with_chance(ratios, other.evidence, widening)
+        is_whole = self.missing is None or self.missing.at_random
+        return found if is_whole else self._whatever_unknown(found, other, widening)
 
     def difference_by(self, name: str) -> Interval:
         """An estimator's difference from the behaviour policy on the same episodes.

@@ -180,19 +180,26 @@ def hardly_known(evidence: Evidence, *, visits: bool) -> float:
 
 
 def extreme_rewards(
-    evidence: Evidence, low: float | None, high: float | None, *, best: bool, visits: bool = False
-) -> Evidence:
-    """The evidence in which unknown rewards make the difference from the behaviour policy lowest, or highest (`best`).
+    evidence: Evidence,
+    low: float | None,
+    high: float | None,
+    *,
+    best: bool,
+    visits: bool = False,
+    other: Evidence | None = None,
+) -> Floats:
+    """Rewards [N] in which unknown ones make the difference from the behaviour policy lowest, or highest (`best`).
 
-    `low` and `high` are the possible returns of an episode, None for the known rewards' own; they bound single
-    decisions, and in longer episodes every reward lies among the known ones. `visits`: occupancy ratios weigh rewards.
+    `other` is the evidence about another policy, from which the difference is taken instead. `low` and `high` are the
+    possible returns of an episode, None for the known rewards' own; they bound single decisions, and in longer episodes
+    every reward lies among the known ones. `visits`: occupancy ratios weigh rewards.
     """
     logged = np.asarray(evidence.logged_reward)
     shown, single = logged[~np.isnan(logged)], evidence.horizon == 1
     least = float(shown.min()) if low is None or not single else low
     most = float(shown.max()) if high is None or not single else high
-    raised = (_excess(evidence, visits) > 0) == best
-    return replace(evidence, reward=np.where(np.isnan(logged), np.where(raised, most, least), logged))
+    excess = _excess(evidence, visits) - (0.0 if other is None else _excess(other, visits))
+    return np.where(np.isnan(logged), np.where((excess > 0) == best, most, least), logged)
 
 
 def _excess(evidence: Evidence, visits: bool) -> Floats:
