@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.stats import binom, norm
@@ -41,6 +42,8 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
     "missing": r"(?i)(row|episode|decision|case)s? (that )?(are|were|is|was)? ?(missing|left out|not recorded)|"
     r"complete log|every (case|episode|decision) (was|is) (recorded|logged)",
     "cut": r"(?i)cut off|truncat|what (would have )?follow(ed|s)",
+    "unknown": r"(?i)rewards are unknown.*which ones are known",
+    "late": r"(?i)may still come",
     "timing": r"(?i)(known|recorded|written|seen) (before|after|at the time)|after the decision|before the decision",
 }
 
@@ -429,6 +432,52 @@ def selected(generator: Generator, n: int, propensities: str) -> Drawn:
     return bandit.drawn({name: values[kept] for name, values in rows.items()}, propensities)
 
 
+def unknown(generator: Generator, n: int, odds: Floats, stated: str, gain: float = 0.0, by: str = "value") -> Drawn:
+    """Rewards are 0 or 1; each is unknown with odds [A, 2] of its action and, by its value or by the context, of that.
+
+    `stated` is what the mapping says of them. The policy takes the second action nine times in ten.
+    """
+    rows = buyers(gain).rows(generator, n)
+    reward = (generator.random(n) < rows["reward"]).astype(np.float64)
+    missing = generator.random(n) < odds[rows["action"], (reward if by == "value" else rows["context"]).astype(int)]
+    rows["reward"] = np.where(missing, np.nan, reward)
+    return buyers(gain).drawn(rows, missing_reward=stated)
+
+
+def buyers(gain: float) -> Bandit:
+    """Two contexts with chances of a purchase of 0.3 and 0.5; the second of two actions adds `gain`."""
+    worth = np.array([0.3, 0.5])[None, :, None] + np.array([0.0, gain])
+    return Bandit(np.full((1, 2, 2), 0.5), np.tile([0.1, 0.9], (2, 1)), worth, normal(0.0))
+
+
+def late(generator: Generator, n: int, horizon: str | None, gain: float = 0.0, days: float = 60.0) -> Drawn:
+    """Purchases come within 3 days of the second action and within 30 of the first; the log ends after 60 days."""
+    bandit = buyers(gain)
+    rows = bandit.rows(generator, n)
+    day = np.sort(generator.random(n)) * days
+    delay = generator.random(n) * np.array([30.0, 3.0])[rows["action"]]
+    bought = (generator.random(n) < rows["reward"]) & (day + delay <= days)
+    table = {
+        "context": rows["context"].astype(str), "action": rows["action"], "propensity": rows["propensity"],
+        "paid": [1.0 if one else None for one in bought],
+        "day": np.datetime64("2026-01-01") + (day * 86_400e6).astype("timedelta64[us]"),
+    }  # fmt: skip
+    export = {} if horizon is None else {"reward_horizon": horizon, "export_time": "2026-03-02"}
+    columns = tl.Columns(
+        observation=["context"], vocabularies={"context": ["0", "1"]}, action="action", actions=2, reward="paid",
+        propensity="propensity", terminated=True, time="day", missing_reward=0.0, **export,
+    )  # fmt: skip
+    return Drawn(tl.read_log(pl.DataFrame(table), columns), (TableOfWords(bandit.target),), bandit.truth, {})
+
+
+class TableOfWords(Table):
+    """The same of a log that was read from a table, where the leaf of words is `categorical`."""
+
+    def probabilities(self, observation: Any, mask: Any = None) -> Floats:
+        """[B, A]."""
+        return super().probabilities({"context": observation["categorical"]}, mask)
+
+
 def written_later(generator: Generator, n: int) -> Drawn:
     """Rewards are noise; the context is the item clicked, written after the decision, and the policy repeats it."""
     action = generator.integers(0, 2, n)
@@ -698,6 +747,9 @@ def clipped(generator: Generator, n: int, at: str) -> Drawn:
 # The registry.
 
 LEARNT = "learnt from this log"
+UNHAPPY = np.array([[0.0, 0.3], [0.5, 0.0]])  # odds that a reward is unknown, by action and by its value
+CENSORED = np.array([[0.05, 0.05], [0.2, 0.6]])  # by action and context
+
 WORLDS: dict[str, World] = {
     "unsupported quarter": World(
         "The policy is better in three contexts of four; in the fourth it takes an action that was never logged there, "
@@ -919,6 +971,33 @@ WORLDS: dict[str, World] = {
             "four times": Variant(partial(repeated, named=False, times=4, apart=1e-3)),
             "twice": Variant(partial(repeated, named=False, times=2, apart=1e-4)),
             "ten times": Variant(partial(repeated, named=False, times=10, apart=1e-2)),
+        },
+    ),
+    "unknown rewards": World(
+        "Some rewards are unknown: because of what they are, or more often after one action than after the other.",
+        (600, 2500),
+        {
+            "by their value": Variant(partial(unknown, odds=UNHAPPY, stated="unknown")),
+            "by their value, worse": Variant(partial(unknown, odds=UNHAPPY, stated="unknown", gain=-0.1)),
+            "by their value, stated at random": Variant(partial(unknown, odds=UNHAPPY, stated="at random"), "unknown"),
+            "by action": Variant(partial(unknown, odds=CENSORED, stated="unknown", by="context")),
+            "by action, at random": Variant(
+                partial(unknown, odds=CENSORED, stated="at random", by="context"), answered=0.8
+            ),
+            "by action, at random, better": Variant(
+                partial(unknown, odds=CENSORED, stated="at random", by="context", gain=0.15), answered=0.8
+            ),
+            "few, better": Variant(partial(unknown, odds=CENSORED / 10, stated="unknown", gain=0.25), answered=0.8),
+        },
+    ),
+    "late rewards": World(
+        "Purchases come within 3 days of one action and within 30 of the other; the log ends after 60 days.",
+        (600, 2500),
+        {
+            "horizon": Variant(partial(late, horizon="30d"), answered=0.8),
+            "horizon, worse": Variant(partial(late, horizon="30d", gain=-0.1)),
+            "horizon, better": Variant(partial(late, horizon="30d", gain=0.15), answered=0.8),
+            "horizon ignored": Variant(partial(late, horizon=None), "late"),
         },
     ),
 }

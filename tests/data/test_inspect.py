@@ -485,7 +485,10 @@ def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     whole = tomllib.loads("\n".join(line.removeprefix("# ") for line in toml.split("\n")))
     assert read_log(frame, whole).steps == 400
     numbers = frame.with_columns(reward=pl.Series([None, None, None, 1.0] * 100)).drop("Outcome")
-    assert '# reward_values = { "" = 0.0 }   # if rows without a reward earn nothing' in describe_table(numbers).toml
+    proposed = describe_table(numbers).toml.split("\n")
+    assert "# missing_reward = 0.0   # if rows without a reward earned nothing" in proposed
+    assert '# missing_reward = "unknown"   # if what they earned was not recorded' in proposed
+    assert not any(line.startswith("# drop_rows_without") for line in proposed)
 
 
 def test_warnings_of_the_proposed_mapping_are_named() -> None:

@@ -270,7 +270,9 @@ def test_empty_rewards_have_the_reward_of_the_mapping():
     frame = FRAME.with_columns(r=pl.Series(outcomes, dtype=pl.String))
     (error,) = validate(frame, {**MAPPING, "reward_values": {"home": 1.0}}).errors
     assert (error.check, error.count) == ("missing value", ROWS // 2)
-    assert 'add "" = 0.0 to `reward_values`' in error.fix
+    assert "set missing_reward = 0 in the mapping if they earned nothing" in error.fix
+    log = read_log(frame, {**MAPPING, "reward_values": {"home": 1.0}, "missing_reward": 0})
+    np.testing.assert_array_equal(log.reward, [0.0, 1.0] * (ROWS // 2))
     log = read_log(frame, {**MAPPING, "reward_values": {"home": 1.0, "": 0.25}})
     np.testing.assert_array_equal(log.reward, [0.25, 1.0] * (ROWS // 2))
     numbers = FRAME.with_columns(r=pl.Series([None, 2.0] * (ROWS // 2)))

@@ -30,6 +30,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("terminations ignored", {"terminations": "ignore"}),
     ("no reward", {"reward": None}),
     ("constant reward", {"reward": np.ones(ROWS, np.float32)}),
+    ("unknown rewards", {"reward": np.where(np.arange(ROWS) == 3, np.nan, CLEAN["reward"]),
+                         "missing_reward": "unknown"}),
     ("one action only", {"action": np.ones(ROWS, int)}),
     ("constant observation column", {"observation": np.ones((ROWS, 1), np.float32)}),
     ("extreme scale", {"observation": 1e6 * CLEAN["observation"]}),
@@ -157,6 +159,7 @@ def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     elsewhere |= {"doubtful propensities", "rounded propensities"}  # `test_declared.py`
     elsewhere |= {"possible end column", "rows left out", "incomplete episodes"}  # of a table
+    elsewhere |= {"empty rewards", "late rewards", "late rewards unread"}  # `test_missing_rewards.py`
     elsewhere |= {"rare labels", "rewards rounded in 32 bits"}  # `test_unseen_labels.py`, `test_rounded_rewards.py`
     elsewhere |= {
         "rounded identifiers",

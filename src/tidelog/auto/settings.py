@@ -201,6 +201,7 @@ def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
         train, held_out_episodes = log.split_ordinals(1.0 - held_out, split_seed)
     else:
         train = held_out_episodes = np.arange(len(log.episode_ids))
+    train = train if log.reward_known is None else train[log.has_return[train]]
     lengths, last = np.diff(log.starts)[train], np.asarray(log.starts[1:] - 1)[train]
     return Facts(
         decisions=int(lengths.sum()),

@@ -59,7 +59,7 @@ from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
 from tidelog.sinks import Tracker, open_sink
 from tidelog.training.engine import cores_as_devices
-from tidelog.training.fit import fit, refit
+from tidelog.training.fit import fit, reads_rewards, refit
 from tidelog.training.learn import finetune, learn, load_run
 from tidelog.training.metrics import Progress
 from tidelog.training.processes import Processes, connect_processes, connected
@@ -367,6 +367,9 @@ def _learn(cls: type[Any], log: Log | Interactions | None, options: Any, folder:
     more["sinks"], algorithm = _sinks(options, folder), algorithm_of(cls, options)
     training = learn(algorithm, options.env, **more) if log is None else fit(algorithm, log, **more)
     write_settings(cls, options, folder)
+    if isinstance(log, Log) and not log.has_return.all() and reads_rewards(algorithm, log.spec) and not options.json:
+        unknown, count = int((~log.has_return).sum()), len(log.episode_ids)
+        print_line(f"{unknown:,} of {count:,} episodes have an unknown reward: training leaves them out")
     return train_and_show(training, options.quiet, options.json, judge=getattr(options, "judge", False))
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tidelog._text import count_of
 from tidelog.data.columns import (
+    AT_RANDOM,
     SHARES_BY,
     Declaration,
     DeclarationError,
@@ -30,6 +31,7 @@ from tidelog.data.dependence import (
     Balance,
     DecisionRewards,
     ObservedColumn,
+    action_columns,
     as_number,
     balance_of,
     candidates,
@@ -39,6 +41,8 @@ from tidelog.data.dependence import (
     is_after,
     labels_of,
     leak_of,
+    unknown_predictors,
+    unknown_sentence,
 )
 from tidelog.data.raw import Column, Finding, RawLog, Values, check, side_by_side
 from tidelog.types import OTHER
@@ -99,13 +103,17 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
     advice = "fill the cells, or remove these rows before reading"
     observed = [column for feature in raw.observation.values() for column in feature.columns]
     for column in raw.columns():
+        is_reward = any(column is one for one in raw.reward or ())
+        if is_reward and raw.missing_reward is not None and len(column.missing) < raw.rows:
+            continue
         if len(column.missing) and column is not raw.next_action_mask:
             drop = f"drop_rows_without = {json.dumps([column.name], ensure_ascii=False)} in the mapping"
             fix = f"fill the cells, or leave these rows out: {drop}" if raw.from_table else advice
-            if any(column is one for one in raw.reward or ()):
+            if is_reward:
                 fix = (
-                    'if they earn nothing, add "" = 0.0 to `reward_values`; else fill them; '
-                    "to clone the decisions only (algorithm bc), leave reward out of the mapping"
+                    'set missing_reward = 0 in the mapping if they earned nothing, "unknown" if what they earned was '
+                    'not recorded; add reward_horizon = "30d" if rewards come up to 30 days after the decision; '
+                    "to clone the decisions only (algorithm bc), leave reward out"
                 )
             if any(column is one for one in observed):
                 name = json.dumps(column.name, ensure_ascii=False)
@@ -852,6 +860,41 @@ def no_reward(raw: RawLog) -> Iterable[Finding]:
     """The mapping names no reward: only behaviour cloning can learn from the log."""
     if raw.reward is None and all(finding.column != "reward" for _, finding in raw.found):
         yield Finding(None, None, "no reward", "a reward, except for cloning", "set reward= if there is one")
+
+
+@check("unknown rewards", "warning")
+def unknown_rewards(raw: RawLog) -> Iterable[Finding]:
+    """Some rewards are unknown, as the mapping allows; whether the action or a column predicts which ones."""
+    if raw.missing_reward is None or raw.action is None:
+        return
+    unknown = np.zeros(raw.rows, bool)
+    for column in raw.reward or ():
+        unknown[column.missing] = True
+    if not unknown.any() or unknown.all():
+        return
+    usable, clusters = raw.action.usable, None
+    if raw.cluster is not None and raw.cluster.usable.all():
+        clusters = raw.cluster.values
+    elif raw.episode is not None and raw.episode.usable.all():
+        clusters = raw.episode.values
+    found = unknown_sentence(unknown, raw.action.values if usable.all() else None, _action_labels(raw))
+    if usable.all():
+        acted = action_columns(raw.action.values, is_words=raw.action.kind == "discrete")
+        balance = balance_of([*acted, *_balance_observed(raw)], unknown, 2, clusters=clusters)
+        found += f"; {unknown_predictors(balance)}"
+    assumed = "values in every row; training leaves their episodes out unless it only imitates, and a verdict "
+    assumed += (
+        "takes them to be missing at random, as the mapping states"
+        if raw.missing_reward == AT_RANDOM
+        else "must hold whatever they are"
+    )
+    fix = 'record them; missing_reward = "at random" only if nothing but the observation and the action decides'
+    yield Finding(None, np.flatnonzero(unknown), found, assumed, fix)
+
+
+def _action_labels(raw: RawLog) -> tuple[str, ...]:
+    """The labels of one discrete action, () for numbered ones."""
+    return (raw.action.columns[0].vocabulary or ()) if raw.action is not None and raw.action.kind == "discrete" else ()
 
 
 @check("constant reward", "warning")

@@ -6,6 +6,7 @@ import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -239,7 +240,7 @@ LEAVES = ("numeric", "categorical")
 _SETTINGS = (  # name no columns
     "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
     "separator", "decimal", "explode", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
-    "episode_gap",
+    "episode_gap", "missing_reward", "reward_horizon", "export_time",
 )  # fmt: skip
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
@@ -295,7 +296,11 @@ class Columns:
     `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
     the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
     in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
-    cluster.
+    cluster. `missing_reward`: how an empty reward is read: a number, the reward of what never came; "unknown"; or "at
+    random", which also states that whether a reward is known depends on nothing but the observation and the action.
+    `reward_horizon`: the time within which a reward is known, such as "30d" (s, m, h, d, w), or a number as of
+    `episode_gap`; younger decisions at the newest time of the log, or at `export_time`, are left out, and all episodes
+    that began when the first episode with such a decision did, or later.
 
     Example:
         >>> columns = tl.Columns(
@@ -345,6 +350,9 @@ class Columns:
     reward_weights: Sequence[float] | None = None
     reward_clip: Sequence[float] | None = None
     episode_gap: float | None = None
+    missing_reward: float | str | None = None
+    reward_horizon: float | str | None = None
+    export_time: float | str | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -378,6 +386,7 @@ class Columns:
         object.__setattr__(self, "atoms", declared_atoms(self.atoms))
         self._check_reading()
         self._check_rewards()
+        self._check_late_rewards()
         if self.reward_unit is not None and self.reward is None:
             raise ConfigError(
                 f"reward_unit = {self.reward_unit!r} is set without reward",
@@ -472,6 +481,29 @@ class Columns:
             )
         if len(limits) != 2 or not limits[0] <= limits[1]:
             raise ConfigError(f"reward_clip = {self.reward_clip!r}", "(low, high) with low <= high")
+
+    def _check_late_rewards(self) -> None:
+        """ConfigError for rules of missing and late rewards that are none, or that lack their columns."""
+        declared_missing(self.missing_reward)
+        if self.missing_reward is not None and self.reward is None:
+            raise ConfigError("missing_reward is set without reward", fix="name the column of rewards, or drop it")
+        if self.missing_reward is not None and "" in dict(self.reward_values):
+            raise ConfigError("missing_reward and reward_values both say what an empty reward is", fix="drop one")
+        if isinstance(self.export_time, datetime | date):  # as TOML reads it
+            object.__setattr__(self, "export_time", self.export_time.isoformat())
+        if self.export_time is not None:
+            if not (_is_number(self.export_time) or (isinstance(self.export_time, str) and self.export_time.strip())):
+                raise ConfigError(f"export_time = {self.export_time!r}", 'a time as in the log, such as "2026-11-01"')
+            if self.reward_horizon is None:
+                raise ConfigError("export_time is set without reward_horizon", fix="set both, or drop export_time")
+        if self.reward_horizon is not None:
+            horizon_of(self.reward_horizon)
+            if self.reward is None or self.time is None:
+                raise ConfigError(
+                    f"reward_horizon = {self.reward_horizon!r} is set without reward and time",
+                    "the column of rewards, and in `time` that of the decisions' times",
+                    "name both columns, or drop reward_horizon",
+                )
 
     @property
     def rules(self) -> dict[str, str]:
@@ -602,6 +634,41 @@ def declared_unit(unit: Any) -> str | None:
             'write a short unit, such as "EUR", or leave it out',
         )
     return unit.strip()
+
+
+UNKNOWN, AT_RANDOM = "unknown", "at random"
+SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def declared_missing(rule: Any) -> str | None:
+    """Check the rule for empty rewards; "unknown" or "at random", and None for a number or no rule."""
+    if rule is None or _is_number(rule):
+        return None
+    if rule not in (UNKNOWN, AT_RANDOM):
+        raise ConfigError(
+            f"missing_reward = {rule!r}",
+            f'a finite number, "{UNKNOWN}" or "{AT_RANDOM}"',
+            f'write 0 if an empty reward earned nothing, "{UNKNOWN}" if what it earned was not recorded',
+        )
+    return str(rule)
+
+
+def horizon_of(horizon: Any) -> tuple[float, bool]:
+    """The length of a declared horizon, and whether it is in seconds; else it is in the unit of the times."""
+    found = horizon
+    if isinstance(horizon, str) and horizon[-1:] in SECONDS:
+        try:
+            found = float(horizon[:-1]) * SECONDS[horizon[-1]] if horizon[:1].isdigit() else None
+        except ValueError:
+            found = None
+        found = None if " " in horizon else found
+    if not _is_number(found) or found <= 0:
+        raise ConfigError(
+            f"reward_horizon = {horizon!r}",
+            'a number above 0 and its unit, s, m, h, d or w, without a space, such as "30d"',
+            "write the longest time after a decision at which its reward may come",
+        )
+    return float(found), isinstance(horizon, str)
 
 
 def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:

@@ -863,6 +863,41 @@ class Balance(NamedTuple):
         return "p < 0.001" if self.p_value < 0.001 else f"p = {self.p_value:.2g}"
 
 
+ACTION = "the action"
+SHOWN = 6  # actions whose share of unknown rewards is named
+
+
+def action_columns(action: NDArray[Any], *, is_words: bool) -> list[ObservedColumn]:
+    """The columns of actions [N] or [N, D], as candidates that may predict which rewards are unknown."""
+    wide = np.asarray(action).reshape(len(action), -1)
+    return [ObservedColumn(ACTION, column, is_words) for column in wide.T]
+
+
+def unknown_sentence(unknown: NDArray[np.bool_], action: NDArray[Any] | None, labels: Sequence[str]) -> str:
+    """The share of unknown rewards [N], and that after each of few discrete actions [N] or [N, 1]; None: not said."""
+    text = f"{int(unknown.sum()):,} of {len(unknown):,} rewards are unknown ({unknown.mean():.1%})"
+    codes = None if action is None or np.size(action) != len(unknown) else np.asarray(action).reshape(-1)
+    if codes is None or (codes.dtype.kind not in "iu" and (codes % 1 != 0).any()):
+        return text
+    distinct = np.unique(codes).astype(np.int64).tolist()
+    shares = {one: float(unknown[codes == one].mean()) for one in distinct}
+    most = sorted(shares, key=lambda one: -shares[one])[:SHOWN]
+    named = ", ".join(f"{shares[one]:.1%} after '{labels[one] if labels else one}'" for one in most)
+    return f"{text}: {named}" + (", ..." if len(distinct) > SHOWN else "")
+
+
+def unknown_predictors(balance: Balance | None) -> str:
+    """Which columns predict which rewards are unknown, by a test of `balance_of`."""
+    if balance is None:
+        return "too few to test what predicts them"
+    if balance.p_value >= DOUBTFUL:
+        return f"no recorded column predicts which ones ({balance.p_text})"
+    named = [one.name for one in balance.named]
+    listed = ", ".join(one if one in (ACTION, EVERYTHING) else f"'{one}'" for one in named[:SHOWN])
+    verb = "predicts" if len(named) == 1 and named != [EVERYTHING] else "predict"
+    return f"{listed} {verb} which ones ({balance.p_text})"
+
+
 def balance_of(
     columns: Sequence[ObservedColumn],
     action: NDArray[Any],

@@ -44,6 +44,7 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     if log.declared is not None:
         arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
     arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    arrays |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
 
@@ -120,6 +121,7 @@ class _Sheet:
         if log.reward is not None:
             self.mapping["reward"] = self._wide("reward", log.reward)
             self.mapping |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+            self.mapping |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
         self.mapping["terminated"] = self.add("terminated", log.terminated)
         self.mapping["truncated"] = self.add("truncated", log.truncated)
         self.mapping |= {

@@ -993,8 +993,9 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {list_names(counted)}")
     if any(used[one.name] == "reward" for one in empty):
-        proposal.hints.append('reward_values = { "" = 0.0 }   # if rows without a reward earn nothing')
-    needed = [one.name for one in empty if used[one.name] in ("action", "reward", "propensity")]
+        proposal.hints.append("missing_reward = 0.0   # if rows without a reward earned nothing")
+        proposal.hints.append('missing_reward = "unknown"   # if what they earned was not recorded')
+    needed = [one.name for one in empty if used[one.name] in ("action", "propensity")]
     if needed:
         proposal.hints.append(f"drop_rows_without = {toml_text(needed)}   # if they are missing by chance")
     observed = [one for one in empty if used[one.name] == "observation"]

@@ -13,6 +13,8 @@ from numpy.typing import DTypeLike, NDArray
 from tidelog._text import facts_table, in_unit, three_digits
 from tidelog.data.checks import action_count
 from tidelog.data.columns import (
+    AT_RANDOM,
+    UNKNOWN,
     DeclarationError,
     DeclaredPropensities,
     check_strata,
@@ -102,7 +104,8 @@ class Log(LogColumns):
         action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`. `atoms`: values of
         continuous actions that the behaviour policy took with a probability of their own; a recorded propensity is that
         there. `followed` [N] bool: rows with a known `next_observation`; None: all rows. `actions` counts discrete
-        actions, `bounds` are (low, high) of continuous ones. `reward_unit`: the unit of rewards, such as "EUR", which
+        actions, `bounds` are (low, high) of continuous ones. `missing_reward`: what NaN among rewards is, as in
+        `Columns`; without it, NaN is an error. `reward_unit`: the unit of rewards, such as "EUR", which
         verdicts and reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
         `terminations="ignore"`, `sizes`, the numbers of codes of leaves of the observation, and `extra`, further
         columns by name. ConfigError names the nearest known name of a misspelt one.
@@ -111,7 +114,8 @@ class Log(LogColumns):
 
     def facts(self) -> dict[str, str]:
         """Return a summary by name: steps, ends, observation, action, mean reward, propensities and warnings."""
-        means = None if self.reward is None else np.atleast_1d(np.mean(self.reward, axis=0, dtype=np.float64))
+        known = slice(None) if self.reward_known is None else self.reward_known
+        means = None if self.reward is None else np.atleast_1d(np.mean(self.reward[known], axis=0, dtype=np.float64))
         return {
             "steps": f"{self.steps:,} in {len(self.episodes):,} episodes",
             "ends": f"{int(self.terminated.sum()):,} terminated, {int(self.truncated.sum()):,} truncated",
@@ -120,6 +124,7 @@ class Log(LogColumns):
             "mean reward of a step": "no rewards"
             if means is None
             else ", ".join(map(three_digits, means)) + in_unit(self.reward_unit),
+            **({} if self.reward_known is None else {"unknown rewards": f"{int((~self.reward_known).sum()):,}"}),
             "propensities": "none" if self.propensity is None else self.declared.text if self.declared else "logged",
             "warnings": f"{len(self.report.warnings):,}",
         }
@@ -200,6 +205,14 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         position += np.cumsum(known, dtype=np.int32) - known
     next_position = position + (~order.last | known)
     reward = None if raw.reward is None else _own(raw, side_by_side(raw.reward), np.float32)
+    reward_known = None
+    if reward is not None and raw.missing_reward is not None:
+        present = np.ones(raw.rows, bool)
+        for one in raw.reward or ():
+            present[one.missing] = False
+        reward_known = None if present.all() else order.sort(present)
+        if reward_known is not None:
+            reward = np.where(reward_known[:, None], reward, np.float32(np.nan))
     if reward is not None and reward.shape[1] == 1:
         reward = reward[:, 0]
     if raw.cluster is None:
@@ -242,6 +255,8 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         "episode_ids": order.ids,
         "report": report,
         "reward_unit": raw.reward_unit,
+        "reward_known": reward_known,
+        "missing_reward": None if reward_known is None else raw.missing_reward,
         "atoms": raw.atoms,
     }
 
@@ -393,6 +408,7 @@ def is_tabular(log: Log, states: States | None = None) -> bool:
     return log.steps >= VISITS_A_STATE * visited and log.steps >= VISITS_A_PAIR * pairs
 
 
+KNOWN = "reward_known"  # absent where all rewards are known
 _ROWS = ("action", "terminated", "truncated", "step", "reward", "propensity", "weight", "time")
 
 
@@ -424,6 +440,12 @@ def _concat(logs: Sequence[Log]) -> Log:
         columns["cluster"] = np.concatenate(
             [(log.clusters + start)[log.episode].astype(np.int32) for log, start in zip(logs, before, strict=True)]
         )
+    if any(log.reward_known is not None for log in logs):
+        columns[KNOWN] = np.concatenate(
+            [np.ones(log.steps, bool) if log.reward_known is None else log.reward_known for log in logs]
+        )
+        stated = {log.missing_reward for log in logs if log.reward_known is not None}
+        columns["missing_reward"] = AT_RANDOM if stated == {AT_RANDOM} else UNKNOWN
     if first.stratum is not None:  # strata have no names in a log: those of different logs are different strata
         columns["stratum"] = _shifted(logs, "stratum", [int(np.max(np.asarray(log.stratum))) + 1 for log in logs])
     stored = [len(next(iter(log.observation.values()))) for log in logs]
@@ -448,7 +470,11 @@ def check_alike(logs: Sequence[Log]) -> None:
 
 def _facts(log: Log) -> dict[str, Any]:
     """What must be equal in logs that are joined."""
-    optional = {f"column '{name}'": "present" if getattr(log, name) is not None else "absent" for name in OPTIONAL}
+    optional = {
+        f"column '{name}'": "present" if getattr(log, name) is not None else "absent"
+        for name in OPTIONAL
+        if name != KNOWN
+    }
     kinds = {f"extra column '{name}'": _kind(values) for name, values in log.extra.items()}
     time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
     unit = "absent" if log.reward_unit is None else log.reward_unit

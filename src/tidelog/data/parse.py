@@ -18,16 +18,20 @@ import polars as pl
 from tidelog._machine import shortage
 from tidelog._text import count_of
 from tidelog.data.columns import (
+    AT_RANDOM,
     LEAVES,
     SHARES,
     SHARES_BY,
+    UNKNOWN,
     Bounds,
     Columns,
     Declaration,
     declaration_of,
     declared_actions,
     declared_atoms,
+    declared_missing,
     declared_unit,
+    horizon_of,
     names,
 )
 from tidelog.data.dependence import kind_of
@@ -100,6 +104,7 @@ class LogArrays(TypedDict, total=False):
     bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
     atoms: float | Sequence[float]  # continuous actions with a probability of their own
     reward_unit: str | None  # the unit of rewards, such as "EUR"
+    missing_reward: float | str | None  # what NaN among rewards is: a number, "unknown" or "at random"
     categorical: bool  # whether whole numbers of observations are codes; default True
     sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
     terminations: str  # "stop", or "ignore" to count them as truncations
@@ -200,6 +205,12 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
     unread |= set() if declared is None else {"propensity"}
     single: dict[str, Any] = {name: None if name in unread else checked.column(name, get(name)) for name in SINGLE}
     rewards = checked.column("reward", arrays["reward"], 2)
+    missing = declared_missing(get("missing_reward"))
+    if rewards is not None and get("missing_reward") is not None and rewards.values.dtype.kind == "f":
+        empty = np.isnan(rewards.values)
+        filled = np.where(empty, np.float64(0.0 if missing else get("missing_reward")), rewards.values)
+        at = np.flatnonzero(empty.reshape(len(empty), -1).any(axis=1)) if missing else rewards.missing
+        rewards = replace(rewards, values=filled.astype(rewards.values.dtype), missing=at)
     categorical, sizes = get("categorical", True), get("sizes")
     observed = _features(checked, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):
@@ -221,6 +232,7 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
         extra=tuple(filter(None, extra)),
         terminations=get("terminations", "stop"),
         reward_unit=declared_unit(get("reward_unit")),
+        missing_reward=missing,
         atoms=declared_atoms(get("atoms", ())),
         declared=declared,
         strata=strata,
@@ -1015,7 +1027,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     copies |= dict.fromkeys((*names(columns.action_mask), *names(columns.next_action_mask)), 2.5)
     used = [name for several in columns.used().values() for name in several]
     check_memory(table, used, (columns.episode, columns.cluster), copies)
-    table = without_empty(table, columns)
+    table = rows_to_read(table, columns)
     if columns.na_values:
         table = without_na(table, columns)
     observation, following, rare = _features_of_table(table, columns)
@@ -1037,7 +1049,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
     found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
-    found += _rounded_identifiers(table, columns)
+    found += [*_rounded_identifiers(table, columns), *_late_rewards(table, columns, time)]
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -1063,6 +1075,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
+        missing_reward=declared_missing(columns.missing_reward),
         atoms=declared_atoms(columns.atoms),
         always_terminated=columns.terminated is True,
         files=table.files,
@@ -1120,10 +1133,79 @@ def without_na(table: ParsedTable, columns: Columns) -> ParsedTable:
     return replace(table, data=table.data.with_columns(cells))
 
 
-def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
+def rows_to_read(table: ParsedTable, columns: Columns) -> ParsedTable:
+    """The table without rows that a mapping leaves out, and notes that count them; the same table if it is one."""
+    return table if table.chosen is not None else _without_recent(_without_empty(table, columns), columns)
+
+
+def _without_recent(table: ParsedTable, columns: Columns) -> ParsedTable:
+    """The table without episodes too young for their rewards, by `reward_horizon`, and a note that counts them.
+
+    By time alone: an early success would stand in for decisions whose failure is not known yet. So would a short
+    episode for long ones: all are left out that began no earlier than the first one with a decision that is too young.
+    """
+    if columns.reward_horizon is None or not table.has(str(columns.time)):
+        return table
+    read = without_na(table, columns) if columns.na_values else table
+    series = read.series(str(columns.time))
+    time = moment(_single(series), columns.date_format)
+    if not table.rows or not time.usable.all():  # an error of its own
+        return table
+    (length, in_seconds), dates = horizon_of(columns.reward_horizon), time.values.dtype.kind == "M"
+
+    def refuse(found: str, expected: str, fix: str) -> ParsedTable:
+        return replace(table, found=[*table.found, ("bad mapping", Finding(columns.time, None, found, expected, fix))])
+
+    if in_seconds and not dates:
+        found = f"reward_horizon = {columns.reward_horizon!r}, and times that are numbers without a unit"
+        return refuse(found, "a horizon in the unit of the times", "write it as a number, or the times as dates")
+    newest = end = time.values.max()
+    if columns.export_time is not None:
+        stated = pl.Series(series.name, [columns.export_time])
+        one = moment(stated, columns.date_format if dates else None)
+        if not one.usable.all() or (one.values.dtype.kind == "M") != dates:
+            found, shown = f"export_time = {columns.export_time!r}", str(newest)[:19]
+            return refuse(found, f"a time as in '{series.name}', such as {shown}", "write it as the log does")
+        end = one.values[0]
+        if end < newest:
+            found = f"export_time = {columns.export_time!r}, before the newest time, {str(newest)[:19]}"
+            return refuse(found, "the time at which the log was exported", "correct export_time")
+    since = end - (np.timedelta64(round(length * 1e6), "us") if dates else length)
+    recent = np.asarray(time.values > since)
+    what = f"younger than {columns.reward_horizon} at {str(end)[:19]}"
+    if columns.episode is not None and table.has(columns.episode):
+        rows = pl.DataFrame({"id": read.series(columns.episode), "time": time.values, "recent": recent})
+        rows = rows.with_columns(began=pl.col("time").min().over("id"))
+        first = rows.filter("recent")["began"].min()
+        recent = (rows["began"] >= first).to_numpy() if recent.any() else recent
+        what = f"of episodes that began when the first one with a decision {what} did, or later"
+    if not recent.any():
+        return table
+    if recent.all():
+        return refuse(f"every row is {what}", "older decisions, whose rewards are known", "read a longer log")
+    counted = f"{count_of(int(recent.sum()), 'row')} of {table.rows:,} left out: {what}, whatever their reward says"
+    fix = "nothing: their rewards may still come, and early ones alone would be misleading (`reward_horizon`)"
+    note = ("late rewards", Finding(columns.time, None, counted, "decisions whose reward is known", fix))
+    return _without_rows(table, recent, [note])
+
+
+def _without_rows(table: ParsedTable, dropped: Values, notes: Sequence[tuple[str, Finding]]) -> ParsedTable:
+    """The table without these rows [N], with notes on them."""
+    chosen = np.ones(table.rows, bool) if table.chosen is None else table.chosen.to_numpy().copy()
+    chosen[np.flatnonzero(chosen)] = ~dropped
+    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
+    parts = (
+        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
+        for part, end in zip(table.parts, ends, strict=True)
+    )
+    numbers, found = table.numbers[~dropped], [*table.found, *notes]
+    return replace(table, numbers=numbers, chosen=pl.Series(chosen), parts=tuple(parts), found=found)
+
+
+def _without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     """The table without the rows in which a column of `drop_rows_without` is empty, and a note that counts them."""
     named = [name for name in names(columns.drop_rows_without) if table.has(name)]
-    if not named or table.chosen is not None:
+    if not named:
         return table
     read = without_na(table, columns) if columns.na_values else table
     empty = {name: is_empty(read.series(name)).to_numpy() for name in named}
@@ -1143,13 +1225,7 @@ def without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
         fix = "leave out whole episodes, or fill the cells; nothing, if what remains are the first rows of each"
         if len(several):
             notes.append(("incomplete episodes", Finding(columns.episode, None, cut, "whole episodes", fix)))
-    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
-    parts = (
-        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
-        for part, end in zip(table.parts, ends, strict=True)
-    )
-    numbers, found = table.numbers[~dropped], [*table.found, *notes]
-    return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
+    return _without_rows(table, dropped, notes)
 
 
 def _labels(action: RawAction | None) -> tuple[str, ...]:
@@ -1210,9 +1286,13 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
     And findings about those that 32 bits change.
     """
     worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
+    found: list[tuple[str, Finding]] = []
     empty = worth.pop("", None)  # the reward of a row without one
+    if columns.missing_reward is not None and declared_missing(columns.missing_reward) is None:
+        empty = float(columns.missing_reward)
 
     def read(series: pl.Series) -> Column:
+        series = _with_nan_empty(series, columns)
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
             text = series.cast(pl.String).str.strip_chars()
             series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
@@ -1221,6 +1301,12 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
             return column
         values = np.array(column.values)
         values[column.missing] = empty
+        if columns.missing_reward is not None:
+            counted = (
+                f"{count_of(len(column.missing), 'row')} of {table.rows:,} without a reward, which counts as {empty:g}"
+            )
+            fix = "nothing, if these rewards never came; missing_reward says so"
+            found.append(("empty rewards", Finding(column.name, None, counted, "a reward in every row", fix)))
         return replace(column, values=values, missing=column.missing[:0])
 
     rewards = [read(series) for series in _present(table, columns.reward)]
@@ -1239,9 +1325,44 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
     if columns.reward_clip is not None:
         low, high = columns.reward_clip
         rewards = [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
-    found = [finding for one in rewards for finding in rounded_rewards(one)]
+    found += [finding for one in rewards for finding in rounded_rewards(one)]
     with np.errstate(over="ignore"):  # infinite rewards are refused later
         return [replace(one, values=one.values.astype(np.float32)) for one in rewards], found
+
+
+def _with_nan_empty(series: pl.Series, columns: Columns) -> pl.Series:
+    """Rewards with NaN as an empty cell, as frames of pandas have it, where the mapping says what that is."""
+    return series.fill_nan(None) if columns.missing_reward is not None and series.dtype.is_float() else series
+
+
+NEWEST = (0.02, 0.05, 0.1, 0.2, 0.3)  # shares of the rows that may be too young for their reward
+ERRORS, APART = 4.5, 0.02  # difference of shares of empty rewards, in standard errors, and at least
+
+
+def _late_rewards(table: ParsedTable, columns: Columns, time: Column | None) -> list[tuple[str, Finding]]:
+    """A finding if empty rewards that count as a number are more frequent among the newest decisions."""
+    series = _present(table, columns.reward)
+    has_default = "" in dict(columns.reward_values) or columns.missing_reward not in (None, UNKNOWN, AT_RANDOM)
+    if not has_default or columns.reward_horizon is not None or len(series) != 1 or time is None:
+        return []
+    if not time.usable.all() or time.values.ndim != 1 or not len(time.values):
+        return []
+    empty = is_empty(_with_nan_empty(series[0], columns)).to_numpy()[np.argsort(time.values, kind="stable")]
+    for newest in NEWEST:
+        count = round(newest * len(empty))
+        if count < 10:
+            continue
+        new, old = float(empty[-count:].mean()), float(empty[:-count].mean())
+        share = float(empty.mean())
+        error = np.sqrt(share * (1.0 - share) * (1.0 / count + 1.0 / (len(empty) - count)))
+        if new - old > max(ERRORS * error, APART):
+            found = (
+                f"empty rewards are {new:.1%} of the newest {newest:.0%} of the rows and {old:.1%} of the others: "
+                "these rewards may still come"
+            )
+            fix = 'set reward_horizon in the mapping, such as "30d": the longest time after which a reward comes'
+            return [("late rewards unread", Finding(series[0].name, None, found, "rewards that are known", fix))]
+    return []
 
 
 def unique(header: Sequence[str]) -> list[str]:

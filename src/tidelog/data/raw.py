@@ -234,6 +234,7 @@ class RawLog:
     unused: tuple[Column, ...] = ()  # columns without a role, named like clusters; never an error
     terminations: str = "stop"
     reward_unit: str | None = None
+    missing_reward: str | None = None  # rows without a reward are no error: it is "unknown", or missing "at random"
     atoms: tuple[float, ...] = ()  # values of continuous actions with a probability of their own
     always_terminated: bool = False
     from_table: bool = True
@@ -596,6 +597,13 @@ rule("several files", "note", "The log was read from several files, in the order
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
 rule("rare labels", "note", "Labels in few rows were joined to one, by the rule of the mapping.")
 rule("rows left out", "note", "Rows with an empty cell in a column of `drop_rows_without` were left out.")
+rule("late rewards", "note", "Decisions younger than `reward_horizon` were left out: their rewards may still come.")
+rule("empty rewards", "note", "Empty rewards count as a number, by `missing_reward`.")
+rule(
+    "late rewards unread",
+    "warning",
+    "Empty rewards, which count as a number, are more frequent among the newest decisions: they may still come.",
+)
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
     "converted",
@@ -734,7 +742,7 @@ def rounded_rewards(column: Column) -> list[tuple[str, Finding]]:
 # Views copy data only when it is read.
 
 STORED = ("observation", "action_mask")  # these have M rows, indexed by position; all other columns have N
-OPTIONAL = ("reward", "propensity", "stratum", "action_mask", "weight", "time", "cluster")
+OPTIONAL = ("reward", "reward_known", "propensity", "stratum", "action_mask", "weight", "time", "cluster")
 MOST_LISTED = 100_000  # episodes that an origin lists; a larger selection has no origin
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
 
@@ -777,6 +785,8 @@ class LogColumns:
     atoms: tuple[float, ...] = ()  # values of continuous actions with a probability of their own, as declared
     declared: DeclaredPropensities | None = None  # how decisions were drawn, if `propensity` was declared
     stratum: Values | None = None  # [N] int32: the stratum of the row, if shares were declared in strata
+    reward_known: Values | None = None  # [N] bool: rows with a reward, which is NaN in others; None: all have one
+    missing_reward: str | None = None  # what the mapping says of the others: "unknown", or missing "at random"
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.read.reopen` reads it again
 
     def __len__(self) -> int:
@@ -803,6 +813,23 @@ class LogColumns:
         if self.cluster is None:
             return np.arange(len(self.episode_ids))
         return number_by_appearance(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
+
+    @cached_property
+    def has_return(self) -> Values:
+        """[E] bool: episodes whose rewards are all known."""
+        if self.reward_known is None:
+            return np.ones(len(self.episode_ids), bool)
+        return np.logical_and.reduceat(np.asarray(self.reward_known), self.starts[:-1])
+
+    def with_known_rewards(self) -> Self:
+        """The log of the episodes whose rewards are all known; LogError without one."""
+        if self.reward_known is None:
+            return self
+        if not self.has_return.any():
+            fix = "judge or learn from more episodes, or declare what an empty reward is (missing_reward = 0)"
+            raise LogError("no episode of the log has all its rewards", "some with known rewards", fix)
+        known = self if self.has_return.all() else self.take_episodes(np.flatnonzero(self.has_return))
+        return replace(known, reward_known=None, missing_reward=None)
 
     @cached_property
     def reach(self) -> Values:

@@ -44,9 +44,9 @@ from tidelog.data.parse import (
     finest,
     first_error_line,
     from_table,
+    rows_to_read,
     spelled,
     unique,
-    without_empty,
     write_csv,
 )
 from tidelog.data.raw import (
@@ -756,7 +756,7 @@ def quarantine(
     mapping = Columns.of(columns)
     try:
         needed = [name for several in mapping.used().values() for name in several]
-        table = without_empty(table_of(source, form=mapping.text_form, needed=needed), mapping)
+        table = rows_to_read(table_of(source, form=mapping.text_form, needed=needed), mapping)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report

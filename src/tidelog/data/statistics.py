@@ -72,7 +72,7 @@ def describe(log: LogColumns) -> Statistics:
         without_target=int((~log.has_target).sum()),
         lengths=summary(np.diff(log.starts)),
         returns=None if returns is None else summary(returns),
-        rewards=None if log.reward is None else summary(log.reward),
+        rewards=None if log.reward is None else summary(_known(log.reward, log.reward_known)),
         actions=_actions(log),
         propensities=None if log.propensity is None else summary(log.propensity),
         missing_propensities=1.0 if log.propensity is None else 0.0,
@@ -81,20 +81,27 @@ def describe(log: LogColumns) -> Statistics:
     )
 
 
+def _known(values: Values, known: Values | None) -> Values:
+    return values if known is None else values[known]
+
+
 def episode_returns(log: LogColumns) -> Values | None:
-    """[E] or [E, K] float64: the undiscounted sum of each episode's rewards; None without rewards."""
+    """[E'] or [E', K] float64: the undiscounted sum of rewards of each episode that has them all; None without any."""
     if log.reward is None:
         return None
     returns: Values = np.add.reduceat(log.reward.astype(np.float64), log.starts[:-1], axis=0)
-    return returns
+    return _known(returns, None if log.reward_known is None else log.has_return)
 
 
 def rewards_are_equal(log: LogColumns) -> bool:
     """Whether all rewards and all returns are equal, so that nothing can be learnt from them; False without rewards."""
-    if log.reward is None or log.reward.min() != log.reward.max():
+    if log.reward is None:
+        return False
+    reward = _known(log.reward, log.reward_known)
+    if reward.min() != reward.max():
         return False
     lengths = np.diff(log.starts)
-    return float(log.reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
+    return float(reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
 
 
 def actions_are_equal(log: LogColumns) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog._files import MANIFEST, Kind, open_regular, stream_to
 from tidelog._machine import shortage
-from tidelog.data.columns import DeclaredPropensities, declared_atoms, declared_unit
+from tidelog.data.columns import DeclaredPropensities, declared_atoms, declared_missing, declared_unit
 from tidelog.data.raw import OPTIONAL, PLAIN, LogColumns, Report, Values, unreadable
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.schema import typed
@@ -86,7 +86,7 @@ def read_array(stream: IO[bytes], size: int) -> Values:
 
 _KINDS = {  # of the columns [N]
     "position": "i", "next_position": "i", "episode": "i", "step": "i", "terminated": "b", "truncated": "b",
-    "propensity": "f", "stratum": "i", "weight": "f", "time": "iufM", "cluster": "i",
+    "reward_known": "b", "propensity": "f", "stratum": "i", "weight": "f", "time": "iufM", "cluster": "i",
 }  # fmt: skip
 Plain = Mapping[str, Values | None]
 MOST_STRATA = 2**24
@@ -179,6 +179,10 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
             codes, sizes = observation[name], np.asarray(leaf.sizes)
             _expect(bool(((codes >= 0) & (codes < sizes)).all()), f"codes of '{name}' are out of range")
     numbers: dict[str, Any] = {name: plain.get(name) for name in ("action", "reward", "propensity", "weight")}
+    rewarded = plain.get("reward_known")
+    if rewarded is not None:
+        _expect(bool(np.isnan(_of(plain, "reward")[~rewarded]).all()), "an unknown reward has a value")
+        numbers["reward"] = _of(plain, "reward")[rewarded]
     for name, values in {**numbers, **observation}.items():
         if values is not None and values.dtype.kind == "f":
             _expect(bool(np.isfinite(values).all()), f"'{name}' holds a number that is not finite")
@@ -233,6 +237,7 @@ def described(log: LogColumns) -> dict[str, Any]:
     """The fields of a manifest that only some logs have: the unit of rewards, atoms, and declared propensities."""
     some: dict[str, Any] = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
     some |= {"atoms": list(log.atoms)} if log.atoms else {}
+    some |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     return some | ({} if log.declared is None else {"declared": log.declared.to_json()})
 
 
@@ -263,7 +268,8 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
         raise unreadable(folder, error.problem, _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
-    return {**known, **plain, "reward_unit": unit, "atoms": atoms, "declared": about.declared}
+    known |= {"reward_unit": unit, "atoms": atoms, "declared": about.declared}
+    return {**known, **plain, "missing_reward": declared_missing(about.missing_reward)}
 
 
 class ColumnEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -283,6 +289,7 @@ class LogManifest(msgspec.Struct, kw_only=True):
     report: dict[str, Any]
     reward_unit: str | None = None
     atoms: list[float] = []
+    missing_reward: str | None = None
     declared: DeclaredPropensities | None = None
 
 

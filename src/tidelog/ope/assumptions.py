@@ -588,7 +588,7 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
 
 def extreme_returns(evidence: Evidence, best: bool = False) -> Floats:
     """[T]: lowest (or highest) return to go of any episode at each step or a later one."""
-    returns, lengths = np.array(evidence.reward, np.float64), evidence.lengths
+    returns, lengths = np.array(evidence.recorded_reward, np.float64), evidence.lengths
     for before in range(1, evidence.horizon):
         rows = evidence.starts[1:][lengths > before] - 1 - before
         returns[rows] += evidence.discount * returns[rows + 1]

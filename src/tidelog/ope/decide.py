@@ -63,6 +63,7 @@ from tidelog.ope.intervals import (
     spent_error,
 )
 from tidelog.ope.ledger import Ledger, RecordedLook, hashed, policy_identity
+from tidelog.ope.missing_rewards import MissingRewards, extreme_rewards, hardly_known, known_factors
 from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
 from tidelog.ope.policy_evidence import PolicyEvidence, row
 from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_classifier
@@ -189,6 +190,7 @@ class JudgeQuestion:
     ledger: Ledger | None = None  # None: looks are not counted
     about: Mapping[str, Any] = field(default_factory=dict)  # the log for the verdict's context
     dependence: tuple[str, ...] = ()  # notes on clusters that were detected
+    missing: MissingRewards | None = None  # unknown rewards, for which those of `log` stand in; None: all are known
     context: Mapping[str, Any] = field(default_factory=dict)  # stored with each verdict
     progress: Callable[[str, float], None] | bool | None = False
 
@@ -219,6 +221,7 @@ class JudgeQuestion:
             "model": self.model,
             "horizon": self.limits.horizon,
             **({} if first is None else {"first_steps": first}),  # absent as in ledgers of before
+            **({} if self.missing is None else {"missing_at_random": self.missing.at_random}),
         }
 
 
@@ -280,8 +283,10 @@ class Assessment:
     can_sample: bool = True  # whether judging it by sampled actions could be an answer
     densities: bool = False  # whether actions are continuous
     leaks: tuple[str, ...] = ()  # observation columns that tell the reward
+    late: str = ""  # that the newest rewards are empty more often than others, if they are
     reuse: Reuse = NOTHING_KNOWN
     policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
+    missing: MissingRewards | None = None  # unknown rewards of the log
     ladder: Any = None  # of parts (`ladder.Ladder`), where the whole has no support
     no_ladder: str = ""  # why there is none although it was wanted
     first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
@@ -409,9 +414,40 @@ class Assessment:
         low, high = min(worst.low, self.interval.low), max(best.high, self.interval.high)
         return Interval(self.interval.estimate, low, high)
 
+    @cached_property
+    def missing_bound(self) -> Interval | None:
+        """The difference if unknown rewards are those that lower it most, up to those that raise it most.
+
+        Its ends are at least as far from their estimates as those of the deciding interval. None if all are known.
+        """
+        if self.missing is None or not self.able or self.same:
+            return None
+        return self._whatever_unknown(self.interval, None, self.widening)
+
+    def _whatever_unknown(self, own: Interval, other: Assessment | None, widening: float) -> Interval:
+        """A difference, from the behaviour policy or from another one, whatever unknown rewards are."""
+        low, high, estimate = own.low, own.high, ESTIMATORS[self.deciding].ratios
+        for best in (False, True):
+            reward = extreme_rewards(
+                self.evidence,
+                self.limits.lowest_return,
+                self.limits.highest_return,
+                best=best,
+                visits=self.visits,
+                other=None if other is None else other.evidence,
+            )
+            filled = replace(self.evidence, reward=reward)
+            base = logged_return(filled) if other is None else estimate(replace(other.evidence, reward=reward))
+            found = self.between(estimate(filled).minus(base), widening)
+            low = min(low, found.low, found.estimate - (own.estimate - own.low))
+            high = max(high, found.high, found.estimate + (own.high - own.estimate))
+        return Interval(own.estimate, low, high)
+
     @property
     def difference(self) -> Interval:
         """The difference that is reported with the decision: the bound if the verdict fails under it."""
+        if self.decision == "no difference shown" and self.missing_bound is not None and fails_missing(self):
+            return self.missing_bound
         if self.decision == "no difference shown" and self.bound is not None and fails_unshown(self):
             return self.bound
         return self.interval
@@ -450,10 +486,12 @@ class Assessment:
         return self._resampled(estimate(self.evidence).minus(estimate(other.evidence)))
 
     def against(self, other: Assessment, widening: float) -> Interval:
-        """Interval of the difference from another policy, widened so."""
+        """Interval of the difference from another policy, widened so; whatever unknown rewards are."""
         estimate = ESTIMATORS[self.deciding].ratios
         ratios = estimate(self.evidence).minus(estimate(other.evidence))
-        return self._with_chance(ratios, other.evidence, widening)
+        found = self._with_chance(ratios, other.evidence, widening)
+        is_whole = self.missing is None or self.missing.at_random
+        return found if is_whole else self._whatever_unknown(found, other, widening)
 
     def difference_by(self, name: str) -> Interval:
         """An estimator's difference from the behaviour policy on the same episodes.
@@ -529,7 +567,8 @@ class Assessment:
 
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
-LEAK = "outcome among observations"  # check name of the readers' warning
+LEAK, LATE = "outcome among observations", "late rewards unread"  # check names of the readers' warnings
+DEFAULTED, YOUNG = "empty rewards", "late rewards"  # and of their notes
 
 
 def violated_preconditions(
@@ -611,6 +650,11 @@ def leaks_of(log: Log) -> tuple[str, ...]:
     return tuple(one.column for one in log.report.warnings if one.check == LEAK and one.column is not None)
 
 
+def late_of(log: Log) -> str:
+    """That the newest rewards are empty more often than others, by the checks of the log; empty if they are not."""
+    return next((one.found for one in log.report.warnings if one.check == LATE), "")
+
+
 # Rules that make a verdict unsupported: earlier use of the episodes, no estimate, contradicted assumptions, support.
 
 SAME = 1e-5  # relative difference of probabilities that 32 bits and another order of sums may make
@@ -641,7 +685,8 @@ def out_of_range(a: Assessment) -> list[RuleFinding]:
     if not (a.able and np.isfinite(a.interval.low) and np.isfinite(a.interval.high)):
         return []
     logged, limits, slack = logged_return(a.evidence), a.limits, a.evidence.rounding
-    low, high = float(logged.contributions.min()), float(logged.contributions.max())
+    recorded = logged_return(replace(a.evidence, reward=a.evidence.recorded_reward)).contributions
+    low, high = float(recorded.min()), float(recorded.max())
     low = (low if limits.lowest_return is None else min(low, limits.lowest_return)) - slack
     high = (high if limits.highest_return is None else max(high, limits.highest_return)) + slack
     estimate = logged.estimate + a.interval.estimate
@@ -713,6 +758,24 @@ def support_findings(
     return findings
 
 
+def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
+    """Whether known rewards are too few for the policy: they are hardly known after some decisions, or weigh unevenly.
+
+    The weights are those of the policy over the chance that the reward is known.
+    """
+    if a.missing is None or not a.able or a.broken_support:
+        return []
+    share = hardly_known(a.evidence, visits=a.visits)
+    if share > a.limits.unsupported_mass:
+        return [RuleFinding("hardly_known", said=a.missing.sentence, share=share)]
+    if a.visits:
+        return []
+    support = Supports(with_weight_factors(a.evidence, known_factors(a.evidence))).of(a.deciding)
+    needed = max(a.limits.effective_episodes, a.limits.effective_share * support.episodes)
+    holds = support.effective_sample_size >= needed and support.largest_weight <= a.limits.largest_weight
+    return [] if holds else [RuleFinding("known_weights", said=a.missing.sentence, support=support, needed=needed)]
+
+
 def few_episodes(a: Assessment) -> list[RuleFinding]:
     """Whether enough episodes carry the difference.
 
@@ -781,6 +844,22 @@ def fails_unshown(a: Assessment) -> list[RuleFinding]:
     return [RuleFinding("unshown")]
 
 
+def fails_missing(a: Assessment) -> list[RuleFinding]:
+    """Whether the verdict fails if unknown rewards are the lowest, or the highest, that they can be.
+
+    Not where the mapping states that they are missing at random.
+    """
+    if a.missing is None or a.missing.at_random or a.missing_bound is None or a.side == "no difference shown":
+        return []
+    holds = a.missing_bound.low > 0 if a.side == "better" else a.missing_bound.high < 0
+    return [] if holds else [RuleFinding("unknown_rewards", said=a.missing.sentence)]
+
+
+def late_rewards(a: Assessment) -> list[RuleFinding]:
+    """Whether empty rewards that count as a number are more frequent among the newest decisions."""
+    return [RuleFinding("late", found=a.late)] if a.late else []
+
+
 def chosen_here(a: Assessment) -> list[RuleFinding]:
     """Whether the judged episodes selected the policy among its checkpoints."""
     overlap = a.reuse.held_out
@@ -820,6 +899,7 @@ UNSUPPORTED: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # the ru
     propensities_misfit,  # propensities_fit: FIT_LEVEL, FIT_LEAST
     unusual_habit,  # habit: assumptions.TIMES
     weak_support,  # the limits on weights, as `support_findings` names them
+    weak_support_of_rewards,  # hardly_known: Limits.unsupported_mass; known_weights: effective_episodes, largest_weight
     few_episodes,  # earning_episodes, carrying_episodes: Limits of these names
     unshown_excess,  # unshown_share: Limits.unshown_share
 )
@@ -827,6 +907,8 @@ AGAINST: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # where the 
     partial(contradictions, kind="products"),  # contradiction
     partial(contradictions, kind="visits"),  # contradiction
     fails_unshown,  # unshown: Limits.lowest_return, highest_return
+    fails_missing,  # unknown_rewards: Limits.lowest_return, highest_return
+    late_rewards,  # late: parse.ERRORS, APART
     partial(contradictions, kind="others"),  # contradiction
     chosen_here,  # chosen: Limits.overlap
     hidden_cause,  # sensitivity: Limits.odds_ratio

@@ -295,7 +295,7 @@ Floats = NDArray[np.float64]
 MODEL_ROUNDING, SUM_ROUNDING = 1e-6, 1e-12  # of 32-bit models, relative to their targets; of 64-bit sums
 BY_STEP = (  # fields of `Evidence` with one row per step
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
-    "action", "supported", "follows",
+    "action", "supported", "follows", "logged_reward", "known_chance",
 )  # fmt: skip
 
 
@@ -336,6 +336,8 @@ class Evidence:
     )
     clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
     follows: Floats | None = None  # [N]: of a part (`part_of`), probability that a decision is the policy's; None: 1
+    logged_reward: Floats | None = None  # [N]: NaN where it is unknown, and `reward` stands in; None: all are known
+    known_chance: Floats | None = None  # [N]: estimated probability that the reward is known
 
     def __post_init__(self) -> None:
         steps = len(self.reward)
@@ -374,6 +376,14 @@ class Evidence:
         fitted = reward - reward.mean() if lengths.min() == lengths.max() else reward
         of_models, of_sums = (np.add.reduceat(np.abs(size), self.starts[:-1]).max() for size in (fitted, reward))
         return float(MODEL_ROUNDING * of_models + SUM_ROUNDING * of_sums)
+
+    @property
+    def recorded_reward(self) -> Floats:
+        """[N]: rewards as logged; what stands in for an unknown one lies within the range of the known ones."""
+        if self.logged_reward is None:
+            return self.reward
+        logged = self.logged_reward
+        return np.where(np.isnan(logged), np.clip(self.reward, np.nanmin(logged), np.nanmax(logged)), logged)
 
     @property
     def lengths(self) -> NDArray[np.int64]:

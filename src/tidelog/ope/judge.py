@@ -35,6 +35,7 @@ from tidelog.ope.decide import (
     advise_first_steps,
     decide_if_randomised,
     has_no_support,
+    late_of,
     leaks_of,
     learnt_from_them,
     look_at,
@@ -45,6 +46,7 @@ from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, lacks_support, limits_of_parts, safe_policy, set_ladder
 from tidelog.ope.ledger import Ledger
+from tidelog.ope.missing_rewards import MissingRewards, with_stand_ins
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
     BehaviorModel,
@@ -258,11 +260,16 @@ def question_of(
         looks = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
     if looks is not None:
         looks.check()  # before minutes of fitting
-    whole, dependence = with_detected_clusters(judged_log)
+    unknown = judged_log.reward_known is not None
+    filled = replace(judged_log, reward=np.nan_to_num(np.asarray(judged_log.reward))) if unknown else judged_log
+    whole, dependence = with_detected_clusters(filled)
+    whole = replace(whole, reward=judged_log.reward) if unknown else whole
+    decisions = whole if first_steps is None else cut_log(whole, first_steps)
+    decisions, missing = with_stand_ins(decisions, seed)
     return JudgeQuestion(
         policies=policies,
         named=several is not None,
-        log=whole if first_steps is None else cut_log(whole, first_steps),
+        log=decisions,
         whole=whole,
         sample=sample,
         propensities=known if first_steps is None else cut_propensities(known, log, first_steps),
@@ -280,6 +287,7 @@ def question_of(
         ledger=looks,
         about={"fingerprint": log.fingerprint() if looks is None else looks.fingerprint, **about},
         dependence=dependence,
+        missing=missing,
         context=dict(context or {}),
         progress=progress,
     )
@@ -303,6 +311,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
         for position, (name, policy) in enumerate(question.policies.items()):
             sample, reuse = is_sampled(policy, question.sample), Reuse.of(policy, question.whole)
             a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)
+            a.missing, a.late = question.missing, late_of(log)
             assessments.append(a)
             a.findings = learnt_from_them(a) + violated_preconditions(
                 policy,
@@ -338,6 +347,13 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 progress=part,
                 one_step=one_step,
             )
+            if question.missing is not None:
+                found, other = a.policy_evidence, a.policy_evidence.if_randomised
+                a.policy_evidence = replace(
+                    found,
+                    policy=question.missing.of(found.policy),
+                    if_randomised=None if other is None else question.missing.of(other),
+                )
             if not has_own_clone(a.policy_evidence):
                 first = clones.setdefault(sample, a)
                 a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
@@ -367,6 +383,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         "dependence": question.dependence,
         **({"name": a.name} if question.named else {}),
         **({"propensities": "shares"} if a.decision == IF_RANDOMISED else {}),
+        **({} if a.missing is None else {"missing_rewards": _missing(a, a.missing)}),
         "conditions": conditions(a, question, look, unknown),
     }
     behavior_policy = Interval(float(question.returns.mean()), nothing, nothing)
@@ -418,6 +435,13 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         summary = part_summary(verdict)
         safe.declare(summary["acting"], summary)
     return replace(verdict, safe_policy=safe)
+
+
+def _missing(a: Assessment, missing: MissingRewards) -> dict[str, Any]:
+    """Unknown rewards in a verdict's context, and the difference whatever they are."""
+    known = {"share": float(np.isnan(missing.reward).mean()), "at_random": missing.at_random}
+    bound = None if a.policy_evidence is None else a.missing_bound
+    return {**known, "bound": None if bound is None else list(bound)}
 
 
 def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:

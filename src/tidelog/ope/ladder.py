@@ -118,7 +118,8 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
     if a.evidence.horizon == 1:
         try:
             train = question.train() if callable(question.train) else question.train
-            train = some_episodes(check_train(train, question.log, a.limits.overlap), question.seed)
+            judged = question.log if question.missing is None else question.whole  # with its own rewards
+            train = some_episodes(check_train(train, judged, a.limits.overlap), question.seed)
         except (LogError, SpecError) as error:
             a.no_ladder = error.problem
             return

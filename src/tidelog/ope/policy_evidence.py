@@ -61,6 +61,7 @@ from tidelog.ope.evidence import (
     out_of_fold,
 )
 from tidelog.ope.intervals import MOST_GROUPS, Confidence, bca
+from tidelog.ope.missing_rewards import with_stand_ins
 from tidelog.ope.networks import feature_ratios, network_values
 from tidelog.ope.policies import as_policy, is_sampled, target_of
 from tidelog.ope.propensities import (
@@ -390,7 +391,7 @@ def estimate(
     `policy` is a tidelog policy, any object with `probabilities(observation, mask)`, or a fitted scikit-learn
     estimator; `sample` None evaluates a policy in its declared way of acting, else by its most likely actions. Raises
     ConfigError for an unknown name, SpecError if policy and log do not fit or a named estimator cannot be computed on
-    this log.
+    this log. Unknown rewards count as missing at random.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -413,6 +414,7 @@ def estimate(
     needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
     known = as_policy(policy, log.spec)
     log, propensities = with_declaration(log, propensities)
+    log, _ = with_stand_ins(log, seed)
     evidence = evidence_of(
         known,
         log,

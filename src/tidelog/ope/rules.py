@@ -101,7 +101,7 @@ def simple_rules(
             "has other observations or actions",
             fix="judge the policy without rules",
         )
-    log = replace(log, weight=None)
+    log = replace(log.with_known_rewards(), weight=None)
     plan = choose_model(log, model, None, seed)
     behaviour = propensities_of(log, plan.folds, propensities, states=plan.states, seed=seed).logged
     values, returns = _values(log, plan, discount, seed)

@@ -28,9 +28,10 @@ from tidelog.ope.assumptions import (
     failing,
     unusual_action_count,
 )
-from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding
+from tidelog.ope.decide import DEFAULTED, IF_RANDOMISED, LATE, YOUNG, Assessment, JudgeQuestion, LookResult, RuleFinding
 from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
+from tidelog.ope.missing_rewards import HARDLY
 from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
@@ -411,6 +412,42 @@ def _fails_unshown(a: Assessment) -> FindingText:
     return FindingText(sentence, _closer_or_varied(a))
 
 
+def _fails_missing(a: Assessment, said: str) -> FindingText:
+    bound = a.interval if a.missing_bound is None else a.missing_bound
+    which, end = ("lower", bound.low) if a.side == "better" else ("raise", bound.high)
+    sentence = f"{said}; if they are those that {which} it most, the difference could be {three_digits(end, sign=True)}"
+    return FindingText(
+        sentence,
+        (
+            "record these rewards",
+            "if only the observation and the action decide which rewards are known, as by design, state it "
+            '(missing_reward = "at random" in the mapping); if they lie in a narrower range, set '
+            "Limits(lowest_return=..., highest_return=...) (--lowest-return, --highest-return)",
+        ),
+    )
+
+
+def _late(a: Assessment, found: str) -> FindingText:
+    return FindingText(found, ("set reward_horizon in the mapping, the longest time after which a reward comes",))
+
+
+def _hardly_known(a: Assessment, said: str, share: float) -> FindingText:
+    sentence = (
+        f"{said}; {share:.1%} of the decisions have a reward that is known in less than {HARDLY:.0%} of "
+        f"cases like them; at most {a.limits.unsupported_mass:.1%} is allowed"
+    )
+    return FindingText(sentence, ("record the rewards after these decisions",))
+
+
+def _known_weights(a: Assessment, said: str, support: Any, needed: float) -> FindingText:
+    sentence = (
+        f"{said}; the known ones say too little about this policy: effective sample size "
+        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes, at least {needed:,.0f} are needed; "
+        f"the largest weight is {support.largest_weight:.1%} of all, at most {a.limits.largest_weight:.1%} is allowed"
+    )
+    return FindingText(sentence, ("record more of the rewards", f"or {_closer(a)}"))
+
+
 def _unshown_text(share: float) -> str:
     """The share of the policy's decisions that the log does not show; 1 where it shows none, or where it is unknown."""
     if share < 1.0:
@@ -499,6 +536,10 @@ WORDS: dict[str, Callable[..., FindingText]] = {
     "unshown_share": _unshown_share,
     "contradiction": _contradiction,
     "unshown": _fails_unshown,
+    "unknown_rewards": _fails_missing,
+    "late": _late,
+    "hardly_known": _hardly_known,
+    "known_weights": _known_weights,
     "chosen": _chosen,
     "sensitivity": _sensitivity,
     "heavy_tail": _heavy_tail,
@@ -516,6 +557,9 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
     of_file = [propensities_from(read)] if isinstance(read, FilePropensities) else []
     if leaks and not any(leaks in one.sentence for one in said):
         of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
+    read_as = {one.check for one in question.log.report.problems}
+    if DEFAULTED in read_as and not read_as & {YOUNG, LATE}:
+        of_file = ["empty rewards count as a number, as the mapping states: none of them may still come", *of_file]
     widened, looser, of_weights = look_reasons(look), a.limits.looser(), list[str]()
     if a.policy_evidence is not None:
         concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in a.findings}
@@ -772,6 +816,8 @@ def no_risk(a: Assessment) -> str | None:
     """Why a verdict has no distribution of returns; None if it can have one."""
     if a.decision == "unsupported":
         return UNSUPPORTED_RISK
+    if a.missing is not None:
+        return "some rewards are unknown, and the distribution of returns needs all of them"
     if a.visits:
         return (
             f"episodes have up to {a.evidence.horizon:,} decisions; the distribution of returns needs products of "
@@ -910,7 +956,7 @@ def caveats(a: Assessment) -> tuple[str, ...]:
     """Sentences without a full stop, the most important first; only those that concern this verdict."""
     if a.decision == "unsupported":
         return ()
-    sentences = [*_unshown(a), *_markov(a)]
+    sentences = [*_missing(a), *_unshown(a), *_markov(a)]
     changed = failing(a.basis.behavior_policy.drift, (REWARDS,))
     if changed:
         when = f"rewards changed during the time of the log ({changed[0].sentence})"
@@ -929,6 +975,24 @@ def caveats(a: Assessment) -> tuple[str, ...]:
         "another, and no episodes are missing or cut off because of their outcome"
     )
     return tuple(sentences)
+
+
+def _missing(a: Assessment) -> list[str]:
+    """The unknown rewards, and the assumption about them."""
+    if a.missing is None or any(finding.rule == "unknown_rewards" for finding in a.findings):
+        return []
+    weighed = f"{a.missing.sentence}; the estimate weighs each known one by how rarely such a reward is known"
+    bound = a.missing_bound
+    ends = "none" if bound is None else " to ".join(three_digits(end, sign=True) for end in (bound.low, bound.high))
+    whatever = f"whatever the unknown ones are, from the lowest to the highest known (or stated) one: {ends}"
+    if a.missing.at_random:
+        return [
+            f"{weighed}. The answer assumes, as the mapping states, that nothing but the observation and the action "
+            f"decides which ones are known. Without this, the difference would be, {whatever}"
+        ]
+    if a.decision in ("better", "worse"):
+        return [f"{weighed}. The verdict holds {whatever}"]
+    return [f"{weighed}. The difference is, {whatever}"]
 
 
 def _unshown(a: Assessment) -> list[str]:
@@ -981,7 +1045,8 @@ def _rare_outcomes(a: Assessment) -> list[str]:
 
     Both would make the difference smaller; each sentence tells the return from which such outcomes would undo it.
     """
-    earned, worse, units = returns(a.evidence), a.decision == "worse", float(a.evidence.units)
+    earned = returns(dataclasses.replace(a.evidence, reward=a.evidence.recorded_reward))
+    worse, units = a.decision == "worse", float(a.evidence.units)
     effective = max(min(a.support.effective_sample_size, units), 1.0)
     behavior_policy, counted = a.behavior_policy.estimate, "episodes" if a.evidence.clusters is None else "clusters"
     left = f"which the policy would {'avoid' if worse else 'give up'}, "

@@ -121,7 +121,8 @@ def _rewards(log: Log) -> Iterator[str]:
         yield figure("returns", None, "the log has no rewards")
         return
     unit = in_unit(log.reward_unit, "in ")
-    sources = (("return of an episode", returns, "episodes"), ("reward of a step", log.reward, "rows"))
+    reward = log.reward if log.reward_known is None else log.reward[log.reward_known]
+    sources = (("return of an episode", returns, "episodes"), ("reward of a step", reward, "rows"))
     for name, values, counted in sources:
         wide = values.reshape(len(values), -1)
         for position in range(wide.shape[1]):

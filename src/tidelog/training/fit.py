@@ -20,7 +20,7 @@ from tidelog.algorithms.sampling import StoredLog
 from tidelog.algorithms.short_form import discount_of
 from tidelog.data.log import Log
 from tidelog.data.statistics import LoggedRewards, RewardScaling, Scaler, Sketch
-from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.networks.critics import with_values
 from tidelog.policies.policy import Policy, fill, named_arrays
 from tidelog.recommend.held_out import (
@@ -70,12 +70,14 @@ class EpisodeSplit:
 
     Of the held-out episodes, the share `selection` is for validation losses, and the others are only for the judge.
     With 1, all of them are for both. Of the training episodes, a share `data` is read; the held-out ones do not depend
-    on it.
+    on it. With `rewards`, training and validation leave out the episodes with an unknown reward; the judge gets them.
     """
 
     metrics = ()  # in reports, besides losses
 
-    def __init__(self, log: Log, held_out: float, seed: int, selection: float = 1.0, data: float = 1.0) -> None:
+    def __init__(
+        self, log: Log, held_out: float, seed: int, selection: float = 1.0, data: float = 1.0, *, rewards: bool = False
+    ) -> None:
         self.log, self.mapped = log, is_mapped(log)
         self._validation: Ordinals | None = None
         self._train: Ordinals | None = None
@@ -87,6 +89,9 @@ class EpisodeSplit:
                 self._validation, self._held_out = log.split_ordinals(selection, seed, self._held_out)
         if data < 1.0:
             self._train = log.split_ordinals(data, seed, self._train)[0]
+        if rewards and log.reward_known is not None:
+            self._train = _with_returns(log, self._train, "training")
+            self._validation = None if held_out == 0 else _with_returns(log, self._validation, "validation")
 
     def prepared(self, member: Member, learner: LearnerState, policy: Policy | None = None) -> LearnerState:
         """Return a fresh learner as it is: a log of episodes has no facts for its state."""
@@ -144,6 +149,21 @@ class EpisodeSplit:
             lengths = np.diff(self.log.starts)[held_out]
             held_out = held_out[: max(1, int(np.searchsorted(lengths.cumsum(), VALIDATION_STEPS)))]
         return stores_of(algorithm, self.log.take_episodes(held_out), scaler)
+
+
+def _with_returns(log: Log, episodes: Ordinals | None, what: str) -> Ordinals:
+    """Those of the episodes, or of all, whose rewards are all known; LogError without one."""
+    episodes = np.arange(len(log.episode_ids)) if episodes is None else episodes
+    known: Ordinals = episodes[log.has_return[episodes]]
+    if not len(known):
+        fix = "learn from more episodes, or imitate the decisions only (bc)"
+        raise LogError(f"every one of the {len(episodes):,} episodes for {what} has an unknown reward", fix=fix)
+    return known
+
+
+def reads_rewards(algorithm: Any, spec: Spec) -> bool:
+    """Whether an algorithm learns from the rewards of a log; imitation does not."""
+    return any("reward" in one.columns for one in algorithm.stores(spec).values())
 
 
 def selection_share(
@@ -265,7 +285,7 @@ def begin(
     first = algorithms[0]
     spec = spec_of(first, log)
     check_memory(algorithms, len(options.seeds), spec, log)
-    parts = parts_of(log, options)
+    parts = parts_of(log, options, first)
     if isinstance(parts, TimeSplit):
         parts.check_periods()
     scaler = parts.scaler(options.scale == "standard", first)
@@ -311,11 +331,12 @@ def spec_of(algorithm: Any, log: Log | Interactions) -> Spec:
     return algorithm.spec_of(log) if isinstance(log, Interactions) and isinstance(algorithm, Ranking) else log.spec
 
 
-def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:
+def parts_of(log: Log | Interactions, options: Options, algorithm: Any) -> EpisodeSplit | TimeSplit:
     """Split a log into training and held-out parts: by episode, or by time for interactions."""
     if isinstance(log, Interactions):
         return TimeSplit(log, options.held_out, options.selection_share)
-    return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
+    share, rewards = options.selection_share, reads_rewards(algorithm, log.spec)
+    return EpisodeSplit(log, options.held_out, options.split_seed, share, options.data_share, rewards=rewards)
 
 
 def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:

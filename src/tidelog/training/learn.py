@@ -332,7 +332,7 @@ def load_run(
     check_memory(algorithms, len(options.seeds), record.spec, log)
     stores, parts = None, None
     if log is not None:
-        parts = parts_of(log, options)
+        parts = parts_of(log, options, algorithms[0])
         stores = parts.stores(algorithms[0], record.scaler)
     assignment = _environments_of(path, record, env, [member.seed for member in members], algorithms[0])
     collectors = [member.algorithm for member in members]
