@@ -33,12 +33,13 @@ from tidelog.ope.decide import (
     LookResult,
     Reuse,
     advise_first_steps,
+    broken,
     decide_if_randomised,
     has_no_support,
     leaks_of,
     learnt_from_them,
     look_at,
-    violated_preconditions,
+    preconditions_of,
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
@@ -304,7 +305,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             sample, reuse = is_sampled(policy, question.sample), Reuse.of(policy, question.whole)
             a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)
             assessments.append(a)
-            a.findings = learnt_from_them(a) + violated_preconditions(
+            a.preconditions = learnt_from_them(a) + preconditions_of(
                 policy,
                 log,
                 question.returns,
@@ -313,6 +314,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 propensities=question.propensities,
                 effective=limits.effective_episodes,
             )
+            a.findings = broken(a.preconditions)
             if a.findings:  # nothing that is fitted could change this
                 continue
             if shared is None and several:
@@ -406,6 +408,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         context=context,
         reward_unit=log.reward_unit,
         ladder=climb(a),
+        checks=a.checks,
     )
     if gathered is not None:
         advise_first_steps(a)

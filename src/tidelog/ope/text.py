@@ -28,14 +28,14 @@ from tidelog.ope.assumptions import (
     failing,
     unusual_action_count,
 )
-from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding
+from tidelog.ope.decide import IF_RANDOMISED, Assessment, JudgeQuestion, LookResult, RuleFinding, times_to_clear
 from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
 from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
 from tidelog.ope.risk import RULE_OF_THREE, Risk
-from tidelog.ope.verdict import CAVEAT, OVERLAP_UNKNOWN, Verdict, percent
+from tidelog.ope.verdict import CAVEAT, OVERLAP_UNKNOWN, Verdict, as_many, percent
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
 from tidelog.types import Continuous
@@ -317,7 +317,7 @@ def _effective_sample_size(a: Assessment, support: Any, needed: float) -> Findin
     )
     if size < a.limits.effective_share * support.episodes:
         return FindingText(sentence, _closer_or_varied(a))
-    times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
+    times = f"{as_many(needed / size)} episodes" if size >= 1 else "many more episodes"
     return FindingText(sentence, (_closer(a), f"or collect {times} of this kind"))
 
 
@@ -728,13 +728,12 @@ def _later(question: JudgeQuestion) -> str:
 
 
 def _more_episodes(difference: Interval) -> str:
-    gap, half = abs(difference.estimate), (difference.high - difference.low) / 2
-    if not gap or half / gap > 30:
+    times = times_to_clear(difference)
+    if math.isnan(times):
         return "if both are equally good, choose by cost; otherwise judge on many more episodes"
-    times = math.ceil(1.5 * (half / gap) ** 2)  # the interval then clears 0 by a margin
     return (
-        f"about {times:,} times as many held-out episodes would show a difference of this size, if it is real; "
-        "otherwise choose by cost"
+        f"{as_many(times)} held-out episodes would show a difference of this size, if it is real; otherwise choose by "
+        "cost"
     )
 
 
