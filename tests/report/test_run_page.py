@@ -18,9 +18,10 @@ from tests.training.runs import EVERY, bc, begin, finish, write_record
 from tidelog import read_log
 from tidelog._text import three_digits, with_ends
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
+from tidelog.ope.decide import NOTHING
 from tidelog.ope.estimators import Estimates
 from tidelog.ope.risk import risk_of
-from tidelog.ope.verdict import NO_CHECKS, RuleCheck
+from tidelog.ope.verdict import NO_CHECKS, GroupDifference, RuleCheck
 from tidelog.policies.statistics import Interval
 from tidelog.report.page import report_of
 from tidelog.report.runs import source
@@ -99,6 +100,21 @@ def test_what_the_verdict_rests_on_is_folded_and_the_deciding_estimator_has_its_
     assert rows[1][:3] == ["behaviour policy, as recorded", "0.62 (0.57 to 0.67)", "0"]
     (wide,) = re.findall(r"<details><summary>All 3 estimators with their support, [^<]*</summary>(.*?)</details>", text)
     assert "a note" in wide
+
+
+def test_the_difference_of_each_group_is_a_picture(runs):
+    groups = (
+        GroupDifference("old", 120, "worse", Interval(-0.2, -0.3, -0.1), 80.0),
+        GroupDifference("young", 80, "unsupported", NOTHING),
+    )
+    put(runs / "bc", "now", verdict("better", groups=groups, context={"by": "age group"}))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, "For whom: the difference by age group, with 95% intervals for all groups at once",
+             "The policy is better on average, and worse for 'age group' old: -0.2 (-0.3 to -0.1).",
+             "The log cannot tell for 'age group' young.", "How it was judged")  # fmt: skip
+    assert "old (120 episodes) -0.2 (-0.3 to -0.1); young (80 episodes) cannot tell" in text
+    put(runs / "bc", "now", verdict("better"))
+    assert "For whom" not in page_of([runs / "bc"], runs / "report.html")[2]
 
 
 def test_the_outcome_stands_before_the_reasons_and_ends_with_what_to_do(runs):

@@ -195,6 +195,7 @@ class JudgeQuestion:
     dependence: tuple[str, ...] = ()  # notes on clusters that were detected
     context: Mapping[str, Any] = field(default_factory=dict)  # stored with each verdict
     progress: Callable[[str, float], None] | bool | None = False
+    groups: Any = None  # of episodes (`groups.EpisodeGroups`), if a column was named
 
     @cached_property
     def returns(self) -> Floats:
@@ -223,6 +224,7 @@ class JudgeQuestion:
             "model": self.model,
             "horizon": self.limits.horizon,
             **({} if first is None else {"first_steps": first}),  # absent as in ledgers of before
+            **({} if self.groups is None else {"by": self.groups.column}),  # of many columns one shows a loss by luck
         }
 
 

@@ -35,7 +35,15 @@ from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
 from tidelog.ope.risk import RULE_OF_THREE, Risk
-from tidelog.ope.verdict import CAVEAT, OVERLAP_UNKNOWN, Verdict, as_many, percent
+from tidelog.ope.verdict import (
+    CAVEAT,
+    OVERLAP_UNKNOWN,
+    GroupDifference,
+    Verdict,
+    as_many,
+    groups_sentences,
+    percent,
+)
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
 from tidelog.types import Continuous
@@ -526,6 +534,7 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
         of_weights += [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
     notes = (
         *verdict.context.get("notes", ()),
+        *filter(None, [question.groups and question.groups.note]),
         *of_file,
         *question.dependence,
         *of_weights,
@@ -546,10 +555,21 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
     )
 
 
-def conditions(a: Assessment, question: JudgeQuestion, look: LookResult, overlap_unknown: bool) -> list[str]:
+def conditions(
+    a: Assessment,
+    question: JudgeQuestion,
+    look: LookResult,
+    overlap_unknown: bool,
+    groups: Sequence[GroupDifference] = (),
+) -> list[str]:
     """What the reader of a short form of the verdict has to know."""
     first, looser = question.first_steps, a.limits.looser()
+    worse = [one for one in groups if one.decision == "worse"]
+    by_group = (
+        [] if not worse else groups_sentences(a.decision, worse, question.groups.column, question.log.reward_unit)
+    )
     return [
+        *(one[:1].lower() + one[1:].rstrip(".") for one in by_group),
         *([] if first is None else [f"of an episode, only the {first_decisions(first)} counted"]),
         *([CAVEAT] if overlap_unknown else []),
         *(["earlier verdicts on these episodes were not counted"] if look.look is None else []),
@@ -644,6 +664,7 @@ HOW = {
 
 def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[str]:
     sentences = ["Every check agrees with this."] if verdict.decision == "better" else []
+    sentences += verdict.groups_sentences
     tail = tail_sentence(verdict.decision, verdict.risk)
     sentences += [tail] if tail else []
     sentences += [f"{_sentence(note)}." for note in notes]

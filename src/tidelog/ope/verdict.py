@@ -273,6 +273,46 @@ class LadderStep(NamedTuple):
         return f"where the log shows its actions ({self.share:.0%} of decisions)"
 
 
+class GroupDifference(NamedTuple):
+    """A group of episodes, and how much more the policy earns there."""
+
+    name: str
+    episodes: int
+    decision: Decision  # by the rules of a verdict; "unsupported": the log cannot tell
+    difference: Interval  # mean return per episode minus that of the behaviour policy, simultaneous over groups
+    effective_sample_size: float = math.nan
+
+
+GROUP_WORDS = {"unsupported": "cannot tell"}
+ON_AVERAGE = {
+    "better": "The policy is better on average, and",
+    "better if randomised": "The policy is better on average if nothing unrecorded decided, and",
+    "worse": "The policy is worse on average, and",
+    "no difference shown": "No difference is shown on average, and the policy is",
+    "unsupported": "The log cannot tell on average, and the policy is",
+}
+
+
+def groups_sentences(
+    decision: str, groups: Sequence[GroupDifference], by: str, unit: str | None, level: float | None = None
+) -> list[str]:
+    """Which groups differ from the decision about all episodes, and about which the log cannot tell."""
+
+    def listed(which: str) -> str:
+        chosen = [one for one in groups if one.decision == which]
+        return ", ".join(f"'{by}' {one.name}: {with_ends(one.difference, unit, sign=True)}" for one in chosen)
+
+    told = [(one, listed(one)) for one in ("worse", "better", "better if randomised") if one != decision]
+    differ = [f"{word} for {names}" for word, names in told if names]
+    sentences = [f"{ON_AVERAGE[decision]} {'; '.join(differ)}."] if differ else []
+    if level is None:
+        return sentences
+    unknown = [one.name for one in groups if one.decision == "unsupported"]
+    sentences += [f"The log cannot tell for '{by}' {', '.join(unknown)}."] if unknown else []
+    at_once = f"The intervals of all groups by '{by}' hold at once, with {percent(level)} confidence."
+    return [*sentences, at_once] if len(unknown) < len(groups) else sentences
+
+
 # The checks of a verdict in the order in which they were asked, and why the decision is what it is.
 
 
@@ -449,6 +489,7 @@ class Verdict:
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
     ladder: tuple[LadderStep, ...] = ()  # parts of a policy without support, in the order asked about
+    groups: tuple[GroupDifference, ...] = ()  # by the column that was named; empty without one
     checks: tuple[RuleCheck, ...] = ()  # in the order in which they were asked; empty in files of earlier versions
     safe_policy: Any = None  # acts as `safe` says; not in the file
 
@@ -489,6 +530,16 @@ class Verdict:
         rest = "in the other decisions" if step.by == "support" else "with larger probabilities"
         number = f"{gain} per episode (lower limit {least}, {percent(self.level)} confidence)"
         return f"It is better {step.where}: {number}; {rest} the log cannot tell."
+
+    @property
+    def by(self) -> str:
+        """The column of the groups; empty without groups."""
+        return str(self.context.get("by", ""))
+
+    @property
+    def groups_sentences(self) -> list[str]:
+        """Which groups differ from the decision about all episodes, and about which the log cannot tell."""
+        return groups_sentences(self.decision, self.groups, self.by, self.reward_unit, self.level)
 
     @property
     def explanation(self) -> Explanation:

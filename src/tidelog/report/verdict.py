@@ -13,6 +13,7 @@ from tidelog._text import amount, in_unit, three_digits, with_ends
 from tidelog.ope.risk import Band, Risk
 from tidelog.ope.verdict import (
     DECIDING,
+    GROUP_WORDS,
     CandidateTable,
     Contrast,
     OverallAnswer,
@@ -234,7 +235,12 @@ def verdict_section(run: SavedRun) -> str:
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
         body.append(beside(parts, _difference(verdict)))
-    body += [_ladder(verdict), folded("How it was judged", _judging_method(shown)), risk_of_verdict(verdict)]
+    body += [
+        _ladder(verdict),
+        _groups(verdict),
+        folded("How it was judged", _judging_method(shown)),
+        risk_of_verdict(verdict),
+    ]
     if len(run.verdicts) > 1:
         rows = [
             [one.path.stem, one.policy, one.verdict.decision,
@@ -325,6 +331,24 @@ def _ladder(verdict: Verdict) -> str:
     return figure(
         name, picture, f"{verdict.ladder_sentence} The next part is asked about only if the one before is better."
     )
+
+
+def _groups(verdict: Verdict) -> str:
+    """The difference of each group, or that the log cannot tell; empty without groups."""
+    if not verdict.groups:
+        return ""
+    rows = [
+        Reach(f"{one.name} ({one.episodes:,} episodes)", one.difference, WORDS[one.decision][0], strong=True)
+        for one in verdict.groups
+    ]
+    name = f"For whom: the difference by {verdict.by}, with {percent(verdict.level)} intervals for all groups at once"
+    described = f"{name}: " + "; ".join(
+        f"{row.name} {GROUP_WORDS.get(one.decision, with_ends(row.interval, sign=True))}"
+        for row, one in zip(rows, verdict.groups, strict=True)
+    )
+    across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
+    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
+    return figure(name, picture, " ".join(verdict.groups_sentences))
 
 
 def _judging_method(shown: SavedVerdict) -> str:
