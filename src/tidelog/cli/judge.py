@@ -74,7 +74,7 @@ class Judge(DeclaredFlags):
     """Decide: better than the logged decisions, worse, no difference, or unsupported."""
 
     common: ClassVar[tuple[str, ...]] = (
-        "policies", "data", "columns", "propensity", "sample", "mode", "first_steps", "by", "gate", "cvar", "out",
+        "policies", "data", "columns", "propensity", "sample", "mode", "first_steps", "gate", "cvar", "out",
         "overwrite", "json", "quiet", "details", "ledger", "looks",
     )  # fmt: skip
 

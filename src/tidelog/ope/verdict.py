@@ -298,12 +298,11 @@ def groups_sentences(
 ) -> list[str]:
     """Which groups differ from the decision about all episodes, and about which the log cannot tell."""
 
-    def listed(which: str) -> str:
-        chosen = [one for one in groups if one.decision == which]
-        return ", ".join(f"'{by}' {one.name}: {with_ends(one.difference, unit, sign=True)}" for one in chosen)
-
-    told = [(one, listed(one)) for one in ("worse", "better", "better if randomised") if one != decision]
-    differ = [f"{word} for {names}" for word, names in told if names]
+    differ = []
+    for word in ("worse", "better", "better if randomised"):
+        chosen = [one for one in groups if one.decision == word != decision]
+        named = ", ".join(f"'{by}' {one.name}: {with_ends(one.difference, unit, sign=True)}" for one in chosen)
+        differ += [f"{word} for {named}"] if named else []
     sentences = [f"{ON_AVERAGE[decision]} {'; '.join(differ)}."] if differ else []
     if level is None:
         return sentences
