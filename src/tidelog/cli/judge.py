@@ -573,14 +573,14 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         f"judged on {which}. Effective share: the part of these episodes that speaks for a policy. --details prints "
         "each verdict with its reasons and assumptions"
     )
+    for name, verdict in verdicts.items():
+        if not details and verdicts.recommended in (None, name):
+            _show_groups(verdict, f"{name}: ")
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
     conditions = verdicts[0].context.get("conditions", ())
     notes = [*filter(None, [verdicts[0].context.get("earlier_looks")]), *conditions]
     if notes:  # what makes the intervals wider, or the answer less sure
         print_line(f"note: {'; '.join(notes)}")
-    for name, verdict in verdicts.items():
-        if not details and verdicts.recommended in (None, name):
-            _show_groups(verdict, f"{name}: ")
     if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
         shares = [row["effective_sample_size"] for row in verdicts.table]
         most = max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
