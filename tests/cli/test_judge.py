@@ -115,6 +115,22 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert same["difference"] == content["difference"]
 
 
+def test_groups_are_printed_as_a_table_and_saved(run, tidelog):
+    wrong = tidelog("judge", run, "--sample", "--by", "categoricl", *QUICK)
+    assert (wrong.code, "did you mean 'categorical'?" in wrong.err) == (2, True)
+    loose = ["--effective-episodes", 1, "--largest-weight", 1, "--mean-weight-errors", 99, "--pareto-k", 99]
+    done = tidelog("judge", run, "--sample", "--by", "categorical", *QUICK, *loose, "--unsupported-mass", 1)
+    assert done.code == 0, done.err
+    assert "differences from the behaviour policy by 'categorical', simultaneous" in " ".join(done.out.split())
+    content = json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())
+    assert content["context"]["by"] == "categorical"
+    assert sum(one["episodes"] for one in content["groups"]) == 60
+    assert all(one["name"] in done.out for one in content["groups"])
+    both = tidelog("judge", run, "--by", "categorical", *QUICK)
+    assert "by 'categorical'" in " ".join(both.out.split())
+    assert "cannot tell" in both.out
+
+
 def test_of_its_own_log_only_the_held_out_part_is_taken(run, kept_log, tidelog):
     done = tidelog("judge", run, "--data", kept_log, "--sample", *QUICK)
     assert "judged on the 60 episodes that the run held out of its own log" in done.out

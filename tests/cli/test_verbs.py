@@ -11,8 +11,10 @@ import sys
 import pytest
 
 from tests.cli.conftest import ROLES, SMALL, call
+from tests.report.crafted import verdict
 from tests.sweeps.pools import InProcess
 from tidelog.cli import COMMANDS, resume, sweep
+from tidelog.ope.verdict import write
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 RUN_FACTS = {"run", "done", "finished", "metrics"}
@@ -40,6 +42,7 @@ VERBS = {  # a command, the lines of its quiet output (None: tables), and keys o
     "judge all": ([*JUDGE, "--all-members"], None, {"verdicts"}),
     "act for users": (["act", "SHOP/policy", "--data", "SHOP/clicks.csv", *ROLES[:8], "--k", 2, "--out", "lists.csv"],
                   [r"lists of 2 items for 16 users: lists\.csv"], {"out", "users", "k", "rows"}),
+    "explain": (["explain", "verdict.json"], ["Decision: better. .*"], {"verdicts"}),
     "train like a run": (["train", "--like", "run", "--out", "final"], ["run folder: final"], RUN_FACTS),
     "report": (["report", "run"], [r"report: report\.html"], {"report", "bytes"}),
     "resume": (["resume", "run"], ["run is complete at update 42: .*"], RUN_FACTS),
@@ -74,6 +77,7 @@ def place(clinic, run, tmp_path_factory):
         shutil.copy(clinic / name, folder)
     shutil.copytree(run, folder / "run")
     assert call("export", folder / "run", "--out", folder / "policy", "--no-onnx", "--quiet") == 0
+    write(verdict(), folder / "verdict.json")
     return folder
 
 

@@ -8,7 +8,7 @@ import pytest
 import tidelog as tl
 from tests.ope.cases import QUICK, Always
 from tidelog.ope import propensities as classifiers
-from tidelog.ope.decide import violated_preconditions
+from tidelog.ope.decide import broken, preconditions_of
 from tidelog.ope.evidence import episode_folds
 from tidelog.ope.judge import judge
 from tidelog.ope.ledger import Ledger
@@ -235,10 +235,10 @@ def test_logs_that_trees_cannot_read_are_refused(log):
         observation=np.zeros((40, 1)), action=np.ones((40, 2), int), reward=np.zeros(40), episode=np.arange(40),
     )  # fmt: skip
     assert isinstance(choices.spec.action, MultiDiscrete)
-    found = violated_preconditions(
+    found = preconditions_of(
         Always(0.2, 0.6, 0.2), choices, np.arange(40.0), sample=True, bandwidth=None, propensities="trees"
     )
-    assert "propensities" in [one.rule for one in found]
+    assert "propensities" in [one.rule for one in broken(found)]
 
 
 def test_without_scikit_learn_the_line_that_installs_it_is_said(log, monkeypatch):

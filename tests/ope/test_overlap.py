@@ -13,7 +13,7 @@ from tidelog import ConfigError, Log, collect, load_policy, load_run, read_log
 from tidelog.data import statistics
 from tidelog.data.statistics import Overlap, Sketch, episode_hashes
 from tidelog.errors import CheckpointError
-from tidelog.ope.decide import Reuse, chosen_here
+from tidelog.ope.decide import Reuse, broken, chosen_here
 from tidelog.training.record import Record
 from tidelog.training.run import policy_of_run
 
@@ -174,8 +174,8 @@ def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp
     assert Sketch.from_json(origin["held_out"]).overlap(many, chose).shared == 75
     reuse = Reuse.of(run.best_policy(), many.take_episodes(left))
     assert (reuse.learnt_from.shared, reuse.chosen_by, reuse.held_out.shared) == (0, LOSS, 0)
-    assert not chosen_here(assessed(bandit(), reuse=reuse))
-    assert chosen_here(assessed(bandit(), reuse=Reuse.of(run.best_policy(), many.take_episodes(chose))))
+    assert not broken(chosen_here(assessed(bandit(), reuse=reuse)))
+    assert broken(chosen_here(assessed(bandit(), reuse=Reuse.of(run.best_policy(), many.take_episodes(chose)))))
     again = load_run(tmp_path / "run", many)  # the same episodes validate after a restart
     assert again.record.held_out == run.record.held_out
     one, two = (each.learnt_from()[1].stores for each in (run, again))

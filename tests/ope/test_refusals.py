@@ -169,7 +169,7 @@ def test_one_advice_for_clipped_actions_without_a_density(monkeypatch):
     asked = {"bandwidth": None, "propensities": None}
 
     def advised(**sample):
-        found = decide.violated_preconditions(None, log, action[:, 0], **sample, **asked)
+        found = decide.broken(decide.preconditions_of(None, log, action[:, 0], **sample, **asked))
         return [text.words(one, REFUSED).advice for one in found]
 
     density, cut = advised(sample=False)

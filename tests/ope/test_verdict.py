@@ -28,7 +28,7 @@ from tidelog.data.statistics import Overlap
 from tidelog.envs.treatment import clinician, exact_value
 from tidelog.ope import decide, policy_evidence, text
 from tidelog.ope import judge as comparison
-from tidelog.ope.decide import Limits, Reuse, violated_preconditions, worst_case
+from tidelog.ope.decide import Limits, Reuse, broken, preconditions_of, worst_case
 from tidelog.ope.decide import decide as decided
 from tidelog.ope.estimators import Supports, logged_return, pareto_k
 from tidelog.ope.evidence import Values
@@ -690,9 +690,10 @@ def test_several_choices_at_once_need_recorded_propensities(varied):
     several = MultiDiscrete((2, 3))
     log = dataclasses.replace(varied, spec=dataclasses.replace(varied.spec, action=several), propensity=None)
     asked = {"sample": True, "bandwidth": None, "propensities": None}
-    found = violated_preconditions(None, log, np.arange(1500.0), **asked)
-    assert [finding.rule for finding in found] == ["propensities"]
-    assert violated_preconditions(None, log, np.arange(1500.0), **{**asked, "propensities": np.ones(log.steps)}) == []
+    found = preconditions_of(None, log, np.arange(1500.0), **asked)
+    assert [finding.rule for finding in broken(found)] == ["propensities"]
+    known = {**asked, "propensities": np.ones(log.steps)}
+    assert broken(preconditions_of(None, log, np.arange(1500.0), **known)) == []
 
 
 def test_a_policy_is_not_judged_on_what_it_learnt_from(log, varied):

@@ -18,8 +18,10 @@ from tests.training.runs import EVERY, bc, begin, finish, write_record
 from tidelog import read_log
 from tidelog._text import three_digits, with_ends
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
+from tidelog.ope.decide import NOTHING
 from tidelog.ope.estimators import Estimates
 from tidelog.ope.risk import risk_of
+from tidelog.ope.verdict import NO_CHECKS, GroupDifference, RuleCheck
 from tidelog.policies.statistics import Interval
 from tidelog.report.page import report_of
 from tidelog.report.runs import source
@@ -84,6 +86,13 @@ def test_what_the_verdict_rests_on_is_folded_and_the_deciding_estimator_has_its_
     (how,) = re.findall(r"<details><summary>How it was judged</summary>(.*?)</details>", text)
     for words in ("mean return up to the recorded end", "weighted doubly robust (wdr)", "limits largest weight"):
         assert words in how
+    assert NO_CHECKS in how
+    rule = RuleCheck("effective_sample_size", "passed", 212.0, "at least", 50.0, "effective_episodes")
+    shown = verdict("better", checks=(rule,))
+    put(runs / "bc", "now", shown)
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "effective sample size: 212 episodes, at least 50 (effective_episodes): passed" in said
+    in_order(said, *shown.explanation.basis, *shown.explanation.lines, *shown.explanation.end)
     (deciding,) = re.findall(r"<caption>The deciding estimator and its difference</caption>(.*?)</table>", text)
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in deciding.split("</tr>")[1:] if "<tr" in row]
     assert rows[0] == ["policy, by weighted doubly robust (wdr)", "0.7 (0.65 to 0.75)",
@@ -91,6 +100,21 @@ def test_what_the_verdict_rests_on_is_folded_and_the_deciding_estimator_has_its_
     assert rows[1][:3] == ["behaviour policy, as recorded", "0.62 (0.57 to 0.67)", "0"]
     (wide,) = re.findall(r"<details><summary>All 3 estimators with their support, [^<]*</summary>(.*?)</details>", text)
     assert "a note" in wide
+
+
+def test_the_difference_of_each_group_is_a_picture(runs):
+    groups = (
+        GroupDifference("old", 120, "worse", Interval(-0.2, -0.3, -0.1), 80.0),
+        GroupDifference("young", 80, "unsupported", NOTHING),
+    )
+    put(runs / "bc", "now", verdict("better", groups=groups, context={"by": "age group"}))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, "For whom: the difference by age group, with 95% intervals for all groups at once",
+             "The policy is better on average, and worse for 'age group' old: -0.2 (-0.3 to -0.1).",
+             "The log cannot tell for 'age group' young.", "How it was judged")  # fmt: skip
+    assert "old (120 episodes) -0.2 (-0.3 to -0.1); young (80 episodes) cannot tell" in text
+    put(runs / "bc", "now", verdict("better"))
+    assert "For whom" not in page_of([runs / "bc"], runs / "report.html")[2]
 
 
 def test_the_outcome_stands_before_the_reasons_and_ends_with_what_to_do(runs):
@@ -217,7 +241,7 @@ def test_the_page_begins_with_the_best_member_that_is_better(runs):
         put(runs / "bc", file, verdict(decision, context={**context, "sample": "sampled" in file}))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner better" in text
-    assert "Policy: member-1, sampled, judged on" in said
+    assert "Policy: member-1, samples its actions, judged on" in said
     assert "on 2026-01-05" in said
 
 

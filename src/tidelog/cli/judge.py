@@ -18,6 +18,7 @@ import tyro
 from tidelog._machine import limit_arenas
 from tidelog._text import in_unit, three_digits, with_ends
 from tidelog.cli.flags import (
+    Column,
     DeclaredFlags,
     File,
     Repeated,
@@ -43,6 +44,7 @@ from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
 from tidelog.ope.verdict import (
+    GROUP_WORDS,
     Verdict,
     Verdicts,
     held_out_part,
@@ -106,6 +108,9 @@ class Judge(DeclaredFlags):
     first_steps: int | None = None
     """judge the return of this many first decisions of an episode, where long episodes cannot be weighed; the gate then
     stays closed"""
+    by: Column | None = None
+    """also show for whom: the difference by groups of this column of the observation, at the first decision of each
+    episode; naming another column later is another look"""
     model: Literal["auto", "tabular", "neural"] = "auto"
     """the value model: a table if there are few observations, else networks"""
     cvar: float | None = None
@@ -464,6 +469,7 @@ def _judge_policies(
         ledger=False if ledger is None else ledger,
         context=context,
         progress=False if options.quiet else None,
+        by=options.by,
     )
     return result
 
@@ -575,6 +581,9 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         f"judged on {which}. Effective share: the part of these episodes that speaks for a policy. --details prints "
         "each verdict with its reasons and assumptions"
     )
+    for name, verdict in verdicts.items():
+        if not details and verdicts.recommended in (None, name):
+            _show_groups(verdict, f"{name}: ")
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
     conditions = verdicts[0].context.get("conditions", ())
     notes = [*filter(None, [verdicts[0].context.get("earlier_looks")]), *conditions]
@@ -592,6 +601,24 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         print_line(f"{name}{most_shown}: {own[0] if own else one.decision}")
         if one.next_step:
             print_line(one.next_step)
+
+
+def _show_groups(verdict: Verdict, before: str = "") -> None:
+    """Print the table of groups, if there are any."""
+    if not verdict.groups:
+        return
+    rows = [
+        [
+            one.name,
+            f"{one.episodes:,}",
+            with_ends(one.difference, sign=True),
+            GROUP_WORDS.get(one.decision, one.decision),
+        ]
+        for one in verdict.groups
+    ]
+    unit = in_unit(verdict.reward_unit, "in ")
+    title = f"{before}differences from the behaviour policy by '{verdict.by}'{unit}, simultaneous"
+    table(title, [verdict.by, "episodes", f"difference, {percent(verdict.level)} interval", "verdict"], rows)
 
 
 def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: float | None) -> None:
@@ -615,6 +642,7 @@ def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: f
             else f"estimates{unit}; {verdict.deciding} decides"
         )
         table(title, head, verdict.estimates.rows())
+    _show_groups(verdict)
     print_line(f"the behaviour policy's own mean: {with_ends(verdict.behavior_policy, verdict.reward_unit)}")
     for sentence in verdict.risk.sentences if verdict.risk else ():
         print_line(f"- {sentence}")

@@ -1,9 +1,10 @@
 """The decision: the limits of a verdict, and the rules that make it unsupported or leave no difference shown.
 
 `Limits` are the numbers. `violated_preconditions` are checked before any model is fitted. `UNSUPPORTED` and `AGAINST`
-list every rule in the order of its findings: one finding of the first list makes a verdict *unsupported*, one of the
-second *no difference shown*. Without any, the interval of the difference decides. A finding is the name of a rule and
-its numbers; `text` has its sentence and its advice.
+list every rule in the order in which it is asked: one that fails in the first list makes a verdict *unsupported*, one
+in the second *no difference shown*. Without any, the interval of the difference decides. A rule answers with findings,
+also where it passes: each has its check, which is the number and the limit that it was compared with. `text` has the
+sentence and the advice of those that fail.
 
 Nothing here fits a model or reads a file. Letter: `E` episodes.
 """
@@ -11,6 +12,7 @@ Nothing here fits a model or reads a file. Letter: `E` episodes.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -27,6 +29,8 @@ from tidelog.errors import ConfigError
 from tidelog.ope.assumptions import (
     BEHAVIOR,
     ENDS,
+    LEAST,
+    LEVEL,
     NEXT,
     REWARDS,
     Dependence,
@@ -68,7 +72,7 @@ from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
 from tidelog.ope.policy_evidence import PolicyEvidence, row
 from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_classifier
 from tidelog.ope.risk import ALPHA
-from tidelog.ope.verdict import Decision
+from tidelog.ope.verdict import Decision, RuleCheck
 from tidelog.policies.policy import has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
@@ -193,6 +197,7 @@ class JudgeQuestion:
     missing: MissingRewards | None = None  # unknown rewards, for which those of `log` stand in; None: all are known
     context: Mapping[str, Any] = field(default_factory=dict)  # stored with each verdict
     progress: Callable[[str, float], None] | bool | None = False
+    groups: Any = None  # of episodes (`groups.EpisodeGroups`), if a column was named
 
     @cached_property
     def returns(self) -> Floats:
@@ -222,6 +227,7 @@ class JudgeQuestion:
             "horizon": self.limits.horizon,
             **({} if first is None else {"first_steps": first}),  # absent as in ledgers of before
             **({} if self.missing is None else {"missing_at_random": self.missing.at_random}),
+            **({} if self.groups is None else {"by": self.groups.column}),  # of many columns one shows a loss by luck
         }
 
 
@@ -253,12 +259,43 @@ class Reuse(NamedTuple):
 
 
 class RuleFinding:
-    """A rule that a policy breaks, with the numbers that `text` puts into its sentence."""
+    """What a rule finds: its check, and the numbers that `text` puts into the sentence of one that fails."""
 
-    def __init__(self, rule: str, **numbers: Any) -> None:
+    def __init__(self, rule: str, check: RuleCheck | None = None, **numbers: Any) -> None:
         self.rule, self.numbers = rule, numbers
+        self.check = RuleCheck(rule, "failed") if check is None else check
         self.sampled = False  # whether the policy could be sampled instead, which is advised first
         self.first_steps: int | None = None  # how many first decisions the log can weigh, which is advised before that
+
+
+_COMPARISONS = {"at least": operator.ge, "at most": operator.le, "above": operator.gt, "below": operator.lt}
+
+
+def compare(
+    rule: str,
+    number: float,
+    compared: str,
+    limit: float,
+    limit_name: str | None = None,
+    *,
+    subject: str = "",
+    passed: bool | None = None,
+    times: float = math.nan,
+) -> RuleCheck:
+    """The check of a number: "at least", "at most", "above" or "below" a limit; `passed` where a test decides."""
+    is_passed = bool(_COMPARISONS[compared](number, limit)) if passed is None else passed
+    outcome: Any = "passed" if is_passed else "failed"
+    return RuleCheck(rule, outcome, float(number), compared, float(limit), limit_name, subject, times=float(times))
+
+
+def not_asked(rule: str, why: str, subject: str = "") -> RuleFinding:
+    """The finding of a rule that has no question here."""
+    return RuleFinding(rule, RuleCheck(rule, "not asked", subject=subject, why=why))
+
+
+def broken(findings: Sequence[RuleFinding]) -> list[RuleFinding]:
+    """Those that fail."""
+    return [one for one in findings if one.check.outcome == "failed"]
 
 
 NOTHING_KNOWN = Reuse(None, None, None)
@@ -285,6 +322,7 @@ class Assessment:
     leaks: tuple[str, ...] = ()  # observation columns that tell the reward
     late: str = ""  # that the newest rewards are empty more often than others, if they are
     reuse: Reuse = NOTHING_KNOWN
+    preconditions: list[RuleFinding] = field(default_factory=list)  # what was asked before any model was fitted
     policy_evidence: PolicyEvidence | None = None  # None: `findings` were known before
     missing: MissingRewards | None = None  # unknown rewards of the log
     ladder: Any = None  # of parts (`ladder.Ladder`), where the whole has no support
@@ -292,7 +330,17 @@ class Assessment:
     first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
     widening: float = 1.0  # of the deciding interval, for earlier looks and other policies
     decision: Decision = field(default="unsupported", init=False)
-    findings: list[RuleFinding] = field(default_factory=list, init=False)
+    findings: list[RuleFinding] = field(default_factory=list, init=False)  # that fail
+    asked: list[RuleFinding] = field(default_factory=list, init=False)  # all, after the preconditions
+
+    @property
+    def checks(self) -> tuple[RuleCheck, ...]:
+        """Every check in the order in which it was asked."""
+        asked = self.asked or asked_of((*UNSUPPORTED, *INTERVAL, *AGAINST), self, "a precondition fails")
+        once: dict[tuple[str, str], RuleCheck] = {}
+        for one in (*self.preconditions, *asked):  # one rule is among both
+            once.setdefault((one.check.rule, one.check.subject), one.check)
+        return tuple(once.values())
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -357,11 +405,16 @@ class Assessment:
         return self.supports.of(self.deciding)
 
     @property
-    def broken_support(self) -> list[RuleFinding]:
-        """The limits on support that the deciding weights break; no reward has a part in it."""
+    def support_findings(self) -> list[RuleFinding]:
+        """The deciding weights against each limit on support; no reward has a part in it."""
         return support_findings(
             self.support, self.limits, visits=self.visits, estimated=self.estimated, tested=self.tested
         )
+
+    @property
+    def broken_support(self) -> list[RuleFinding]:
+        """The limits on support that the deciding weights break."""
+        return broken(self.support_findings)
 
     @property
     def has_support(self) -> bool:
@@ -372,7 +425,7 @@ class Assessment:
     def copy_has_support(self) -> bool:
         """Whether cloned behaviour is within the limits on support, or there is none."""
         clone = self.basis.cloning
-        return clone is None or not support_findings(Supports(clone).of(self.deciding), self.limits)
+        return clone is None or not broken(support_findings(Supports(clone).of(self.deciding), self.limits))
 
     @property
     def confidence(self) -> Confidence:
@@ -446,9 +499,9 @@ class Assessment:
     @property
     def difference(self) -> Interval:
         """The difference that is reported with the decision: the bound if the verdict fails under it."""
-        if self.decision == "no difference shown" and self.missing_bound is not None and fails_missing(self):
+        if self.decision == "no difference shown" and self.missing_bound is not None and broken(fails_missing(self)):
             return self.missing_bound
-        if self.decision == "no difference shown" and self.bound is not None and fails_unshown(self):
+        if self.decision == "no difference shown" and self.bound is not None and broken(fails_unshown(self)):
             return self.bound
         return self.interval
 
@@ -571,7 +624,7 @@ LEAK, LATE = "outcome among observations", "late rewards unread"  # check names 
 DEFAULTED, YOUNG = "empty rewards", "late rewards"  # and of their notes
 
 
-def violated_preconditions(
+def preconditions_of(
     policy: Any,
     log: Log,
     returns: NDArray[Any],
@@ -581,25 +634,27 @@ def violated_preconditions(
     propensities: Any,
     effective: float = 0.0,
 ) -> list[RuleFinding]:
-    """All violated preconditions; empty if an estimate can be computed.
+    """The findings on every precondition; an estimate can be computed if none fails.
 
     `effective` is the limit on the effective sample size; fewer episodes, or clusters, cannot reach it.
     """
     clusters, needed = clusters_of(log), max(FEWEST, math.ceil(effective))
     count = len(log.episode_ids) if clusters is None else int(clusters.max()) + 1
-    findings = []
-    if count < needed:
-        findings.append(RuleFinding("episodes", count=count, needed=needed, in_clusters=clusters is not None))
-    if len(returns) > 1 and not returns.max() > returns.min():
-        findings.append(RuleFinding("rewards", earned=float(returns[0])))
-    density = None
+    name, several = None if effective <= FEWEST else "effective_episodes", clusters is not None
+    check = compare("episodes", count, "at least", needed, name, times=needed / max(count, 1))
+    findings = [RuleFinding("episodes", check, count=count, needed=needed, in_clusters=several)]
+    if len(returns) > 1:
+        span = compare("rewards", np.ptp(returns), "above", 0.0)
+        findings.append(RuleFinding("rewards", span, earned=float(returns[0])))
+    density = not_asked("density", "the probability of each action is known")
     if isinstance(log.spec.action, Continuous) and bandwidth is None:
         known = has_density(policy, log.spec)
-        density = None if sample and known else RuleFinding("density", sample=sample, known=known)
+        density = RuleFinding("density", RuleCheck("density", "passed" if sample and known else "failed"))
+        density.numbers = {"sample": sample, "known": known}
     cut = _cut_actions(log)
-    if density and cut:  # neither advice is sufficient alone
+    if len(broken([density, cut])) == 2:  # neither advice is sufficient alone
         density.numbers["with_cut"], cut.numbers["density"] = True, density
-    findings += [one for one in (density, cut) if one is not None]
+    findings += [density, cut]
     estimated = is_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
     recorded = log.propensity is not None and not estimated
     passed = propensities is not None and not isinstance(propensities, str) and not estimated
@@ -607,30 +662,33 @@ def violated_preconditions(
     if repeated is not None:  # values that recorded propensities are not said to be probabilities of
         action = np.asarray(log.action)
         on = repeated.lie_on(action) & ~np.isin(action, np.asarray(log.atoms, np.float32))
-        if on.any():
-            findings.append(RuleFinding("atoms", share=on.any(axis=1).mean(), values=np.unique(action[on])))
-    findings += [] if density else _off_atoms(policy, log, sample, bandwidth, needed)
+        share = compare("atoms", on.any(axis=1).mean(), "at most", 0.0)
+        findings.append(RuleFinding("atoms", share, share=on.any(axis=1).mean(), values=np.unique(action[on])))
+    if not broken([density]):
+        findings += _off_atoms(policy, log, sample, bandwidth, needed)
+    known_ones, space = RuleCheck("propensities", "passed"), log.spec.action
     if recorded or passed:
-        return findings
-    if isinstance(log.spec.action, MultiDiscrete):
-        findings.append(RuleFinding("propensities", several=True))
-    elif isinstance(log.spec.action, Continuous) and (np.ptp(np.asarray(log.action), axis=0) == 0).any():
-        findings.append(RuleFinding("propensities", several=False))
-    return findings
+        return [*findings, RuleFinding("propensities", known_ones)]
+    constant = isinstance(space, Continuous) and bool((np.ptp(np.asarray(log.action), axis=0) == 0).any())
+    if isinstance(space, MultiDiscrete) or constant:
+        return [*findings, RuleFinding("propensities", several=isinstance(space, MultiDiscrete))]
+    return [*findings, RuleFinding("propensities", known_ones)]
 
 
-def _cut_actions(log: Log) -> RuleFinding | None:
+def _cut_actions(log: Log) -> RuleFinding:
     """Continuous actions that were clipped at their bounds; there the behaviour policy has a probability and no
     density.
     """
     space = log.spec.action
     if not isinstance(space, Continuous):
-        return None
+        return not_asked("cut_actions", "actions are not continuous")
     action, low, high = np.asarray(log.action), np.asarray(space.low), np.asarray(space.high)
     on_bound = ((action <= low) | (action >= high)) & (high > low)
-    share = float(on_bound.any(axis=1).mean())
-    few = on_bound.sum(axis=0).max() < FEWEST_CUT or share < SHARE_CUT
-    return None if few else RuleFinding("cut_actions", share=share)
+    share, rows = float(on_bound.any(axis=1).mean()), int(on_bound.sum(axis=0).max())
+    check = compare("cut_actions", share, "below", SHARE_CUT)
+    if rows < FEWEST_CUT:
+        check = compare("cut_actions", rows, "below", FEWEST_CUT, subject="rows")
+    return RuleFinding("cut_actions", check, share=share)
 
 
 def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, needed: int) -> list[RuleFinding]:
@@ -640,9 +698,10 @@ def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, nee
         return []
     on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
     off = int((~on).sum())
-    if off >= needed or target_of(policy, log, sample=sample, bandwidth=bandwidth).logged[on].any():
-        return []
-    return [RuleFinding("atoms", share=on.mean(), of=atoms.text, off=off, needed=needed)]
+    if off < needed and target_of(policy, log, sample=sample, bandwidth=bandwidth).logged[on].any():
+        return [not_asked("atoms", "the policy takes repeated values itself", "rows")]
+    check = compare("atoms", off, "at least", needed, subject="rows")
+    return [RuleFinding("atoms", check, share=on.mean(), of=atoms.text, off=off, needed=needed)]
 
 
 def leaks_of(log: Log) -> tuple[str, ...]:
@@ -663,34 +722,46 @@ UPPER_95 = 1.645  # standard errors to the one-sided upper 95% confidence limit 
 TESTED = 1.3  # factor on the limit for the mean weight where the log's propensities were tested once, for all policies
 FIT_LEVEL, FIT_LEAST = 0.01, 1e-3  # of that test: p-value, and explained share of the actions' residuals
 HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
+NO_ESTIMATE = "there is no deciding estimate"  # why a rule is not asked, as the next ones
+BOTH_SIDES = "the interval lies on both sides of 0"
+ONLY_BETTER = "only *better* is asked"
+KNOWN_REWARDS = "all rewards are known"
+RECORDED_ONES = "propensities were not estimated"
 
 
 def learnt_from_them(a: Assessment) -> list[RuleFinding]:
     """Whether the policy learnt from the judged episodes."""
-    overlap = a.reuse.learnt_from
-    return [] if overlap is None or not overlap.exceeds(a.limits.overlap) else [RuleFinding("overlap", overlap=overlap)]
+    overlap, most = a.reuse.learnt_from, a.limits.overlap
+    if overlap is None:
+        return [not_asked("overlap", "the episodes that the policy learnt from are unknown")]
+    check = compare("overlap", overlap.share, "at most", most, "overlap", passed=not overlap.exceeds(most))
+    return [RuleFinding("overlap", check, overlap=overlap)]
 
 
 def no_estimate(a: Assessment) -> list[RuleFinding]:
     """Whether there is no deciding estimate."""
     if a.able and np.isfinite(a.interval.low) and np.isfinite(a.interval.high):
-        return []
+        return [RuleFinding("estimate", RuleCheck("estimate", "passed"))]
     if a.basis.without_support:
-        return []
-    return [RuleFinding("weight" if a.able else "horizon" if a.deciding == "drl" else "model")]
+        return [not_asked("estimate", "weights alone show that there is no support")]
+    why = "weight" if a.able else "horizon" if a.deciding == "drl" else "model"
+    return [RuleFinding(why, RuleCheck("estimate", "failed"))]
 
 
 def out_of_range(a: Assessment) -> list[RuleFinding]:
     """Whether the policy's estimated mean return is above or below the returns of all episodes in the log."""
     if not (a.able and np.isfinite(a.interval.low) and np.isfinite(a.interval.high)):
-        return []
+        return [not_asked("range", NO_ESTIMATE)]
     logged, limits, slack = logged_return(a.evidence), a.limits, a.evidence.rounding
     recorded = logged_return(replace(a.evidence, reward=a.evidence.recorded_reward)).contributions
     low, high = float(recorded.min()), float(recorded.max())
     low = (low if limits.lowest_return is None else min(low, limits.lowest_return)) - slack
     high = (high if limits.highest_return is None else max(high, limits.highest_return)) + slack
     estimate = logged.estimate + a.interval.estimate
-    return [] if low <= estimate <= high else [RuleFinding("range", estimate=estimate, low=low, high=high)]
+    check = compare("range", estimate, "at most", high, "highest_return")
+    if estimate - low < high - estimate:  # the nearer end
+        check = compare("range", estimate, "at least", low, "lowest_return")
+    return [RuleFinding("range", check, estimate=estimate, low=low, high=high)]
 
 
 def contradicted_assumptions(a: Assessment) -> list[RuleFinding]:
@@ -700,62 +771,95 @@ def contradicted_assumptions(a: Assessment) -> list[RuleFinding]:
     (and the time) need a behaviour policy that used nothing else.
     """
     history, drift = a.basis.behavior_policy.history, a.basis.behavior_policy.drift
-    tests: list[tuple[str, Sequence[Dependence], tuple[str, ...]]] = (
-        [("markov", history, (REWARDS, NEXT, ENDS))] if a.visits else []
+    tests: tuple[tuple[str, Sequence[Dependence], tuple[str, ...], str], ...] = (
+        ("markov", history, (REWARDS, NEXT, ENDS), "" if a.visits else "products of ratios need no Markov state"),
+        ("behavior_history", history, (BEHAVIOR,), "" if a.estimated else RECORDED_ONES),
+        ("drift", drift, (BEHAVIOR,), "" if a.estimated else RECORDED_ONES),
     )
-    tests += [("behavior_history", history, (BEHAVIOR,)), ("drift", drift, (BEHAVIOR,))] if a.estimated else []
-    failed = [(rule, failing(results, outcomes)) for rule, results, outcomes in tests]
-    return [RuleFinding(rule, test=one[0]) for rule, one in failed if one]
+    findings = []
+    for rule, results, outcomes, why in tests:
+        of = [one for one in results if one.outcome in outcomes]
+        if why or not of:
+            findings.append(not_asked(rule, why or "the log has nothing to test"))
+            continue
+        one = next(iter(failing(of, outcomes)), min(of, key=lambda test: test.p_value))
+        findings.append(RuleFinding(rule, _tested(rule, one.p_value, LEVEL, one.added, LEAST, one.fails), test=one))
+    return findings
+
+
+def _tested(rule: str, p_value: float, level: float, explained: float, least: float, fails: bool) -> RuleCheck:
+    """The check of a test that fails where its p-value is small and its effect is not."""
+    if p_value < level and not fails:
+        return compare(rule, explained, "below", least, subject="effect", passed=True)
+    return compare(rule, p_value, "at least", level, passed=not fails)
 
 
 def propensities_misfit(a: Assessment) -> list[RuleFinding]:
     """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy."""
     balance = a.basis.behavior_policy.balance
-    if balance is None or a.estimated or not (balance.p_value < FIT_LEVEL and balance.explained >= FIT_LEAST):
-        return []
-    return [RuleFinding("propensities_fit", balance=balance)]
+    if balance is None or a.estimated:
+        why = "propensities were estimated" if a.estimated else "the log has nothing to test"
+        return [not_asked("propensities_fit", why)]
+    p_value, explained = balance.p_value, balance.explained
+    fails = p_value < FIT_LEVEL and explained >= FIT_LEAST
+    check = _tested("propensities_fit", p_value, FIT_LEVEL, explained, FIT_LEAST, fails)
+    return [RuleFinding("propensities_fit", check, balance=balance)]
 
 
 def unusual_habit(a: Assessment) -> list[RuleFinding]:
     """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
+    if not a.visits:
+        return [not_asked("habit", "products of ratios decide")]
     habit = unusual_action_count(a.evidence)
-    return [RuleFinding("habit", habit=habit)] if a.visits and habit.beyond else []
+    above = habit.mean > habit.high
+    end, side = (habit.high, "at most") if above else (habit.low, "at least")
+    return [RuleFinding("habit", compare("habit", habit.mean, side, end, passed=not habit.beyond), habit=habit)]
 
 
 def weak_support(a: Assessment) -> list[RuleFinding]:
-    """Every violated limit on support, worst kind first."""
-    findings = a.broken_support if a.able or a.basis.without_support else []
-    if findings:
-        findings[0].sampled = a.can_sample and not a.sample
+    """Every limit on support, worst kind first."""
+    if not (a.able or a.basis.without_support):
+        return [not_asked(rule, NO_ESTIMATE) for rule in SUPPORT]
+    findings = a.support_findings
+    for one in broken(findings)[:1]:
+        one.sampled = a.can_sample and not a.sample
     return findings
 
 
 def support_findings(
     support: Support, limits: Limits, *, visits: bool = False, estimated: bool = False, tested: bool = False
 ) -> list[RuleFinding]:
-    """Every violated limit on support.
+    """Weights against every limit on support.
 
     `visits`: the support is that of occupancy ratios. `estimated`: propensities were estimated. `tested`: the log's own
     ones fitted all of its actions.
     """
-    mass, size = support.unsupported_mass, support.effective_sample_size
-    needed = max(limits.effective_episodes, limits.effective_share * support.episodes)
-    broken = {
-        "unsupported_mass": not (mass is None or mass <= limits.unsupported_mass),
-        "effective_sample_size": not size >= needed,
-        "largest_weight": not support.largest_weight <= limits.largest_weight,
-        "pareto_k": not support.pareto_k <= limits.pareto_k,
-    }
-    findings = [RuleFinding(rule, support=support, needed=needed) for rule, is_broken in broken.items() if is_broken]
+    mass, size, share = support.unsupported_mass, support.effective_sample_size, limits.effective_share
+    needed = max(limits.effective_episodes, share * support.episodes)
+    name = "effective_episodes" if needed == limits.effective_episodes else "effective_share"
+    times = needed / size if size >= max(1.0, share * support.episodes) else math.nan  # a share does not grow
+    checks = [
+        compare("effective_sample_size", size, "at least", needed, name, times=times),
+        compare("largest_weight", support.largest_weight, "at most", limits.largest_weight, "largest_weight"),
+        compare("pareto_k", support.pareto_k, "at most", limits.pareto_k, "pareto_k"),
+    ]
+    if mass is not None:
+        checks.insert(0, compare("unsupported_mass", mass, "at most", limits.unsupported_mass, "unsupported_mass"))
+    findings = [RuleFinding(one.rule, one, support=support, needed=needed) for one in checks]
+    findings += [not_asked("unsupported_mass", "actions cannot be listed")] if mass is None else []
     # The mean weight is 1; for estimated propensities the odds ratio sets the tolerance.
     mean, error, odds = support.mean_weight, support.mean_weight_error, limits.odds_ratio
     off = abs(mean - 1.0)
     lost = mean < 1.0 - LOST and (mass or 0.0) > 0.5 * off  # weight of actions not in the log
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
     most = limits.mean_weight_errors * (TESTED if tested and not (visits or lost) else 1.0)
-    if not (off <= HARMLESS or off <= most * error or forgiven):
-        findings.append(RuleFinding("mean_weight", support=support, most=most, lost=lost, visits=visits))
-    return findings
+    check = compare("mean_weight", off, "at most", most * error, "mean_weight_errors")
+    if off <= HARMLESS:
+        check = compare("mean_weight", off, "at most", HARMLESS)
+    elif check.outcome == "failed" and forgiven:
+        factor = max(mean, 1.0 / mean)
+        check = compare("mean_weight", factor, "at most", odds, "odds_ratio", subject="factor", passed=True)
+    return [*findings, RuleFinding("mean_weight", check, support=support, most=most, lost=lost, visits=visits)]
 
 
 def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
@@ -763,17 +867,22 @@ def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
 
     The weights are those of the policy over the chance that the reward is known.
     """
-    if a.missing is None or not a.able or a.broken_support:
-        return []
-    share = hardly_known(a.evidence, visits=a.visits)
-    if share > a.limits.unsupported_mass:
-        return [RuleFinding("hardly_known", said=a.missing.sentence, share=share)]
-    if a.visits:
-        return []
+    names = ("hardly_known", "known_weights")
+    if a.missing is None:
+        return [not_asked(name, KNOWN_REWARDS) for name in names]
+    if not a.able or a.broken_support:
+        return [not_asked(name, NO_ESTIMATE if not a.able else "the policy's own weights fail") for name in names]
+    share, said = hardly_known(a.evidence, visits=a.visits), a.missing.sentence
+    known = compare(names[0], share, "at most", a.limits.unsupported_mass, "unsupported_mass")
+    findings = [RuleFinding(names[0], known, said=said, share=share)]
+    if known.outcome == "failed" or a.visits:
+        return [*findings, not_asked(names[1], "ratios of visits decide" if a.visits else "the check before fails")]
     support = Supports(with_weight_factors(a.evidence, known_factors(a.evidence))).of(a.deciding)
     needed = max(a.limits.effective_episodes, a.limits.effective_share * support.episodes)
-    holds = support.effective_sample_size >= needed and support.largest_weight <= a.limits.largest_weight
-    return [] if holds else [RuleFinding("known_weights", said=a.missing.sentence, support=support, needed=needed)]
+    check = compare(names[1], support.effective_sample_size, "at least", needed, "effective_episodes")
+    if support.largest_weight > a.limits.largest_weight:
+        check = compare(names[1], support.largest_weight, "at most", a.limits.largest_weight, "largest_weight")
+    return [*findings, RuleFinding(names[1], check, said=said, support=support, needed=needed)]
 
 
 def few_episodes(a: Assessment) -> list[RuleFinding]:
@@ -782,12 +891,12 @@ def few_episodes(a: Assessment) -> list[RuleFinding]:
     Products of ratios are short of episodes if rewards are rare, occupancy ratios if states are. The latter need more
     episodes, because no logged return bounds what they estimate.
     """
-    if not a.able:
-        return []
-    least = a.limits.carrying_episodes if a.visits else a.limits.earning_episodes
-    earning = a.earning(a.support.effective_sample_size)
     rule = "carrying_episodes" if a.visits else "earning_episodes"
-    return [RuleFinding(rule, episodes=earning, least=least, rare=a.rare_rewards)] if earning < least else []
+    if not a.able:
+        return [not_asked(rule, NO_ESTIMATE)]
+    least, earning = getattr(a.limits, rule), a.earning(a.support.effective_sample_size)
+    check = compare(rule, earning, "at least", least, rule, times=least / earning if earning > 0 else math.nan)
+    return [RuleFinding(rule, check, episodes=earning, least=least, rare=a.rare_rewards)]
 
 
 def unshown_excess(a: Assessment) -> list[RuleFinding]:
@@ -796,15 +905,34 @@ def unshown_excess(a: Assessment) -> list[RuleFinding]:
     The behaviour policy's own rare actions do not count; the limit applies only to "better" and "worse".
     """
     if not a.able or a.side == "no difference shown":
-        return []
+        return [not_asked("unshown_share", BOTH_SIDES if a.able else NO_ESTIMATE)]
     excess = excess_unshown(a.evidence)
     high = upper_limit(excess, a.evidence.units)
-    return [RuleFinding("unshown_share", excess=excess, high=high)] if high > a.limits.unshown_share else []
+    check = compare("unshown_share", high, "at most", a.limits.unshown_share, "unshown_share")
+    return [RuleFinding("unshown_share", check, excess=excess, high=high)]
 
 
 def upper_limit(excess: float, units: int) -> float:
     """The one-sided upper 95% confidence limit of a share of so many episodes, or clusters."""
     return min(excess + UPPER_95 * math.sqrt(excess * (1.0 - excess) / units), 1.0)
+
+
+def times_to_clear(difference: Interval) -> float:
+    """How many times as many episodes make an interval clear 0 by a margin, if the difference is real; NaN: too many.
+
+    The half-width of an interval falls with the square root of the episodes.
+    """
+    gap, half = abs(difference.estimate), (difference.high - difference.low) / 2
+    return 1.5 * (half / gap) ** 2 if gap and half / gap <= 30 else math.nan
+
+
+def shown_side(a: Assessment) -> list[RuleFinding]:
+    """Whether the interval of the difference lies on one side of 0."""
+    low, high = a.interval.low, a.interval.high
+    times = times_to_clear(a.interval)
+    if a.side == "worse" or (a.side == "no difference shown" and a.interval.estimate < 0):
+        return [RuleFinding("interval", compare("interval", high, "below", 0.0, subject="upper", times=times))]
+    return [RuleFinding("interval", compare("interval", low, "above", 0.0, subject="lower", times=times))]
 
 
 # Rules that leave no difference shown: other estimators, unshown decisions, selection, unrecorded causes, heavy tails.
@@ -816,13 +944,6 @@ def contradictions(a: Assessment, *, kind: str) -> list[RuleFinding]:
     The first two count only if they have support of their own. Only estimators whose difference does not change when a
     constant is added to every reward.
     """
-    if kind == "products" and support_findings(a.supports.of("wis"), a.limits, estimated=a.estimated):
-        return []
-    if kind == "visits" and (
-        a.evidence.occupancy is None
-        or support_findings(a.supports.of("drl"), a.limits, visits=True, estimated=a.estimated)
-    ):
-        return []
     findings = []
     for name, estimator in ESTIMATORS.items():
         if name == a.deciding or not is_listed(name, a.evidence) or not estimator.vetoes:
@@ -831,17 +952,26 @@ def contradictions(a: Assessment, *, kind: str) -> list[RuleFinding]:
         long = weighs and a.evidence.horizon > a.limits.horizon
         if kind != ("visits" if estimator.uses_occupancy else "products" if long else "others"):
             continue
+        if kind != "others":
+            weights, visits = a.supports.of("wis" if kind == "products" else "drl"), kind == "visits"
+            if broken(support_findings(weights, a.limits, visits=visits, estimated=a.estimated)):
+                findings.append(not_asked("contradiction", "its own weights have no support", name))
+                continue
         other = a.difference_by(name)
-        if (a.side == "better" and other.high < 0) or (a.side == "worse" and other.low > 0):
-            findings.append(RuleFinding("contradiction", name=name, other=other))
+        end, side = (other.high, "at least") if a.side == "better" else (other.low, "at most")
+        contradicts = other.high < 0 if a.side == "better" else other.low > 0
+        check = compare("contradiction", end, side, 0.0, subject=name, passed=not contradicts)
+        findings.append(RuleFinding("contradiction", check, name=name, other=other))
     return findings
 
 
 def fails_unshown(a: Assessment) -> list[RuleFinding]:
     """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
-    if a.bound is None or (a.bound.low > 0 if a.side == "better" else a.bound.high < 0):
-        return []
-    return [RuleFinding("unshown")]
+    if a.bound is None:
+        return [not_asked("unshown", "the log shows every decision of the policy")]
+    if a.side == "better":
+        return [RuleFinding("unshown", compare("unshown", a.bound.low, "above", 0.0, "lowest_return"))]
+    return [RuleFinding("unshown", compare("unshown", a.bound.high, "below", 0.0, "highest_return"))]
 
 
 def fails_missing(a: Assessment) -> list[RuleFinding]:
@@ -849,31 +979,43 @@ def fails_missing(a: Assessment) -> list[RuleFinding]:
 
     Not where the mapping states that they are missing at random.
     """
-    if a.missing is None or a.missing.at_random or a.missing_bound is None or a.side == "no difference shown":
-        return []
-    holds = a.missing_bound.low > 0 if a.side == "better" else a.missing_bound.high < 0
-    return [] if holds else [RuleFinding("unknown_rewards", said=a.missing.sentence)]
+    bound = a.missing_bound
+    if a.missing is None or bound is None:
+        return [not_asked("unknown_rewards", KNOWN_REWARDS)]
+    if a.missing.at_random:
+        return [not_asked("unknown_rewards", "the mapping states that rewards are missing at random")]
+    if a.side == "better":
+        check = compare("unknown_rewards", bound.low, "above", 0.0, "lowest_return")
+    else:
+        check = compare("unknown_rewards", bound.high, "below", 0.0, "highest_return")
+    return [RuleFinding("unknown_rewards", check, said=a.missing.sentence)]
 
 
 def late_rewards(a: Assessment) -> list[RuleFinding]:
     """Whether empty rewards that count as a number are more frequent among the newest decisions."""
-    return [RuleFinding("late", found=a.late)] if a.late else []
+    if not a.late:
+        return [not_asked("late", "the newest rewards are not empty more often than others")]
+    return [RuleFinding("late", found=a.late)]
 
 
 def chosen_here(a: Assessment) -> list[RuleFinding]:
     """Whether the judged episodes selected the policy among its checkpoints."""
-    overlap = a.reuse.held_out
-    if a.side != "better" or a.reuse.chosen_by is None or overlap is None or not overlap.exceeds(a.limits.overlap):
-        return []
-    return [RuleFinding("chosen", metric=a.reuse.chosen_by)]
+    overlap, most = a.reuse.held_out, a.limits.overlap
+    if a.side != "better":
+        return [not_asked("chosen", ONLY_BETTER)]
+    if a.reuse.chosen_by is None or overlap is None:
+        return [not_asked("chosen", "no metric on held-out episodes chose the checkpoint")]
+    check = compare("chosen", overlap.share, "at most", most, "overlap", passed=not overlap.exceeds(most))
+    return [RuleFinding("chosen", check, metric=a.reuse.chosen_by)]
 
 
 def hidden_cause(a: Assessment) -> list[RuleFinding]:
     """With estimated propensities: whether "better" holds if an unrecorded cause changed one decision per episode."""
     if a.side != "better" or not a.estimated or a.limits.odds_ratio == 1.0:
-        return []
+        why = ONLY_BETTER if a.side != "better" else RECORDED_ONES if not a.estimated else "odds_ratio = 1 asks nothing"
+        return [not_asked("sensitivity", why)]
     low = worst_case(a)
-    return [] if low > 0 else [RuleFinding("sensitivity", low=low)]
+    return [RuleFinding("sensitivity", compare("sensitivity", low, "above", 0.0), low=low)]
 
 
 def heavy_tails(a: Assessment) -> list[RuleFinding]:
@@ -882,48 +1024,76 @@ def heavy_tails(a: Assessment) -> list[RuleFinding]:
     Not with occupancy ratios, which weigh steps and no returns.
     """
     if a.side == "no difference shown" or a.visits:
-        return []
+        return [not_asked("heavy_tail", "ratios of visits weigh no returns" if a.visits else BOTH_SIDES)]
     known = {"lowest": a.limits.lowest_return, "highest": a.limits.highest_return}
     room = a.interval.low if a.interval.low > 0 else -a.interval.high
     tails = adverse_tails(a.evidence, better=a.side == "better", **known)
-    return [RuleFinding("heavy_tail", tail=tail) for tail in tails if not tail.missing < room]
+    if not tails:
+        return [RuleFinding("heavy_tail", compare("heavy_tail", 0.0, "below", room))]
+    checks = [
+        compare("heavy_tail", one.missing, "below", room, "highest_return" if one.high else "lowest_return",
+                subject=f"{'left' if one.left else 'taken'} decisions")
+        for one in tails
+    ]  # fmt: skip
+    return [RuleFinding("heavy_tail", check, tail=tail) for check, tail in zip(checks, tails, strict=True)]
 
 
-# The decision. Every rule stands in one of these two lists, in the order of its findings.
+# The decision. Every rule stands in one of these lists, in the order in which it is asked.
 
-UNSUPPORTED: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # the rules' names, and what they are limited by
-    learnt_from_them,  # overlap: Limits.overlap
-    no_estimate,  # weight; horizon: Limits.horizon; model
-    out_of_range,  # range: Limits.lowest_return, highest_return
-    contradicted_assumptions,  # markov, behavior_history, drift: assumptions.LEVEL
-    propensities_misfit,  # propensities_fit: FIT_LEVEL, FIT_LEAST
-    unusual_habit,  # habit: assumptions.TIMES
-    weak_support,  # the limits on weights, as `support_findings` names them
-    weak_support_of_rewards,  # hardly_known: Limits.unsupported_mass; known_weights: effective_episodes, largest_weight
-    few_episodes,  # earning_episodes, carrying_episodes: Limits of these names
-    unshown_excess,  # unshown_share: Limits.unshown_share
+
+class DecisionRule(NamedTuple):
+    """A rule, and the names of the checks that its findings have."""
+
+    checks: tuple[str, ...]
+    findings: Callable[[Assessment], list[RuleFinding]]
+
+
+SUPPORT = ("unsupported_mass", "effective_sample_size", "largest_weight", "pareto_k", "mean_weight")
+UNSUPPORTED: tuple[DecisionRule, ...] = (
+    DecisionRule(("overlap",), learnt_from_them),
+    DecisionRule(("estimate",), no_estimate),
+    DecisionRule(("range",), out_of_range),
+    DecisionRule(("markov", "behavior_history", "drift"), contradicted_assumptions),
+    DecisionRule(("propensities_fit",), propensities_misfit),
+    DecisionRule(("habit",), unusual_habit),
+    DecisionRule(SUPPORT, weak_support),
+    DecisionRule(("hardly_known", "known_weights"), weak_support_of_rewards),
+    DecisionRule(("earning_episodes", "carrying_episodes"), few_episodes),  # one of them
+    DecisionRule(("unshown_share",), unshown_excess),
 )
-AGAINST: tuple[Callable[[Assessment], list[RuleFinding]], ...] = (  # where the interval lies on one side of 0
-    partial(contradictions, kind="products"),  # contradiction
-    partial(contradictions, kind="visits"),  # contradiction
-    fails_unshown,  # unshown: Limits.lowest_return, highest_return
-    fails_missing,  # unknown_rewards: Limits.lowest_return, highest_return
-    late_rewards,  # late: parse.ERRORS, APART
-    partial(contradictions, kind="others"),  # contradiction
-    chosen_here,  # chosen: Limits.overlap
-    hidden_cause,  # sensitivity: Limits.odds_ratio
-    heavy_tails,  # heavy_tail: assumptions.HEAVY; Limits.lowest_return, highest_return
+INTERVAL = (DecisionRule(("interval",), shown_side),)
+AGAINST: tuple[DecisionRule, ...] = (  # where the interval lies on one side of 0
+    DecisionRule(("contradiction",), partial(contradictions, kind="products")),
+    DecisionRule(("contradiction",), partial(contradictions, kind="visits")),
+    DecisionRule(("unshown",), fails_unshown),
+    DecisionRule(("unknown_rewards",), fails_missing),
+    DecisionRule(("late",), late_rewards),
+    DecisionRule(("contradiction",), partial(contradictions, kind="others")),
+    DecisionRule(("chosen",), chosen_here),
+    DecisionRule(("sensitivity",), hidden_cause),
+    DecisionRule(("heavy_tail",), heavy_tails),
 )
+
+
+def asked_of(rules: Sequence[DecisionRule], a: Assessment, why_not: str = "") -> list[RuleFinding]:
+    """The findings of rules in their order; with `why_not` none of them is asked."""
+    if why_not:
+        return [not_asked(name, why_not) for rule in rules for name in rule.checks]
+    return [finding for rule in rules for finding in rule.findings(a)]
 
 
 def decide(a: Assessment) -> Assessment:
     """Fill in the decision and its findings, and return the same assessment."""
-    a.findings = [finding for rule in UNSUPPORTED for finding in rule(a)]
+    asked = asked_of(UNSUPPORTED, a)
+    a.findings = broken(asked)
     if a.findings:
         a.decision = "unsupported"
+        a.asked = [*asked, *asked_of((*INTERVAL, *AGAINST), a, "a check before fails")]
         return a
-    against = [] if a.side == "no difference shown" else [finding for rule in AGAINST for finding in rule(a)]
-    a.decision, a.findings = "no difference shown" if against else a.side, against
+    against = asked_of(AGAINST, a, BOTH_SIDES if a.side == "no difference shown" else "")
+    a.asked = [*asked, *asked_of(INTERVAL, a), *against]
+    a.findings = broken(against)
+    a.decision = "no difference shown" if a.findings else a.side
     return a
 
 
@@ -942,6 +1112,7 @@ def decide_if_randomised(a: Assessment) -> Assessment:
     if drawn.deciding != "wdr" or not drawn.able or decide(drawn).decision != "better":
         return a
     drawn.decision, drawn.findings = IF_RANDOMISED, [RuleFinding("randomised", balance=a.basis.behavior_policy.balance)]
+    drawn.asked += drawn.findings
     return drawn
 
 
@@ -1034,7 +1205,7 @@ def has_no_support(evidence: Evidence, limits: Limits) -> bool:
 def _has_support(evidence: Evidence, limits: Limits, steps: int) -> bool:
     support = Supports(cut_evidence(evidence, steps)).of("wdr")
     # by the looser limit on the mean weight: what breaks it breaks the other one too
-    return not support_findings(support, limits, estimated=evidence.estimated, tested=not evidence.estimated)
+    return not broken(support_findings(support, limits, estimated=evidence.estimated, tested=not evidence.estimated))
 
 
 # The look of a verdict at its episodes: its number among all looks, and the width of the intervals for it.

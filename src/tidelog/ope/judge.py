@@ -33,16 +33,18 @@ from tidelog.ope.decide import (
     LookResult,
     Reuse,
     advise_first_steps,
+    broken,
     decide_if_randomised,
     has_no_support,
     late_of,
     leaks_of,
     learnt_from_them,
     look_at,
-    violated_preconditions,
+    preconditions_of,
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
+from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, lacks_support, limits_of_parts, safe_policy, set_ladder
 from tidelog.ope.ledger import Ledger
@@ -60,7 +62,15 @@ from tidelog.ope.policy_evidence import (
 from tidelog.ope.propensities import FilePropensities, check_first_steps, cut_log, cut_propensities, with_file_read
 from tidelog.ope.risk import ALPHA, risk_of
 from tidelog.ope.text import conditions, earlier_looks, estimand, evidence_notes, no_risk, with_words
-from tidelog.ope.verdict import Contrast, Verdict, Verdicts, combine_verdicts, named_policies, part_summary
+from tidelog.ope.verdict import (
+    Contrast,
+    GroupDifference,
+    Verdict,
+    Verdicts,
+    combine_verdicts,
+    named_policies,
+    part_summary,
+)
 from tidelog.policies.policy import Policy, has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
@@ -90,6 +100,7 @@ class JudgeOptions(TypedDict, total=False):
     ledger: Ledger | str | Path | Literal[False] | None
     context: Mapping[str, Any] | None
     progress: TrainingProgress | bool | None
+    by: str | None
 
 
 @overload
@@ -152,6 +163,8 @@ def judge(
     - `train`: the episodes that the policy learnt from, or a function that returns them. If the whole policy has no
       support, they fix a ladder of its parts; `verdict.safe` is the largest one that is better, and
       `verdict.safe_policy` acts so.
+    - `by`: a column of the observation; `verdict.groups` has the difference for each of its values (numbers of more
+      than 10 values: between their quartiles) at the first decision of an episode, simultaneous over the groups.
     - `ledger`: the file that counts looks at these episodes, None for the default files, False for none; later looks
       use a stricter level.
     - `learnt_from`: "other data" states that the policy never learnt from these episodes if no record shows it.
@@ -176,7 +189,9 @@ def judge(
     pairs = [(one, rule) for one in weighed if not one.is_rule for rule in weighed if rule.is_rule]
     look = look_at(assessments, question, pairs)
     decided = [decide_if_randomised(one) for one in assessments]
-    verdicts = [verdict_of(one, question, look) for one in decided]
+    no_groups: list[tuple[GroupDifference, ...]] = [()] * len(decided)
+    by_group = no_groups if question.groups is None else group_differences(decided, question.groups, look)
+    verdicts = [verdict_of(one, question, look, groups) for one, groups in zip(decided, by_group, strict=True)]
     for one, verdict in zip(assessments, verdicts, strict=True):
         if isinstance(one.policy, Policy | Rule) and replaces(verdict.summary, one.policy.verdict):
             one.policy.declare(verdict.acting, verdict.summary)
@@ -213,6 +228,7 @@ def question_of(
     ledger: Ledger | str | Path | bool | None = None,
     context: Mapping[str, Any] | None = None,
     progress: TrainingProgress | bool | None = None,
+    by: str | None = None,
 ) -> JudgeQuestion:
     """Check the arguments of `judge`, and prepare the log and its propensities once for all policies.
 
@@ -290,6 +306,7 @@ def question_of(
         missing=missing,
         context=dict(context or {}),
         progress=progress,
+        groups=None if by is None else episode_groups(log, by),
     )
 
 
@@ -313,7 +330,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)
             a.missing, a.late = question.missing, late_of(log)
             assessments.append(a)
-            a.findings = learnt_from_them(a) + violated_preconditions(
+            a.preconditions = learnt_from_them(a) + preconditions_of(
                 policy,
                 log,
                 question.returns,
@@ -322,6 +339,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 propensities=question.propensities,
                 effective=limits.effective_episodes,
             )
+            a.findings = broken(a.preconditions)
             if a.findings:  # nothing that is fitted could change this
                 continue
             if shared is None and several:
@@ -369,7 +387,9 @@ def has_own_clone(evidence: PolicyEvidence) -> bool:
     return evidence.model == "neural" or evidence.without_support
 
 
-def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verdict:
+def verdict_of(
+    a: Assessment, question: JudgeQuestion, look: LookResult, groups: tuple[GroupDifference, ...] = ()
+) -> Verdict:
     """The verdict on one policy, with its risk and its words."""
     log, gathered = question.log, a.policy_evidence
     nothing, count, lengths = float("nan"), len(question.returns), np.diff(log.starts)
@@ -384,8 +404,10 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         **({"name": a.name} if question.named else {}),
         **({"propensities": "shares"} if a.decision == IF_RANDOMISED else {}),
         **({} if a.missing is None else {"missing_rewards": _missing(a, a.missing)}),
-        "conditions": conditions(a, question, look, unknown),
+        "conditions": conditions(a, question, look, unknown, groups),
     }
+    if question.groups is not None:
+        context["by"] = question.groups.column
     behavior_policy = Interval(float(question.returns.mean()), nothing, nothing)
     if gathered is None and count > 1:
         grouped = means(question.returns).grouped(a.limits.groups)
@@ -426,6 +448,8 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         context=context,
         reward_unit=log.reward_unit,
         ladder=climb(a),
+        checks=a.checks,
+        groups=groups,
     )
     if gathered is not None:
         advise_first_steps(a)

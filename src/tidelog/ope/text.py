@@ -28,7 +28,17 @@ from tidelog.ope.assumptions import (
     failing,
     unusual_action_count,
 )
-from tidelog.ope.decide import DEFAULTED, IF_RANDOMISED, LATE, YOUNG, Assessment, JudgeQuestion, LookResult, RuleFinding
+from tidelog.ope.decide import (
+    DEFAULTED,
+    IF_RANDOMISED,
+    LATE,
+    YOUNG,
+    Assessment,
+    JudgeQuestion,
+    LookResult,
+    RuleFinding,
+    times_to_clear,
+)
 from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
 from tidelog.ope.missing_rewards import HARDLY
@@ -36,7 +46,15 @@ from tidelog.ope.policies import EstimatorPolicy
 from tidelog.ope.policy_evidence import IMPOSSIBLE, PolicyEvidence
 from tidelog.ope.propensities import FilePropensities, Fit
 from tidelog.ope.risk import RULE_OF_THREE, Risk
-from tidelog.ope.verdict import CAVEAT, OVERLAP_UNKNOWN, Verdict, percent
+from tidelog.ope.verdict import (
+    CAVEAT,
+    OVERLAP_UNKNOWN,
+    GroupDifference,
+    Verdict,
+    as_many,
+    groups_sentences,
+    percent,
+)
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
 from tidelog.types import Continuous
@@ -318,7 +336,7 @@ def _effective_sample_size(a: Assessment, support: Any, needed: float) -> Findin
     )
     if size < a.limits.effective_share * support.episodes:
         return FindingText(sentence, _closer_or_varied(a))
-    times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
+    times = f"{as_many(needed / size)} episodes" if size >= 1 else "many more episodes"
     return FindingText(sentence, (_closer(a), f"or collect {times} of this kind"))
 
 
@@ -570,6 +588,7 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
         of_weights += [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
     notes = (
         *verdict.context.get("notes", ()),
+        *filter(None, [question.groups and question.groups.note]),
         *of_file,
         *question.dependence,
         *of_weights,
@@ -590,10 +609,21 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
     )
 
 
-def conditions(a: Assessment, question: JudgeQuestion, look: LookResult, overlap_unknown: bool) -> list[str]:
+def conditions(
+    a: Assessment,
+    question: JudgeQuestion,
+    look: LookResult,
+    overlap_unknown: bool,
+    groups: Sequence[GroupDifference] = (),
+) -> list[str]:
     """What the reader of a short form of the verdict has to know."""
     first, looser = question.first_steps, a.limits.looser()
+    worse = [one for one in groups if one.decision == "worse"]
+    by_group = (
+        [] if not worse else groups_sentences(a.decision, worse, question.groups.column, question.log.reward_unit)
+    )
     return [
+        *(one[:1].lower() + one[1:].rstrip(".") for one in by_group),
         *([] if first is None else [f"of an episode, only the {first_decisions(first)} counted"]),
         *([CAVEAT] if overlap_unknown else []),
         *(["earlier verdicts on these episodes were not counted"] if look.look is None else []),
@@ -688,6 +718,7 @@ HOW = {
 
 def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[str]:
     sentences = ["Every check agrees with this."] if verdict.decision == "better" else []
+    sentences += verdict.groups_sentences
     tail = tail_sentence(verdict.decision, verdict.risk)
     sentences += [tail] if tail else []
     sentences += [f"{_sentence(note)}." for note in notes]
@@ -772,13 +803,12 @@ def _later(question: JudgeQuestion) -> str:
 
 
 def _more_episodes(difference: Interval) -> str:
-    gap, half = abs(difference.estimate), (difference.high - difference.low) / 2
-    if not gap or half / gap > 30:
+    times = times_to_clear(difference)
+    if math.isnan(times):
         return "if both are equally good, choose by cost; otherwise judge on many more episodes"
-    times = math.ceil(1.5 * (half / gap) ** 2)  # the interval then clears 0 by a margin
     return (
-        f"about {times:,} times as many held-out episodes would show a difference of this size, if it is real; "
-        "otherwise choose by cost"
+        f"{as_many(times)} held-out episodes would show a difference of this size, if it is real; otherwise choose by "
+        "cost"
     )
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
 
@@ -277,6 +278,185 @@ class LadderStep(NamedTuple):
         return f"where the log shows its actions ({self.share:.0%} of decisions)"
 
 
+class GroupDifference(NamedTuple):
+    """A group of episodes, and how much more the policy earns there."""
+
+    name: str
+    episodes: int
+    decision: Decision  # by the rules of a verdict; "unsupported": the log cannot tell
+    difference: Interval  # mean return per episode minus that of the behaviour policy, simultaneous over groups
+    effective_sample_size: float = math.nan
+
+
+GROUP_WORDS = {"unsupported": "cannot tell"}
+ON_AVERAGE = {
+    "better": "The policy is better on average, and",
+    "better if randomised": "The policy is better on average if nothing unrecorded decided, and",
+    "worse": "The policy is worse on average, and",
+    "no difference shown": "No difference is shown on average, and the policy is",
+    "unsupported": "The log cannot tell on average, and the policy is",
+}
+
+
+def groups_sentences(
+    decision: str, groups: Sequence[GroupDifference], by: str, unit: str | None, level: float | None = None
+) -> list[str]:
+    """Which groups differ from the decision about all episodes, and about which the log cannot tell."""
+
+    differ = []
+    for word in ("worse", "better", "better if randomised"):
+        chosen = [one for one in groups if one.decision == word != decision]
+        named = ", ".join(f"'{by}' {one.name}: {with_ends(one.difference, unit, sign=True)}" for one in chosen)
+        differ += [f"{word} for {named}"] if named else []
+    sentences = [f"{ON_AVERAGE[decision]} {'; '.join(differ)}."] if differ else []
+    if level is None:
+        return sentences
+    unknown = [one.name for one in groups if one.decision == "unsupported"]
+    sentences += [f"The log cannot tell for '{by}' {', '.join(unknown)}."] if unknown else []
+    at_once = f"The intervals of all groups by '{by}' hold at once, with {percent(level)} confidence."
+    return [*sentences, at_once] if len(unknown) < len(groups) else sentences
+
+
+# The checks of a verdict in the order in which they were asked, and why the decision is what it is.
+
+
+class RuleCheck(NamedTuple):
+    """One check of a verdict: the number that was compared, and its limit."""
+
+    rule: str
+    outcome: Literal["passed", "failed", "not asked"]
+    number: float = math.nan  # NaN: a question without a number, or a number that is not finite
+    compared: str = ""  # with the limit: "at least", "at most", "above" or "below" it
+    limit: float = math.nan
+    limit_name: str | None = None  # of the field of `Limits` that sets it
+    subject: str = ""  # what the number is of, where a rule has several: an estimator, an end
+    why: str = ""  # why it was not asked
+    times: float = math.nan  # as many episodes of this kind would reach the limit
+
+    @property
+    def label(self) -> str:
+        """What is asked, in words."""
+        label = _LABELS.get(f"{self.rule} {self.subject}", _LABELS.get(self.rule, (self.rule.replace("_", " "), "")))
+        return label[0].format(self.subject)
+
+    def bound(self, unit: str | None = None) -> str:
+        """The limit in words: at least 50."""
+        return f"{self.compared} {self._text(self.limit, unit)}"
+
+    def value(self, unit: str | None = None) -> str:
+        """The number with its unit; `unit` is that of rewards."""
+        counted = _LABELS.get(self.rule, ("", ""))[1] == "episodes"
+        return self._text(self.number, unit) + (" episodes" if counted else "")
+
+    def line(self, unit: str | None = None) -> str:
+        """The check in one line."""
+        if not math.isfinite(self.number):
+            return f"{self.label}: {self.outcome}"
+        limit = "" if self.limit_name is None else f" ({self.limit_name})"
+        return f"{self.label}: {self.value(unit)}, {self.bound(unit)}{limit}: {self.outcome}"
+
+    def _text(self, number: float, unit: str | None) -> str:
+        form = _LABELS.get(f"{self.rule} {self.subject}", _LABELS.get(self.rule, ("", "")))[1]
+        return f"{100.0 * number:.3g}%" if form == "share" else amount(number, unit if form == "return" else None)
+
+
+# rule, or rule and subject -> what is asked, and whether its number is a share, in the unit of returns or of episodes
+_LABELS = {
+    "overlap": ("share of these episodes that the policy learnt from", "share"),
+    "episodes": ("number of episodes, or of clusters", ""),
+    "rewards": ("range of the logged returns", "return"),
+    "density": ("the policy has probabilities of its actions", ""),
+    "cut_actions": ("share of actions exactly on a bound", "share"),
+    "cut_actions rows": ("rows with an action exactly on a bound", ""),
+    "atoms": ("share of actions at repeated values of undeclared probability", "share"),
+    "atoms rows": ("rows off the repeated values of actions", ""),
+    "propensities": ("propensities are recorded, or can be estimated", ""),
+    "estimate": ("the deciding estimate exists", ""),
+    "range": ("estimated mean return of the policy", "return"),
+    "markov": ("p-value of the test that an observation is a Markov state", ""),
+    "markov effect": ("share of outcomes that the history explains beyond the observation", "share"),
+    "behavior_history": ("p-value of the test that the history does not drive the behaviour policy", ""),
+    "behavior_history effect": ("share of the behaviour policy's actions that the history explains", "share"),
+    "drift": ("p-value of the test that the behaviour policy did not change", ""),
+    "drift effect": ("share of the behaviour policy's actions that time explains", "share"),
+    "propensities_fit": ("p-value of the test that propensities fit the logged actions", ""),
+    "propensities_fit effect": ("share of the actions that propensities leave unexplained", "share"),
+    "habit": ("times per episode of the policy's most unusual action", ""),
+    "unsupported_mass": ("share of the policy's actions that are hardly in the log", "share"),
+    "effective_sample_size": ("effective sample size", "episodes"),
+    "largest_weight": ("largest share of the weight on one episode", "share"),
+    "pareto_k": ("tail index of the weights (Pareto k)", ""),
+    "mean_weight": ("distance of the mean weight from 1", ""),
+    "mean_weight factor": ("factor by which the mean weight misses 1", ""),
+    "earning_episodes": ("effective number that carries the difference", "episodes"),
+    "carrying_episodes": ("effective number that carries the difference", "episodes"),
+    "unshown_share": ("share of decisions that the log does not show, beyond its own, upper 95% limit", "share"),
+    "interval lower": ("lower end of the interval of the difference", "return"),
+    "interval upper": ("upper end of the interval of the difference", "return"),
+    "interval": ("interval of the difference on one side of 0", "return"),
+    "contradiction": ("an end of the interval by '{}'", "return"),
+    "contradiction ": ("other estimators do not contradict", "return"),
+    "unshown": ("this end if unshown decisions earn the most adverse return", "return"),
+    "hardly_known": ("share of decisions whose reward is hardly ever known", "share"),
+    "known_weights": ("effective sample size, or largest weight, of what is known", ""),
+    "unknown_rewards": ("this end if unknown rewards are the most adverse ones", "return"),
+    "late": ("newest rewards are not empty more often", ""),
+    "chosen": ("share of these episodes that chose the checkpoint", "share"),
+    "sensitivity": ("lower end under an unrecorded cause", "return"),
+    "heavy_tail": ("loss per episode that heavy tails may hide", "return"),
+    "heavy_tail left decisions": ("loss per episode that the tail of decisions left behind may hide", "return"),
+    "heavy_tail taken decisions": ("loss per episode that the tail of decisions taken may hide", "return"),
+    "randomised": ("the log says how its decisions were drawn", ""),
+}
+NO_CHECKS = "The checks were not recorded: this verdict is of an earlier version. fix: judge again."
+DECIDING = {"wdr": "weighted doubly robust (wdr)", "drl": "double reinforcement learning (drl)"}
+
+
+def as_many(times: float) -> str:
+    """How many times as many, rounded up to a tenth below 10."""
+    return f"about {math.ceil(times) if times >= 10.0 else math.ceil(10.0 * times) / 10.0:,.12g} times as many"
+
+
+class Explanation(NamedTuple):
+    """Why a verdict decides as it does, from what its file holds."""
+
+    basis: tuple[str, ...]  # what was estimated, how, and how often these episodes were judged; sentences
+    lines: tuple[str, ...]  # the checks in the order in which they were asked
+    first_failed: RuleCheck | None
+    end: tuple[str, ...]  # the first check that failed, and what would have had to differ; sentences
+    next_step: str
+
+    @property
+    def text(self) -> str:
+        """All of it as text."""
+        lines = [*self.basis, *(f"- {one}" for one in self.lines), *self.end, self.next_step]
+        return "\n".join(filter(None, lines))
+
+
+def _lines(checks: Sequence[RuleCheck], unit: str | None) -> Iterator[str]:
+    """The checks, one a line; neighbours that were not asked for one reason share a line."""
+    for (outcome, why), group in groupby(checks, lambda one: (one.outcome, one.why)):
+        if outcome == "not asked":
+            yield f"not asked, because {why}: {'; '.join(dict.fromkeys(one.label for one in group))}"
+        else:
+            yield from (one.line(unit) for one in group)
+
+
+def _change(check: RuleCheck, difference: Interval, unit: str | None) -> str:
+    """What would have had to differ for a check to pass, a sentence; empty for a question without a number."""
+    if not math.isfinite(check.limit):
+        return ""
+    it_is = f"; it is {check.value(unit)}" if math.isfinite(check.number) else ""
+    more = ""
+    if 0.0 < check.times < math.inf:
+        more = f": {as_many(check.times)} episodes of this kind"
+        if check.rule == "interval":
+            half = (difference.high - difference.low) / 2
+            less = amount(half / math.sqrt(check.times), unit)
+            more = f": a half-width of {less} in place of {amount(half, unit)}, {as_many(check.times)} episodes"
+    return f"What would have had to differ: {check.label} {check.bound(unit)}{it_is}{more}."
+
+
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
     "fix: train it on one part of log.split() and judge it on the other; if it did not learn from these episodes, say "
@@ -317,6 +497,8 @@ class Verdict:
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
     ladder: tuple[LadderStep, ...] = ()  # parts of a policy without support, in the order asked about
+    groups: tuple[GroupDifference, ...] = ()  # by the column that was named; empty without one
+    checks: tuple[RuleCheck, ...] = ()  # in the order in which they were asked; empty in files of earlier versions
     safe_policy: Any = None  # acts as `safe` says; not in the file
 
     def __repr__(self) -> str:
@@ -356,6 +538,64 @@ class Verdict:
         rest = "in the other decisions" if step.by == "support" else "with larger probabilities"
         number = f"{gain} per episode (lower limit {least}, {percent(self.level)} confidence)"
         return f"It is better {step.where}: {number}; {rest} the log cannot tell."
+
+    @property
+    def by(self) -> str:
+        """The column of the groups; empty without groups."""
+        return str(self.context.get("by", ""))
+
+    @property
+    def groups_sentences(self) -> list[str]:
+        """Which groups differ from the decision about all episodes, and about which the log cannot tell."""
+        return groups_sentences(self.decision, self.groups, self.by, self.reward_unit, self.level)
+
+    @property
+    def explanation(self) -> Explanation:
+        """Why this decision: the checks with their numbers, the first that failed, what would have had to differ."""
+        date, times = self.context.get("date"), "once" if self.looks == 1 else f"{self.looks:,} times"
+        name = self.context.get("name")
+        looks = "This was the first look at these held-out episodes."
+        if not self.context.get("looks", {}).get("counted", True):
+            looks = "Earlier looks at these held-out episodes were not counted."
+        elif self.looks:
+            looks = (
+                f"These held-out episodes were judged {times} before, so the interval of the difference is stricter: "
+                f"it has a level of {percent(self.level)}."
+            )
+        first = next((one for one in self.checks if one.outcome == "failed"), None)
+        later = [one.label for one in self.checks if one.outcome == "failed" and one is not first]
+        end = [] if self.checks else [*(f"{one[:1].upper()}{one[1:]}." for one in self.reasons[:1]), NO_CHECKS]
+        if first is not None:
+            reason = f" {self.reasons[0][:1].upper()}{self.reasons[0][1:]}." if self.reasons else ""
+            end += [f"The first that failed: {first.label}.{reason}", _change(first, self.difference, self.reward_unit)]
+            end += [f"Also failed: {'; '.join(later)}."] if later else []
+        elif self.checks:
+            end.append(f"No check failed: {self.reasons[0]}." if self.reasons else "No check failed.")
+        return Explanation(
+            (
+                f"Decision: {self.decision}. {self.advice}",
+                f"Policy: {', '.join(filter(None, [name and str(name), DOES[self.acting]]))}, judged on "
+                f"{self.episodes:,} episodes{f' on {date[:10]}' if isinstance(date, str) else ''}. {looks}",
+                f"Estimated quantity: {self.estimand}.",
+                f"Deciding estimator: {DECIDING.get(self.deciding, self.deciding)}.",
+            ),
+            tuple(_lines(self.checks, self.reward_unit)),
+            first,
+            tuple(filter(None, [*end, self.ladder_sentence])),
+            self.next_step,
+        )
+
+    def explain(self) -> str:
+        """Why this decision: the checks in order with their numbers, the first that failed, and what would have had to
+        differ.
+
+        Example:
+            >>> train, held_out = tl.collect("treatment", episodes=300, seed=0).split(0.5, seed=0)
+            >>> rule = tl.simple_rules(train)["best single action"]
+            >>> "effective sample size" in tl.judge(rule, held_out, model="tabular").explain()
+            True
+        """
+        return self.explanation.text
 
     @property
     def first_steps(self) -> int | None:
@@ -754,21 +994,39 @@ def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
 
 def read_verdict(path: Path) -> SavedVerdict:
     """Read one verdict file; CheckpointError if it is invalid."""
+    (saved,) = _read(path, several=False).values()
+    return saved
+
+
+def read_judgement(path: Path) -> dict[str, SavedVerdict]:
+    """Read a verdict, or a table of several, by the names of the policies; CheckpointError if it is neither."""
+    return _read(path, several=True)
+
+
+def _read(path: Path, several: bool) -> dict[str, SavedVerdict]:
     try:
         content = parse_saved(read_text(path))
-        estimates = [from_plain(Estimate, {**row, "contributions": []}) for row in content["estimates"]]
-        risk, unit = content["risk"], declared_unit(content.get("reward_unit"))
-        kinds = get_type_hints(Verdict)
-        known = {
-            name: from_plain(kinds[name], value)
-            for name, value in content.items()
-            if name in kinds and name not in ("estimates", "weights", "risk", "reward_unit")
-        }
-        known |= {"estimates": Estimates(estimates), "weights": np.zeros(0), "reward_unit": unit}
-        saved = SavedVerdict(path, Verdict(**known, risk=risk and Risk.from_json(risk)))
-        _ = (saved.date, saved.together)  # raises now if they are invalid
-        return saved
+        if several and isinstance(content.get("verdicts"), Mapping) and content["verdicts"]:
+            return {name: _verdict_of(one, path) for name, one in content["verdicts"].items()}
+        saved = _verdict_of(content, path)
+        return {str(saved.verdict.context.get("name") or path.stem): saved}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise CheckpointError(
             f"{path} is not a verdict, or it is damaged: {error!r}", fix="remove it and judge the run again"
         ) from error
+
+
+def _verdict_of(content: Mapping[str, Any], path: Path) -> SavedVerdict:
+    """A verdict from its JSON; one of several errors for other content."""
+    estimates = [from_plain(Estimate, {**row, "contributions": []}) for row in content["estimates"]]
+    risk, unit = content["risk"], declared_unit(content.get("reward_unit"))
+    kinds = get_type_hints(Verdict)
+    known = {
+        name: from_plain(kinds[name], value)
+        for name, value in content.items()
+        if name in kinds and name not in ("estimates", "weights", "risk", "reward_unit")
+    }
+    known |= {"estimates": Estimates(estimates), "weights": np.zeros(0), "reward_unit": unit}
+    saved = SavedVerdict(path, Verdict(**known, risk=risk and Risk.from_json(risk)))
+    _ = (saved.date, saved.together)  # raises now if they are invalid
+    return saved

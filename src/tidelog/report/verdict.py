@@ -13,6 +13,8 @@ import numpy as np
 from tidelog._text import amount, in_unit, three_digits, with_ends
 from tidelog.ope.risk import Band, Risk
 from tidelog.ope.verdict import (
+    DECIDING,
+    GROUP_WORDS,
     CandidateTable,
     Contrast,
     OverallAnswer,
@@ -258,7 +260,12 @@ def verdict_section(run: SavedRun) -> str:
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
         body.append(beside(parts, _difference(verdict)))
-    body += [_ladder(verdict), folded("How it was judged", _judging_method(shown)), risk_of_verdict(verdict)]
+    body += [
+        _ladder(verdict),
+        _groups(verdict),
+        folded("How it was judged", _judging_method(shown)),
+        risk_of_verdict(verdict),
+    ]
     if len(run.verdicts) > 1:
         rows = [
             [one.path.stem, one.policy, one.verdict.decision,
@@ -351,26 +358,32 @@ def _ladder(verdict: Verdict) -> str:
     )
 
 
-_DECIDING = {"wdr": "weighted doubly robust (wdr)", "drl": "double reinforcement learning (drl)"}
+def _groups(verdict: Verdict) -> str:
+    """The difference of each group, or that the log cannot tell; empty without groups."""
+    if not verdict.groups:
+        return ""
+    rows = [
+        Reach(f"{one.name} ({one.episodes:,} episodes)", one.difference, WORDS[one.decision][0], strong=True)
+        for one in verdict.groups
+    ]
+    name = f"For whom: the difference by {verdict.by}, with {percent(verdict.level)} intervals for all groups at once"
+    described = f"{name}: " + "; ".join(
+        f"{row.name} {GROUP_WORDS.get(one.decision, with_ends(row.interval, sign=True))}"
+        for row, one in zip(rows, verdict.groups, strict=True)
+    )
+    across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
+    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
+    return figure(name, picture, " ".join(verdict.groups_sentences))
 
 
 def _judging_method(shown: SavedVerdict) -> str:
-    """What was estimated, by which estimator, how often these episodes were used, and every setting."""
-    verdict = shown.verdict
-    deciding = _DECIDING.get(verdict.deciding, verdict.deciding)
-    text = f"Policy: {shown.policy}, judged on {verdict.episodes:,} episodes on {_day(shown)}. "
-    if shown.before == 0:
-        text += "This was the first look at these held-out episodes."
-    else:
-        times = "once" if shown.before == 1 else f"{shown.before:,} times"
-        text += (
-            f"These held-out episodes were judged {times} before, so the interval of the difference is stricter: it "
-            f"has a level of {percent(verdict.level)}."
-        )
-    texts = (f"Estimated quantity: {verdict.estimand}.", f"Deciding estimator: {deciding}.", text)
-    facts = {name: value for name, value in verdict.context.items() if name not in ("together", "earlier_looks")}
+    """The explanation of the verdict, and every setting."""
+    explanation = shown.verdict.explanation
+    facts = {name: value for name, value in shown.verdict.context.items() if name not in ("together", "earlier_looks")}
     pairs = ((name, plain(value)) for name, value in _flat(facts))
-    return "".join(paragraph(one, "soft") for one in texts) + definitions(pairs, tight=True)
+    texts = ("".join(paragraph(one, "soft") for one in part) for part in (explanation.basis, explanation.end))
+    checks = bullets(explanation.lines) if explanation.lines else ""
+    return checks.join(texts) + definitions(pairs, tight=True)
 
 
 _YES_OR_NO = 2  # different returns
@@ -471,7 +484,7 @@ def _deciding_table(verdict: Verdict) -> str:
     """The deciding estimator with its difference, which is the verdict's, and the policies it is compared with."""
     deciding = [row for row in verdict.estimates if row.name == verdict.deciding]
     rows = [
-        (f"policy, by {_DECIDING.get(row.name, row.name)}", with_ends(row.interval),
+        (f"policy, by {DECIDING.get(row.name, row.name)}", with_ends(row.interval),
          f"{with_ends(verdict.difference, sign=True)}, {percent(verdict.level)} interval",
          f"{three_digits(row.support.effective_sample_size)} of {row.support.episodes:,}")
         for row in deciding
