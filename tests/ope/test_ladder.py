@@ -12,7 +12,7 @@ from tidelog.data.statistics import Scaler
 from tidelog.errors import SpecError
 from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bounds, unshown_share
 from tidelog.ope.decide import worst_case
-from tidelog.ope.ladder import lacks_support, part_of, rescaling
+from tidelog.ope.ladder import part_of, rescaling
 from tidelog.ope.verdict import read_verdict, write
 
 SEGMENTS, OFFERS = 20, 6
@@ -159,10 +159,10 @@ def test_no_outcome_is_read_before_the_ladder_is_climbed(parts, verdict):
 
 def test_a_whole_with_support_has_no_ladder():
     evidence = bandit()
-    assert not lacks_support(assessed(evidence))
+    assert not assessed(evidence).lacks_support
     few = np.arange(600) < 20
-    assert lacks_support(assessed(replace(evidence, target=np.where(few, evidence.target, 0.0))))
-    assert not lacks_support(assessed(replace(evidence, reward=-9.0 * evidence.reward)))  # no reward has a part in it
+    assert assessed(replace(evidence, target=np.where(few, evidence.target, 0.0))).lacks_support
+    assert not assessed(replace(evidence, reward=-9.0 * evidence.reward)).lacks_support  # no reward has a part in it
 
 
 def test_sequences_have_parts_by_share_without_training_episodes():

@@ -8,7 +8,7 @@ import pytest
 
 import tidelog as tl
 from benchmarks import adversarial_worlds as worlds
-from tidelog.ope.decide import Assessment, Limits, fails_missing
+from tidelog.ope.decide import Assessment, Limits, broken, fails_missing
 from tidelog.ope.estimators import ESTIMATORS, logged_return
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.missing_rewards import extreme_rewards, hardly_known, known_factors, with_stand_ins
@@ -249,7 +249,7 @@ def test_rule_reads_the_bound_and_not_the_interval():
     def found(interval, bound, **stated):
         a = Assessment(Limits(), missing=missing._replace(**stated))
         a.__dict__ |= {"interval": Interval(*interval), "missing_bound": Interval(*bound)}
-        return [one.rule for one in fails_missing(a)]
+        return [one.rule for one in broken(fails_missing(a))]
 
     assert found((1.0, 0.5, 1.5), (1.0, -0.1, 2.0)) == ["unknown_rewards"]
     assert found((1.0, 0.5, 1.5), (1.0, -0.1, 2.0), at_random=True) == []

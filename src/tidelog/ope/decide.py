@@ -421,6 +421,13 @@ class Assessment:
         """Whether there is a deciding estimate whose weights are within the limits."""
         return self.able and not self.broken_support
 
+    @property
+    def lacks_support(self) -> bool:
+        """Whether the whole policy has no support, by what no reward has a part in."""
+        if not self.has_support:
+            return True
+        return upper_limit(excess_unshown(self.evidence), self.evidence.units) > self.limits.unshown_share
+
     @cached_property
     def copy_has_support(self) -> bool:
         """Whether cloned behaviour is within the limits on support, or there is none."""

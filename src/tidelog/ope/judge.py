@@ -46,7 +46,7 @@ from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
-from tidelog.ope.ladder import check_train, climb, lacks_support, limits_of_parts, safe_policy, set_ladder
+from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.missing_rewards import MissingRewards, with_stand_ins
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
@@ -281,7 +281,9 @@ def question_of(
     whole, dependence = with_detected_clusters(filled)
     whole = replace(whole, reward=judged_log.reward) if unknown else whole
     decisions = whole if first_steps is None else cut_log(whole, first_steps)
-    decisions, missing = with_stand_ins(decisions, seed)
+    missing = None
+    if decisions.reward_known is not None:
+        decisions, missing = with_stand_ins(decisions, seed)
     return JudgeQuestion(
         policies=policies,
         named=several is not None,
@@ -377,7 +379,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
             if a.evidence.follows is not None:
                 a.limits = limits_of_parts(limits, a.evidence)
-            if lacks_support(a):
+            if a.lacks_support:
                 set_ladder(a, question)
     return assessments
 
@@ -447,14 +449,14 @@ def verdict_of(
         weights=np.zeros(0) if gathered is None else episode_weights(a.evidence),
         context=context,
         reward_unit=log.reward_unit,
-        ladder=climb(a),
+        ladder=() if a.ladder is None else climb(a),
         checks=a.checks,
         groups=groups,
     )
     if gathered is not None:
         advise_first_steps(a)
     verdict = with_words(verdict, a, question, look)
-    safe = safe_policy(a, verdict.ladder)
+    safe = None if verdict.safe is None else safe_policy(a, verdict.safe)
     if safe is not None:
         summary = part_summary(verdict)
         safe.declare(summary["acting"], summary)

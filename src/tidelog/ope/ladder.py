@@ -29,8 +29,7 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, Sketch
 from tidelog.errors import LogError, SpecError
 from tidelog.networks.layers import from_host
-from tidelog.ope.assumptions import excess_unshown
-from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, decide, upper_limit
+from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, decide
 from tidelog.ope.estimators import episode_weights
 from tidelog.ope.evidence import Evidence, Floats, check_log
 from tidelog.ope.propensities import cloned
@@ -98,15 +97,6 @@ def largest_ratios(evidence: Evidence, practice: Policy, log: Log) -> Floats:
     mask = None if log.action_mask is None else np.asarray(log.action_mask)[here]
     chances = practice.probabilities({name: np.asarray(leaf)[here] for name, leaf in log.observation.items()}, mask)
     return np.asarray((np.asarray(evidence.target_all) / np.maximum(chances, 1e-12)).max(axis=1))
-
-
-def lacks_support(a: Assessment) -> bool:
-    """Whether the whole policy has no support, by what no reward has a part in."""
-    if a.policy_evidence is None or (a.reuse.learnt_from is not None and a.reuse.learnt_from.exceeds(a.limits.overlap)):
-        return False
-    if not a.able or a.broken_support:
-        return True
-    return upper_limit(excess_unshown(a.evidence), a.evidence.units) > a.limits.unshown_share
 
 
 def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
@@ -188,12 +178,11 @@ def climb(a: Assessment) -> tuple[LadderStep, ...]:
     return tuple(steps)
 
 
-def safe_policy(a: Assessment, steps: tuple[LadderStep, ...]) -> Policy | None:
-    """The policy that acts as the largest better step says; None without one, or for a policy that is not tidelog's."""
-    held = [one for one in steps if one.decision == "better"]
-    if not held or not isinstance(a.policy, Policy) or not isinstance(space := a.policy.spec.action, Discrete):
+def safe_policy(a: Assessment, step: LadderStep) -> Policy | None:
+    """The policy that acts as a step of its ladder says; None for a policy that is not tidelog's."""
+    if not isinstance(a.policy, Policy) or not isinstance(space := a.policy.spec.action, Discrete):
         return None
-    policy, practice, step = a.policy, a.ladder.practice, held[-1]
+    policy, practice = a.policy, a.ladder.practice
     by_support = practice is not None
     part = PolicyPart(
         policy.algorithm,
