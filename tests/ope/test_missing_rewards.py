@@ -213,10 +213,12 @@ def test_late_rewards_that_count_as_nothing_block_a_verdict():
 
 def test_policy_that_learnt_from_the_judged_episodes_is_recognised():
     log, _ = numbers(rows=600, stated="unknown")
-    policy = tl.fit(tl.IQL(hidden=(8,)), log, steps=3).policy()
-    found = tl.judge(policy, log, ledger=False, model="none")
-    assert found.decision == "unsupported"
-    assert "learnt from" in found.reasons[0]
+    learnt = tl.fit(tl.IQL(hidden=(8,)), log, steps=3).policy()
+    cloned = tl.fit(tl.BC(hidden=(8,)), log.take_episodes(np.flatnonzero(~log.has_return)), steps=3).policy()
+    for policy in (learnt, cloned):  # from the known rewards, and from the decisions without one
+        found = tl.judge(policy, log, ledger=False, model="none")
+        assert found.decision == "unsupported"
+        assert "learnt from" in found.reasons[0]
 
 
 def test_sequences_with_unknown_rewards_are_judged_step_by_step():
