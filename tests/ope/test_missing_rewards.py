@@ -13,6 +13,7 @@ from tidelog.ope.estimators import ESTIMATORS, logged_return
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.missing_rewards import extreme_rewards, hardly_known, known_factors, with_stand_ins
 from tidelog.policies.statistics import Interval
+from tidelog.types import Discrete
 
 UNKNOWN = np.nan
 
@@ -138,6 +139,15 @@ def test_stand_ins_of_an_episode_come_from_models_that_never_saw_it():
     before, after = (with_stand_ins(one, 0)[0].reward for one in (log, replace(log, reward=changed)))
     missing = with_stand_ins(log, 0)[1]
     assert after[row] - before[row] == pytest.approx(100.0 / missing.chance[row], rel=1e-4)
+
+
+def test_a_billion_declared_actions_take_no_table():
+    tabular = worlds.unknown(np.random.default_rng(0), 2_000, worlds.CENSORED, "unknown").log
+    for log in (tabular, numbers(rows=2_000)[0]):
+        wide = replace(log, spec=replace(log.spec, action=Discrete(10**9)), propensity=None)
+        (few, missing), (many, same) = with_stand_ins(log, 0), with_stand_ins(wide, 0)
+        assert np.array_equal(few.reward, many.reward)
+        assert missing.sentence == same.sentence
 
 
 def test_log_with_all_rewards_is_the_same_object():
