@@ -181,6 +181,7 @@ def test_stated_at_random_weighs_and_names_the_assumption():
     found = verdict(drawn)
     assert found.decision == "better"
     assert any("The answer assumes, as the mapping states" in reason for reason in found.reasons)
+    assert "It rests on the statement of the mapping that rewards (2" in found.paragraph
     assert found.risk is None
     assert "some rewards are unknown" in found.risk_reason
 
