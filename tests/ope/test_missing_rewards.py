@@ -13,6 +13,7 @@ from tidelog.ope.estimators import ESTIMATORS, logged_return
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.missing_rewards import extreme_rewards, hardly_known, known_factors, with_stand_ins
 from tidelog.policies.statistics import Interval
+from tidelog.types import Discrete
 
 UNKNOWN = np.nan
 
@@ -140,6 +141,15 @@ def test_stand_ins_of_an_episode_come_from_models_that_never_saw_it():
     assert after[row] - before[row] == pytest.approx(100.0 / missing.chance[row], rel=1e-4)
 
 
+def test_a_billion_declared_actions_take_no_table():
+    tabular = worlds.unknown(np.random.default_rng(0), 2_000, worlds.CENSORED, "unknown").log
+    for log in (tabular, numbers(rows=2_000)[0]):
+        wide = replace(log, spec=replace(log.spec, action=Discrete(10**9)), propensity=None)
+        (few, missing), (many, same) = with_stand_ins(log, 0), with_stand_ins(wide, 0)
+        assert np.array_equal(few.reward, many.reward)
+        assert missing.sentence == same.sentence
+
+
 def test_log_with_all_rewards_is_the_same_object():
     log = numbers()[0].with_known_rewards()
     assert with_stand_ins(log, 0) == (log, None)
@@ -171,6 +181,7 @@ def test_stated_at_random_weighs_and_names_the_assumption():
     found = verdict(drawn)
     assert found.decision == "better"
     assert any("The answer assumes, as the mapping states" in reason for reason in found.reasons)
+    assert "It rests on the statement of the mapping that rewards (2" in found.paragraph
     assert found.risk is None
     assert "some rewards are unknown" in found.risk_reason
 
@@ -213,10 +224,12 @@ def test_late_rewards_that_count_as_nothing_block_a_verdict():
 
 def test_policy_that_learnt_from_the_judged_episodes_is_recognised():
     log, _ = numbers(rows=600, stated="unknown")
-    policy = tl.fit(tl.IQL(hidden=(8,)), log, steps=3).policy()
-    found = tl.judge(policy, log, ledger=False, model="none")
-    assert found.decision == "unsupported"
-    assert "learnt from" in found.reasons[0]
+    learnt = tl.fit(tl.IQL(hidden=(8,)), log, steps=3).policy()
+    cloned = tl.fit(tl.BC(hidden=(8,)), log.take_episodes(np.flatnonzero(~log.has_return)), steps=3).policy()
+    for policy in (learnt, cloned):  # from the known rewards, and from the decisions without one
+        found = tl.judge(policy, log, ledger=False, model="none")
+        assert found.decision == "unsupported"
+        assert "learnt from" in found.reasons[0]
 
 
 def test_sequences_with_unknown_rewards_are_judged_step_by_step():

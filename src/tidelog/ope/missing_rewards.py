@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data.columns import AT_RANDOM, labels_of
+from tidelog.data.columns import AT_RANDOM
 from tidelog.data.dependence import action_columns, balance_of, unknown_predictors, unknown_sentence
 from tidelog.data.log import Log, is_tabular, number_observations, observed_columns
 from tidelog.errors import LogError
@@ -71,10 +71,9 @@ def with_stand_ins(log: Log, seed: int) -> tuple[Log, MissingRewards | None]:
     chance, model = _models(log, known, np.where(known, logged, 0.0), fold)
     stand_in = model + np.where(known, (np.where(known, logged, 0.0) - model) / chance, 0.0)
     acted, space = np.asarray(log.action), log.spec.action
-    labels = labels_of(space) if isinstance(space, Discrete) else ()
-    candidates = [*action_columns(acted, is_words=bool(labels)), *observed_columns(log)]
+    candidates = [*action_columns(acted, is_words=isinstance(space, Discrete)), *observed_columns(log)]
     cause = balance_of(candidates, ~known, 2, clusters=log.clusters[np.asarray(log.episode)])
-    said = unknown_sentence(~known, acted if labels else None, labels)
+    said = unknown_sentence(~known, *((acted, space.names) if isinstance(space, Discrete) else (None, ())))
     missing = MissingRewards(
         np.where(known, logged, np.nan),
         chance,
@@ -90,8 +89,8 @@ def _models(log: Log, known: NDArray[np.bool_], reward: Floats, fold: Ordinals) 
     space = log.spec.action
     states = number_observations(log) if isinstance(space, Discrete) else None
     if isinstance(space, Discrete) and states is not None and is_tabular(log, states):
-        action = np.asarray(log.action, np.int64)
-        cell = states.stored[np.asarray(log.position)] * space.n + action
+        action = np.unique(np.asarray(log.action), return_inverse=True)[1]  # declared actions may be many more
+        cell = np.unique(states.stored[np.asarray(log.position)] * space.n + action, return_inverse=True)[1]
         for one in np.unique(fold):
             here, others = fold == one, fold != one
             chance[here] = _cell_means(known[others].astype(np.float64), cell, action, others)[here]
@@ -128,8 +127,12 @@ def _features(log: Log) -> Floats:
     if not any(isinstance(leaf, Image) for leaf in log.spec.observation.values()):
         numbers = observed_numbers(log)[np.asarray(log.position)].astype(np.float64)
     if isinstance(space, Discrete):
-        taken = np.eye(space.n)[action]
-        apart = space.n * (numbers.shape[1] + 1) <= MOST_FEATURES
+        distinct, codes, count = np.unique(action, return_inverse=True, return_counts=True)
+        often = np.argsort(-count, kind="stable")[: MOST_FEATURES // 2]
+        place = np.full(len(distinct), len(often))
+        place[often] = np.arange(len(often))
+        taken = np.eye(len(often) + 1)[place[codes]]
+        apart = taken.shape[1] * (numbers.shape[1] + 1) <= MOST_FEATURES
         mixed = [taken * column[:, None] for column in numbers.T] if apart else [numbers[:, : MOST_FEATURES // 2]]
         return _standardised(np.concatenate([taken, *mixed], axis=1))
     wide = action.reshape(len(action), -1).astype(np.float64)

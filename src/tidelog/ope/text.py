@@ -721,6 +721,9 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
     sentences += verdict.groups_sentences
     tail = tail_sentence(verdict.decision, verdict.risk)
     sentences += [tail] if tail else []
+    if a.missing is not None and a.missing.at_random and verdict.decision in ("better", "worse"):
+        share = float(np.isnan(a.missing.reward).mean())
+        sentences.append(f"It rests on the statement of the mapping that rewards ({share:.1%}) are missing at random.")
     sentences += [f"{_sentence(note)}." for note in notes]
     behavior_policy = None if a.policy_evidence is None else a.policy_evidence.behavior_policy
     if behavior_policy is not None and behavior_policy.propensities.declared is not None:
