@@ -42,6 +42,7 @@ from tidelog.ope.decide import (
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
+from tidelog.ope.forecast import plan_of
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, lacks_support, safe_policy, set_ladder
 from tidelog.ope.ledger import Ledger
@@ -406,6 +407,7 @@ def verdict_of(a: Assessment, question: JudgeQuestion, look: LookResult) -> Verd
         context=context,
         reward_unit=log.reward_unit,
         ladder=climb(a),
+        plan=plan_of(a, question.returns),
     )
     if gathered is not None:
         advise_first_steps(a)

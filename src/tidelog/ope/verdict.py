@@ -272,6 +272,16 @@ class LadderStep(NamedTuple):
         return f"where the log shows its actions ({self.share:.0%} of decisions)"
 
 
+class PlanLine(NamedTuple):
+    """What would let a log answer, in closed form; `tl.plan` simulates it."""
+
+    kind: Literal["episodes", "enough", "propensities", "support", "exploration", "sequence", "none"]
+    episodes: int | None = None  # held-out episodes, judged once
+    probability: float | None = None  # with which the difference is then shown
+    effect: float | None = None  # that difference
+    share: float | None = None  # of decisions drawn evenly over the actions
+
+
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
     "fix: train it on one part of log.split() and judge it on the other; if it did not learn from these episodes, say "
@@ -312,6 +322,7 @@ class Verdict:
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
     ladder: tuple[LadderStep, ...] = ()  # parts of a policy without support, in the order asked about
+    plan: PlanLine | None = None  # what would let the log answer, where it shows nothing
     safe_policy: Any = None  # acts as `safe` says; not in the file
 
     def __repr__(self) -> str:
