@@ -42,7 +42,7 @@ from tidelog.errors import ConfigError
 from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, RuleFinding, decide, leaks_of, violated_preconditions
 from tidelog.ope.estimators import ESTIMATORS, RARE, Ratios, episode_weights, logged_return, quotients, required_part
 from tidelog.ope.evidence import BY_STEP, Evidence, Floats, Ordinals
-from tidelog.ope.forecast import PROBABILITY, episodes_to_show, explored, planned_effect
+from tidelog.ope.forecast import PROBABILITY, episodes_to_show, explored, planned_effect, times_as_many
 from tidelog.ope.intervals import normal_deviate
 from tidelog.ope.judge import question_of
 from tidelog.ope.policies import as_policy, is_sampled
@@ -58,9 +58,10 @@ EXPLORED = (0.1, 0.3)  # shares of decisions drawn evenly that are planned
 BOUNDS = (0.1, 0.9)  # of the share of decisions that a designed logging leaves to the policy
 SIMULATIONS = 200  # simulated logs of each logging
 REPLICATES, GROUPS = 1000, 1000  # of the bootstrap in a simulated log
-MOST = 300_000  # episodes of a simulated log
+MOST = 300_000  # steps of a simulated log
 FARTHEST = 64.0  # times the episodes of the closed form
 ROUNDS, STEP = 14, 4.0  # of the search; largest factor between two rounds
+STUCK = 5  # rounds, each with twice as many episodes, after which a rule that numbers do not change is final
 CLOSE, NEAR = (0.7, 1.4), 2.5  # ratio of two numbers of episodes that are about the same; largest one of a curve
 TILTS = 100  # steps of Newton's method
 UNKNOWN_OUTCOMES = 0.01  # share of the policy's decisions that the log does not show, above which a note says so
@@ -624,6 +625,12 @@ class Tried:
         roots = np.sqrt(np.array(list(some), np.float64) / around)
         return PowerCurve.of(roots, better, every, normal_deviate(1.0 - level), probability)
 
+    def grows_out_of(self, episodes: int) -> bool:
+        """Whether the commonest rule that kept logs of a size from *better* is one that more episodes meet."""
+        rule = self.rules[episodes].most_common(1)[0][0]
+        found, finding = self.finding[rule]
+        return times_as_many(finding, found) is not None
+
     def reason(self, episodes: int) -> str:
         """Why no number is enough, and what would change it."""
         common = self.rules[episodes].most_common(1)
@@ -689,21 +696,22 @@ def search(
     tell: Callable[[float], None],
 ) -> PlannedLogging:
     """The number of episodes with which the effect is better with this probability, by a few rounds of simulations."""
-    level, start = world.pilot.limits.level, max(world.start, 20.0)
-    if not start <= MOST:
-        more = f"more than {MOST:,} episodes are needed"
+    evidence, level, start = world.pilot.evidence, world.pilot.limits.level, max(world.start, 20.0)
+    most = MOST * evidence.episodes / len(evidence.reward)
+    if not start <= most:
+        more = f"more than {most:,.0f} episodes are needed"
         itself = "it earns more than the policy, and the judge compares with the logged decisions"
         return PlannedLogging(name, share, cost=world.cost, obstacle=more if math.isfinite(start) else itself)
-    tried, farthest = Tried(world, generator, tell, simulations), min(FARTHEST * start, float(MOST))
-    episodes = start
-    near = 0  # rounds at about the number that the curve asks for
+    tried, farthest = Tried(world, generator, tell, simulations), min(FARTHEST * start, most)
+    episodes, near, stuck = start, 0, 0  # rounds at about the number that the curve asks for; those stopped by a rule
     for _ in range(ROUNDS):
         size = round(episodes)
         reached = tried.at(size, max(simulations // (3 if near else 8), 10))
         wanted = episodes * tried.curve(episodes, probability, level).root(probability) ** 2
         if reached < probability - 0.25 and tried.rules[size].total() > (1.0 - probability) * tried.counts[size][1]:
             wanted = max(wanted, 2.0 * episodes)  # a rule and not chance decides
-        if wanted > farthest and episodes >= farthest / 2.0:
+            stuck += not tried.grows_out_of(size)
+        if stuck == STUCK or (wanted > farthest and episodes >= farthest / 2.0):
             break
         near += CLOSE[0] < wanted / episodes < CLOSE[1]
         if near == 4:

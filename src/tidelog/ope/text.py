@@ -374,7 +374,9 @@ def _earning_episodes(a: Assessment, episodes: float, least: float, rare: bool) 
         f"the difference rests on about {episodes:.1f} episodes whose return is unlike most others; at least {least:g} "
         "are needed"
     )
-    return FindingText(sentence, () if rare else (_closer(a),))
+    if rare:
+        return FindingText(sentence, ("judge on more episodes, because rare rewards occur too seldom here",))
+    return FindingText(sentence, (_closer(a),))
 
 
 def _unshown_share(a: Assessment, excess: float, high: float) -> FindingText:
