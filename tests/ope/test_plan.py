@@ -30,7 +30,7 @@ def pilot(world, count=2_000, propensities=None, seed=0):
 @pytest.fixture(scope="module")
 def test_log():
     """An A/B test at even odds; the policy always takes the second arm, worth .2 more, with noise of deviation 1."""
-    return plain(0.2, 1.0).draw(np.random.default_rng(0), 2_000)
+    return plain(0.2, 1.0).draw(np.random.default_rng(1), 4_000)
 
 
 def planned(drawn, **settings):
@@ -38,11 +38,14 @@ def planned(drawn, **settings):
 
 
 def test_the_plan_of_an_even_test_is_the_textbook_sample_size(test_log):
-    """Two arms differ by .2, twice the effect: 4 (1.96 + z)^2 / .2^2 episodes in all."""
+    """Two arms differ by .2, twice the effect: 4 (1.96 + z)^2 / .2^2 episodes in all.
+
+    The tolerance is 2.5 standard errors of 200 simulations and of the deviation in the pilot.
+    """
     for probability in (0.6, 0.8):
         found = planned(test_log, effect=0.1, probability=probability, simulations=200).loggings[0]
         size = 4.0 * (norm.ppf(0.975) + norm.ppf(probability)) ** 2 / 0.2**2
-        assert found.episodes == pytest.approx(size, rel=0.15)
+        assert found.episodes == pytest.approx(size, rel=0.2)
         assert found.low < found.episodes < found.high
         assert found.probability_low < probability < found.probability_high
 
@@ -143,19 +146,22 @@ def test_numbers_out_of_range_are_refused(settings, test_log):
         planned(test_log, **settings)
 
 
-def test_the_power_curve_finds_the_size_of_its_points():
-    roots = np.array([0.6, 0.8, 1.0, 1.2])
+@pytest.mark.parametrize("slope", [2.5, 20.0])
+def test_the_power_curve_finds_the_size_of_its_points_and_may_be_steep(slope):
+    """A limit on support makes it steep."""
+    roots = np.array([0.9, 0.97, 1.0, 1.1])
     every = np.full(4, 4_000.0)
-    curve = PowerCurve.of(roots, every * norm.cdf(-1.5 + 2.5 * roots), every, 1.96, 0.8)
-    assert (curve.level, curve.slope) == (pytest.approx(-1.5, abs=0.02), pytest.approx(2.5, abs=0.02))
-    assert norm.cdf(curve.level + curve.slope * curve.root(0.8)) == pytest.approx(0.8)
+    curve = PowerCurve.of(roots, every * norm.cdf(0.5 + slope * (roots - 1.0)), every, 1.96, 0.8)
+    assert (curve.level, curve.slope) == (pytest.approx(0.5, abs=0.03), pytest.approx(slope, rel=0.1))
+    assert norm.cdf(curve.level + curve.slope * (curve.root(0.8) - 1.0)) == pytest.approx(0.8)
 
 
 # The closed form at the end of a verdict.
 
 
 def test_a_difference_that_is_not_shown_says_how_many_episodes_would_show_it():
-    a = decide(assessed(bandit(gain=0.1)))
+    a = decide(assessed(bandit(gain=0.08)))
+    assert a.decision == "no difference shown"
     returns = a.evidence.reward
     found = plan_of(a, returns)
     half = (a.interval.high - a.interval.low) / 2.0
@@ -164,9 +170,9 @@ def test_a_difference_that_is_not_shown_says_how_many_episodes_would_show_it():
     assert found.episodes == pytest.approx(600 * times, abs=1)
     assert found.effect == pytest.approx(a.interval.estimate)
     assert f"about {round_up(found.episodes):,} new episodes would show a gain" in plan_sentence(found, None)
-    wide = decide(assessed(bandit(gain=0.1)))
-    wide.__dict__.pop("interval", None)
+    wide = assessed(bandit(gain=0.08))
     wide.widening = 2.0
+    decide(wide)
     assert plan_of(wide, returns).episodes == pytest.approx(found.episodes, rel=0.1), "it is judged at a first look"
 
 

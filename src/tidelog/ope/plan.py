@@ -625,6 +625,11 @@ class Tried:
         roots = np.sqrt(np.array(list(some), np.float64) / around)
         return PowerCurve.of(roots, better, every, normal_deviate(1.0 - level), probability)
 
+    def is_far(self, episodes: float, probability: float) -> bool:
+        """Whether about so many episodes were tried, with quite another probability."""
+        shares = [better / every for size, (better, every) in self.counts.items() if 0.8 < size / episodes < 1.25]
+        return bool(shares) and abs(float(np.mean(shares)) - probability) > 0.15
+
     def grows_out_of(self, episodes: int) -> bool:
         """Whether the commonest rule that kept logs of a size from *better* is one that more episodes meet."""
         rule = self.rules[episodes].most_common(1)[0][0]
@@ -651,7 +656,10 @@ class Tried:
 
 
 class PowerCurve(NamedTuple):
-    """`Phi(level + slope u)`, the probability of *better* at `u`, the root of the number of episodes over another."""
+    """`Phi(level + slope (u - 1))`, the probability of *better* at `u`, the root of the episodes over a number of them.
+
+    Where a limit on support is reached the curve is much steeper than by chance alone.
+    """
 
     level: float
     slope: float
@@ -660,13 +668,12 @@ class PowerCurve(NamedTuple):
     @classmethod
     def of(cls, roots: Floats, better: Floats, every: Floats, deviate: float, probability: float) -> PowerCurve:
         """The most likely curve, with a weak prior around that of the closed form."""
-        prior = np.array([-deviate, deviate + float(ndtri(probability))])
-        weight, found = np.diag([1.0 / 1.5**2, 1.0 / 2.0**2]), prior.copy()
-        inputs = np.stack([np.ones(len(roots)), roots], axis=1)
-        information = weight
+        height = float(ndtri(probability))
+        prior, weight = np.array([height, deviate + height]), np.diag([1.0 / 2.0**2, 1.0 / 6.0**2])
+        inputs, found, information = np.stack([np.ones(len(roots)), roots - 1.0], axis=1), prior.copy(), weight
         for _ in range(50):  # Fisher scoring
-            height = np.clip(inputs @ found, -6.0, 6.0)
-            chance, density = ndtr(height), np.exp(-(height**2) / 2.0) / math.sqrt(2.0 * math.pi)
+            at = np.clip(inputs @ found, -6.0, 6.0)
+            chance, density = ndtr(at), np.exp(-(at**2) / 2.0) / math.sqrt(2.0 * math.pi)
             spread = chance * (1.0 - chance)
             information = (inputs.T * (every * density**2 / spread)) @ inputs + weight
             pull = inputs.T @ (density * (better - every * chance) / spread) - weight @ (found - prior)
@@ -674,15 +681,15 @@ class PowerCurve(NamedTuple):
             found = found + step / max(1.0, float(np.abs(step).max()))
             if np.abs(step).max() < 1e-6:
                 break
-        return cls(float(found[0]), max(float(found[1]), 0.05), np.linalg.inv(information))
+        return cls(float(found[0]), max(float(found[1]), prior[1] / 2.0), np.linalg.inv(information))
 
     def root(self, probability: float) -> float:
         """Where the curve has a probability."""
-        return max((float(ndtri(probability)) - self.level) / self.slope, 0.05)
+        return max(1.0 + (float(ndtri(probability)) - self.level) / self.slope, 0.05)
 
     def error(self, root: float) -> float:
         """Standard error of the curve's height there, before Phi."""
-        at = np.array([1.0, root])
+        at = np.array([1.0, root - 1.0])
         return float(np.sqrt(at @ self.covariance @ at))
 
 
@@ -716,6 +723,8 @@ def search(
         near += CLOSE[0] < wanted / episodes < CLOSE[1]
         if near == 4:
             break
+        if tried.is_far(wanted, probability):  # the curve is steep: look between
+            wanted = math.sqrt(wanted * episodes)
         episodes = float(np.clip(wanted, max(episodes / STEP, 20.0), min(STEP * episodes, farthest)))
     shares = {size: better / every for size, (better, every) in tried.counts.items()}
     if near < 4 and shares[max(shares)] < probability - 0.1:
