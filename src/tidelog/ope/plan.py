@@ -178,7 +178,7 @@ def plan(
         ...     reward=np.random.default_rng(0).normal(size=400), propensity=np.full(400, 0.5), actions=2)
         >>> always = tl.simple_rules(log)["best single action"]
         >>> found = tl.plan(always, log, effect=0.1, simulations=40, progress=False)
-        >>> 700 < found.loggings[0].episodes < 900
+        >>> 700 < found.loggings[0].episodes < 1_000
         True
     """
     _check(effect, probability, episodes, explore, simulations)
@@ -293,7 +293,7 @@ def _planned(
     for position, (name, share, chances) in enumerate(loggings):
         generator = np.random.default_rng([question.seed, 17, position])
 
-        def told(done: float, position: int = position) -> None:
+        def tell_part(done: float, position: int = position) -> None:
             tell("simulated logs", 0.25 + 0.75 * (position + done) / len(loggings))
 
         world = simulated(pilot, question.log, effect, chances)
@@ -303,11 +303,11 @@ def _planned(
             enough = any(one.logging == "share" and one.probability >= probability for one in found)
             if name == "share" and enough:  # the smallest share that is enough stands already
                 continue
-            tried = Tried(world, generator, told, simulations)
+            tried = Tried(world, generator, tell_part, simulations)
             tried.at(episodes, simulations)
             found.append(tried.result(name, share, episodes, probability))
         else:
-            found.append(search(world, name, share, probability, simulations, generator, told))
+            found.append(search(world, name, share, probability, simulations, generator, tell_part))
     return about(tuple(found), notes=tuple(notes))
 
 
