@@ -24,6 +24,8 @@ TRACKER = "needs a tracker; docs/tools.md shows it against the real package"
 NO_EXAMPLE = {
     "tidelog.Verdict": RESULT,
     "tidelog.ope.verdict.Verdicts": RESULT,
+    "tidelog.LoggingPlan": RESULT,
+    "tidelog.ope.plan.PlannedLogging": RESULT,
     "tidelog.Sweep": RESULT,
     "tidelog.envs.Outcome": RESULT,
     "tidelog.envs.BatchObservation": RESULT,
@@ -54,7 +56,7 @@ NO_EXAMPLE = {
 }
 SLOW = {  # seconds each: a training of many programs, an export, a verdict
     *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),
-    *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "sweep")),
+    *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "plan", "sweep")),
     *("tidelog." + name for name in ("refit", "algorithm", "rollout", "runtime.load")),
     "tidelog.envs.functional.advance",
     "tidelog.recommend.evaluate.compare",

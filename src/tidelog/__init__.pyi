@@ -23,6 +23,8 @@ from tidelog.errors import TidelogError as TidelogError
 from tidelog.ope.decide import Limits as Limits
 from tidelog.ope.judge import judge as judge
 from tidelog.ope.ledger import Ledger as Ledger
+from tidelog.ope.plan import LoggingPlan as LoggingPlan
+from tidelog.ope.plan import plan as plan
 from tidelog.ope.policy_evidence import estimate as estimate
 from tidelog.ope.rules import simple_rules as simple_rules
 from tidelog.ope.verdict import Verdict as Verdict

@@ -40,6 +40,8 @@ VERBS = {  # a command, the lines of its quiet output (None: tables), and keys o
                {"policy", "out", "checked"}),
     "judge": (JUDGE, ["member-0: (UNSUPPORTED|NO DIFFERENCE SHOWN)"], {"decision", "difference", "paragraph"}),
     "judge all": ([*JUDGE, "--all-members"], None, {"verdicts"}),
+    "plan": (["plan", "run", "--simulations", 20, "--explore", 0.2, "--model", "tabular"], ["The present logging: .*"],
+             {"effect", "probability", "loggings", "sentences"}),
     "act for users": (["act", "SHOP/policy", "--data", "SHOP/clicks.csv", *ROLES[:8], "--k", 2, "--out", "lists.csv"],
                   [r"lists of 2 items for 16 users: lists\.csv"], {"out", "users", "k", "rows"}),
     "explain": (["explain", "verdict.json"], ["Decision: better. .*"], {"verdicts"}),

@@ -39,6 +39,7 @@ COMMANDS = {
     "evaluate": "play a run's policies, or compare them with a log",
     "judge": "decide whether to trust a policy before anyone uses it",
     "explain": "why a verdict decides as it does: its checks, with their numbers",
+    "plan": "how many more episodes, or which exploration, would show an effect",
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows, or lists of items for users",
     "export": "write a policy as a folder, a zip or ONNX, for other programs",

@@ -186,6 +186,20 @@ def parsed(words: list[str]) -> Judge:
     return parse(Judge, words, "judge")
 
 
+def policy_and_log(options: Judge) -> tuple[Policy | Rule, Log, str]:
+    """The one policy that these flags name, the episodes to judge it on, and which episodes these are in words.
+
+    ConfigError for several policies.
+    """
+    sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
+    _check(options, sources)
+    if len(sources) != 1 or options.all_members:
+        raise ConfigError(f"{len(sources)} policies", "one run folder or saved policy", "name one of them")
+    log, which = _log(options, sources)
+    (named,) = _named_policies(options, sources[0], several=False)
+    return named.policy, log, which
+
+
 def judge_and_show(options: Judge) -> JudgeResult:
     """Judge policies, print the verdicts, without JSON, and save them."""
     limit_arenas()

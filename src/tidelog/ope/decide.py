@@ -1,6 +1,6 @@
 """The decision: the limits of a verdict, and the rules that make it unsupported or leave no difference shown.
 
-`Limits` are the numbers. `violated_preconditions` are checked before any model is fitted. `UNSUPPORTED` and `AGAINST`
+`Limits` are the numbers. `preconditions_of` are checked before any model is fitted. `UNSUPPORTED` and `AGAINST`
 list every rule in the order in which it is asked: one that fails in the first list makes a verdict *unsupported*, one
 in the second *no difference shown*. Without any, the interval of the difference decides. A rule answers with findings,
 also where it passes: each has its check, which is the number and the limit that it was compared with. `text` has the
@@ -845,9 +845,11 @@ def support_findings(
     needed = max(limits.effective_episodes, share * support.episodes)
     name = "effective_episodes" if needed == limits.effective_episodes else "effective_share"
     times = needed / size if size >= max(1.0, share * support.episodes) else math.nan  # a share does not grow
+    largest = support.largest_weight
+    spread = largest / limits.largest_weight if largest < 1.0 and limits.largest_weight > 0.0 else math.nan
     checks = [
         compare("effective_sample_size", size, "at least", needed, name, times=times),
-        compare("largest_weight", support.largest_weight, "at most", limits.largest_weight, "largest_weight"),
+        compare("largest_weight", largest, "at most", limits.largest_weight, "largest_weight", times=spread),
         compare("pareto_k", support.pareto_k, "at most", limits.pareto_k, "pareto_k"),
     ]
     if mass is not None:

@@ -44,6 +44,7 @@ from tidelog.ope.decide import (
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
+from tidelog.ope.forecast import plan_of
 from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder
@@ -452,6 +453,7 @@ def verdict_of(
         ladder=() if a.ladder is None else climb(a),
         checks=a.checks,
         groups=groups,
+        plan=plan_of(a, question.returns),
     )
     if gathered is not None:
         advise_first_steps(a)

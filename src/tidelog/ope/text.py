@@ -37,7 +37,6 @@ from tidelog.ope.decide import (
     JudgeQuestion,
     LookResult,
     RuleFinding,
-    times_to_clear,
 )
 from tidelog.ope.estimators import episode_weights, is_possible, returns
 from tidelog.ope.evidence import atoms_of
@@ -50,8 +49,8 @@ from tidelog.ope.verdict import (
     CAVEAT,
     OVERLAP_UNKNOWN,
     GroupDifference,
+    PlanLine,
     Verdict,
-    as_many,
     groups_sentences,
     percent,
 )
@@ -336,8 +335,7 @@ def _effective_sample_size(a: Assessment, support: Any, needed: float) -> Findin
     )
     if size < a.limits.effective_share * support.episodes:
         return FindingText(sentence, _closer_or_varied(a))
-    times = f"{as_many(needed / size)} episodes" if size >= 1 else "many more episodes"
-    return FindingText(sentence, (_closer(a), f"or collect {times} of this kind"))
+    return FindingText(sentence, (_closer(a),))
 
 
 def _largest_weight(a: Assessment, support: Any, needed: float) -> FindingText:
@@ -386,7 +384,7 @@ def _carrying_episodes(a: Assessment, episodes: float, least: float, rare: bool)
         f"the difference rests on about {episodes:.1f} episodes, because the policy often visits states that the log "
         f"rarely contains; at least {least:g} are needed"
     )
-    return FindingText(sentence, (_closer(a), "or collect more episodes"))
+    return FindingText(sentence, (_closer(a),))
 
 
 def _earning_episodes(a: Assessment, episodes: float, least: float, rare: bool) -> FindingText:
@@ -395,8 +393,8 @@ def _earning_episodes(a: Assessment, episodes: float, least: float, rare: bool) 
         "are needed"
     )
     if rare:
-        return FindingText(sentence, ("collect more episodes, because rare rewards occur too seldom here",))
-    return FindingText(sentence, (_closer(a), "or collect more episodes"))
+        return FindingText(sentence, ("judge on more episodes, because rare rewards occur too seldom here",))
+    return FindingText(sentence, (_closer(a),))
 
 
 def _unshown_share(a: Assessment, excess: float, high: float) -> FindingText:
@@ -655,7 +653,7 @@ SAME_POLICY = "keep what you have: only a policy that decides otherwise can be b
 
 
 def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
-    """What to do after the advice of the verdict, one sentence; empty if there is nothing."""
+    """What to do after the advice of the verdict, and what would let the log answer; empty if there is nothing."""
     advice = list(dict.fromkeys(one for finding in said for one in finding.advice))[:3]
     if verdict.safe is not None:
         advice = ["deploy that part (verdict.safe_policy) on a small share of new cases, and record what it decides"]
@@ -664,9 +662,9 @@ def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
     elif verdict.decision == "worse":
         advice = ["train with other settings, and keep the current practice meanwhile"]
     elif verdict.decision == "no difference shown" and not said:
-        same = verdict.difference == (0.0, 0.0, 0.0)
-        advice = [SAME_POLICY if same else _more_episodes(verdict.difference)]
-    return f"Next: {'; '.join(advice)}." if advice else ""
+        advice = [SAME_POLICY] if verdict.plan is None else []
+    said_plan = "" if verdict.plan is None else f"Plan: {plan_sentence(verdict.plan, verdict.reward_unit)}."
+    return " ".join(filter(None, [f"Next: {'; '.join(advice)}." if advice else "", said_plan]))
 
 
 def reasons(
@@ -805,14 +803,35 @@ def _later(question: JudgeQuestion) -> str:
     )
 
 
-def _more_episodes(difference: Interval) -> str:
-    times = times_to_clear(difference)
-    if math.isnan(times):
-        return "if both are equally good, choose by cost; otherwise judge on many more episodes"
-    return (
-        f"{as_many(times)} held-out episodes would show a difference of this size, if it is real; otherwise choose by "
-        "cost"
-    )
+EVENLY = "of decisions drawn evenly over the actions, each with its recorded probability"
+SEQUENCE = "exploration cannot be planned from this log, because it leads to states that are not in it"
+
+
+def plan_sentence(plan: PlanLine, unit: str | None) -> str:
+    """What would let the log answer, without a full stop."""
+    count = f"{round_up(plan.episodes or 0):,}"
+    gain, chance = amount(plan.effect or 0.0, unit, sign=True), f"{plan.probability or 0.0:.0%}"
+    said = {
+        "episodes": f"about {count} new episodes would show a gain of {gain} with probability {chance}, if it is real; "
+        "otherwise choose by cost",
+        "enough": f"a gain of {gain} needs about {count} episodes to be shown with probability {chance}: these were "
+        "enough, so choose by cost",
+        "propensities": f"more episodes alone do not change this; with recorded probabilities about {count} would show "
+        f"a gain of {gain} with probability {chance}",
+        "support": f"about {count} episodes of this kind would have enough support",
+        "exploration": "more episodes of this kind do not help; as many with a share of "
+        f"{plan.share or 0.0:.0%} {EVENLY}, would",
+        "sequence": f"more episodes of this kind do not help, and {SEQUENCE}",
+        "none": "more episodes of this kind alone do not change this",
+    }
+    simulated = "; `tidelog plan` simulates this" if plan.kind in ("episodes", "propensities", "exploration") else ""
+    return f"{said[plan.kind]}{simulated}"
+
+
+def round_up(count: int) -> int:
+    """A number of episodes with two significant digits, not below it."""
+    unit = int(10 ** max(len(str(count)) - 2, 0))
+    return -(-count // unit) * unit
 
 
 def _sentence(text: str) -> str:

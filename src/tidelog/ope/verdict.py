@@ -457,6 +457,16 @@ def _change(check: RuleCheck, difference: Interval, unit: str | None) -> str:
     return f"What would have had to differ: {check.label} {check.bound(unit)}{it_is}{more}."
 
 
+class PlanLine(NamedTuple):
+    """What would let a log answer, in closed form; `tl.plan` simulates it."""
+
+    kind: Literal["episodes", "enough", "propensities", "support", "exploration", "sequence", "none"]
+    episodes: int | None = None  # held-out episodes, judged once
+    probability: float | None = None  # with which the difference is then shown
+    effect: float | None = None  # that difference
+    share: float | None = None  # of decisions drawn evenly over the actions
+
+
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
     "fix: train it on one part of log.split() and judge it on the other; if it did not learn from these episodes, say "
@@ -499,6 +509,7 @@ class Verdict:
     ladder: tuple[LadderStep, ...] = ()  # parts of a policy without support, in the order asked about
     groups: tuple[GroupDifference, ...] = ()  # by the column that was named; empty without one
     checks: tuple[RuleCheck, ...] = ()  # in the order in which they were asked; empty in files of earlier versions
+    plan: PlanLine | None = None  # what would let the log answer, where it shows nothing
     safe_policy: Any = None  # acts as `safe` says; not in the file
 
     def __repr__(self) -> str:
