@@ -7,10 +7,10 @@ import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import tidelog as tl
+from tidelog._machine import one_thread
 from tidelog.ope.decide import Limits
 from tidelog.ope.estimators import Estimates
 from tidelog.ope.verdict import Verdicts
-from tidelog.threads import one_thread
 
 OTHER_DATA = {"learnt_from": "other data", "ledger": False, "limits": Limits(replicates=1000), "progress": False}
 

@@ -18,10 +18,8 @@ Each has `found`, what is wrong and where; `expected`; and `fix`, how to mend it
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
-import operator
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -93,19 +91,6 @@ class DivergenceError(TidelogError):
 
 class ExportError(TidelogError):
     """A policy cannot be written in the requested format."""
-
-
-def check_seed(seed: Any, most: int | None = None) -> int:
-    """Return the seed of a random number generator as an int; ConfigError unless it is a whole number of at least 0."""
-    number = -1
-    if not isinstance(seed, bool):
-        with contextlib.suppress(TypeError):  # what is no whole number is refused below
-            number = operator.index(seed)
-    if number < 0:
-        raise ConfigError(f"seed = {seed!r}", "a whole number of at least 0", "use seed=0")
-    if most is not None and number > most:
-        raise ConfigError(f"seed = {seed!r}", f"at most {most:,}", "use seed=0")
-    return number
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -6,7 +6,9 @@ Letters in shapes: `B` batch, `N` steps in a log, `M` stored observations, `A` a
 
 from __future__ import annotations
 
+import contextlib
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog._text import rows_table
-from tidelog.errors import SpecError
+from tidelog.errors import ConfigError, SpecError
 
 if TYPE_CHECKING:
     import jax
@@ -473,3 +475,16 @@ def same_shape(**arrays: Array) -> None:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     if len(set(shapes.values())) > 1:
         raise TypeError(f"shapes = {shapes}: expected equal shapes")
+
+
+def check_seed(seed: Any, most: int | None = None) -> int:
+    """Return the seed of a random number generator as an int; ConfigError unless it is a whole number of at least 0."""
+    number = -1
+    if not isinstance(seed, bool):
+        with contextlib.suppress(TypeError):  # what is no whole number is refused below
+            number = operator.index(seed)
+    if number < 0:
+        raise ConfigError(f"seed = {seed!r}", "a whole number of at least 0", "use seed=0")
+    if most is not None and number > most:
+        raise ConfigError(f"seed = {seed!r}", f"at most {most:,}", "use seed=0")
+    return number

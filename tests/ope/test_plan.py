@@ -12,8 +12,7 @@ from benchmarks import plan as study
 from benchmarks.adversarial_worlds import plain, quarter
 from tests.ope.cases import assessed, bandit, episodes
 from tidelog.errors import ConfigError
-from tidelog.ope.decide import decide, support_findings
-from tidelog.ope.forecast import explored, least_share, plan_of
+from tidelog.ope.decide import decide, explored, least_share, plan_of, support_findings
 from tidelog.ope.judge import question_of
 from tidelog.ope.plan import PowerCurve, designed_share, pilot_of, simulated
 from tidelog.ope.text import plan_sentence, round_up

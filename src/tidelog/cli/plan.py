@@ -25,8 +25,7 @@ from tidelog.cli.flags import (
 )
 from tidelog.cli.judge import Judge, policy_and_log
 from tidelog.cli.policies import chosen_way
-from tidelog.ope.decide import Limits
-from tidelog.ope.forecast import PROBABILITY
+from tidelog.ope.decide import PROBABILITY, Limits
 from tidelog.ope.plan import EXPLORED, SIMULATIONS, plan
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from tidelog._text import count_of
 from tidelog.data.columns import Bounds, Declaration, DeclaredPropensities
-from tidelog.errors import LogError, check_seed
+from tidelog.errors import LogError
 from tidelog.schema import Count, Share, typed
-from tidelog.types import Spec
+from tidelog.types import Spec, check_seed
 
 # Group rows into episodes and order them within each episode.
 

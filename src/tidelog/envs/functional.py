@@ -34,8 +34,8 @@ from tidelog.envs.protocol import (
     require_reset,
 )
 from tidelog.envs.tabular import Tabular, pack_probabilities
-from tidelog.errors import ConfigError, SpecError, check_seed
-from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
+from tidelog.errors import ConfigError, SpecError
+from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector, check_seed
 
 World: TypeAlias = Any  # a pytree of arrays
 

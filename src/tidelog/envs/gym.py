@@ -40,7 +40,7 @@ from tidelog.envs.protocol import (
     positive,
     require_reset,
 )
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed, nearest
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, nearest
 from tidelog.types import (
     ActionSpace,
     Codes,
@@ -51,6 +51,7 @@ from tidelog.types import (
     MultiDiscrete,
     Spec,
     Vector,
+    check_seed,
     is_masked,
 )
 

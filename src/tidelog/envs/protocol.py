@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.errors import ConfigError, EnvironmentFailure, SpecError, check_seed
-from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector, is_masked
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector, check_seed, is_masked
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.tabular import Floats, Tabular, View, pack_probabilities
-from tidelog.errors import ConfigError, check_seed
-from tidelog.types import Vector
+from tidelog.errors import ConfigError
+from tidelog.types import Vector, check_seed
 
 Ints: TypeAlias = NDArray[np.int32]
 Act: TypeAlias = Callable[[Ints, Ints], NDArray[Any]]  # histories and events, both [B, H], to probabilities [B, N]

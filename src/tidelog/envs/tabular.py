@@ -31,8 +31,8 @@ from tidelog.envs.protocol import (
     positive,
     require_reset,
 )
-from tidelog.errors import ConfigError, SpecError, check_seed, nearest
-from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector, check_seed
 
 Floats: TypeAlias = NDArray[np.float64]
 _SWEEPS = 100_000

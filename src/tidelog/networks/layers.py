@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.threads import one_thread
+from tidelog._machine import one_thread
 
 # NumPy arrays on the device without a compilation: `jax.numpy.asarray` compiles a program for every new shape.
 #

@@ -19,10 +19,10 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
-from tidelog._machine import shortage, this_machine
+from tidelog._machine import one_thread, shortage, this_machine
 from tidelog.data.log import Log, is_declaration, with_declaration
 from tidelog.data.raw import source_text
-from tidelog.errors import ConfigError, MemoryLimitError, check_seed, unknown_name
+from tidelog.errors import ConfigError, MemoryLimitError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
@@ -40,11 +40,11 @@ from tidelog.ope.decide import (
     leaks_of,
     learnt_from_them,
     look_at,
+    plan_of,
     preconditions_of,
 )
 from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
-from tidelog.ope.forecast import plan_of
 from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder
@@ -76,9 +76,8 @@ from tidelog.policies.policy import Policy, has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import replaces
-from tidelog.threads import one_thread
 from tidelog.training.metrics import Progress
-from tidelog.types import Continuous, Discrete
+from tidelog.types import Continuous, Discrete, check_seed
 
 TrainingProgress = Callable[[str, float], None]
 OTHER_DATA = "other data"

@@ -35,23 +35,27 @@ from numpy.random import Generator
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit, ndtr, ndtri
 
+from tidelog._machine import one_thread
 from tidelog._text import amount, facts_table
 from tidelog.data.log import Log
 from tidelog.data.raw import ranges
 from tidelog.errors import ConfigError
 from tidelog.ope.decide import (
+    PROBABILITY,
     Assessment,
     JudgeQuestion,
     Limits,
     RuleFinding,
     broken,
     decide,
+    episodes_to_show,
+    explored,
     leaks_of,
+    planned_effect,
     preconditions_of,
 )
 from tidelog.ope.estimators import ESTIMATORS, RARE, Ratios, episode_weights, logged_return, quotients, required_part
 from tidelog.ope.evidence import BY_STEP, Evidence, Floats, Ordinals
-from tidelog.ope.forecast import PROBABILITY, episodes_to_show, explored, planned_effect
 from tidelog.ope.intervals import normal_deviate
 from tidelog.ope.judge import question_of
 from tidelog.ope.policies import as_policy, is_sampled
@@ -59,7 +63,6 @@ from tidelog.ope.policy_evidence import evidence_of
 from tidelog.ope.text import SEQUENCE, round_up, words
 from tidelog.policies.statistics import Interval
 from tidelog.schema import to_plain
-from tidelog.threads import one_thread
 from tidelog.training.metrics import Progress
 from tidelog.types import Continuous
 

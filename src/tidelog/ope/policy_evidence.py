@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tidelog._machine import release_memory
+from tidelog._machine import one_thread, release_memory
 from tidelog._text import three_digits
 from tidelog.data.checks import BALANCED, MOST_BALANCED
 from tidelog.data.columns import SHARES
@@ -33,7 +33,7 @@ from tidelog.data.log import (
     recorded_fit,
     with_declaration,
 )
-from tidelog.errors import ConfigError, SpecError, check_seed, nearest
+from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.assumptions import BEHAVIOR, Dependence, history_dependence, relative_time, time_dependence
 from tidelog.ope.estimators import (
     ESTIMATORS,
@@ -76,8 +76,7 @@ from tidelog.ope.propensities import (
 )
 from tidelog.ope.tabular import tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
-from tidelog.threads import one_thread
-from tidelog.types import Continuous, Discrete, MultiDiscrete
+from tidelog.types import Continuous, Discrete, MultiDiscrete, check_seed
 
 Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work

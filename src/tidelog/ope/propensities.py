@@ -41,6 +41,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
+from tidelog._machine import one_thread
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.optimisation import cosine
 from tidelog.data import parse
@@ -68,7 +69,6 @@ from tidelog.ope.evidence import (
 )
 from tidelog.ope.policies import DRAWS, common_bounds, estimator_name, is_estimator, with_kernel
 from tidelog.policies.policy import CHUNK, Policy
-from tidelog.threads import one_thread
 from tidelog.training.fit import fit
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 

@@ -31,7 +31,7 @@ from tidelog._files import write_folder
 from tidelog.data.log import Log
 from tidelog.data.raw import source_text
 from tidelog.data.statistics import Sketch
-from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError, check_seed
+from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.ope.decide import DEFAULTS
 from tidelog.ope.estimators import Supports, weighted_dr
 from tidelog.ope.evidence import (
@@ -55,7 +55,7 @@ from tidelog.recommend.read import reopen_any
 from tidelog.runtime.rule import RULE, Rule, allowed_actions, load_rule
 from tidelog.training.fit import EpisodeSplit
 from tidelog.training.record import Record
-from tidelog.types import Codes, Discrete, Spec, Vector
+from tidelog.types import Codes, Discrete, Spec, Vector, check_seed
 
 MOST_ACTIONS = 20
 FOLDS = 5  # of the cross-validation of the number of questions

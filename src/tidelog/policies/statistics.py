@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.errors import ConfigError, check_seed
+from tidelog.errors import ConfigError
+from tidelog.types import check_seed
 
 Statistic: TypeAlias = Callable[[NDArray[np.float64]], float]
 

@@ -23,13 +23,14 @@ import numpy as np
 
 from tidelog._files import write_file, write_json
 from tidelog.algorithms.names import as_algorithms
-from tidelog.errors import CheckpointError, ConfigError, check_seed
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.schema import Count, Finite, Share, decode_file, renamed, typed
 from tidelog.sinks import JSON_LINES, read_rows
 from tidelog.sweeps.job import PLAN, trial_folder
 from tidelog.training.metrics import direction
 from tidelog.training.options import Scale, whole
 from tidelog.training.record import read_sealed, sealed
+from tidelog.types import check_seed
 
 # Lists of settings: grids, random draws, and the settings in which trials differ.
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tidelog._machine import on_threads
 from tidelog.algorithms.contract import Collecting, Phase
 from tidelog.algorithms.sampling import Sampler
 from tidelog.algorithms.segments import Columns, empty
@@ -30,7 +31,6 @@ from tidelog.envs.functional import Functional
 from tidelog.envs.protocol import Resumable
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.networks.layers import new_key, scalar
-from tidelog.threads import on_threads
 from tidelog.training.collect import (
     CollectedLog,
     EnvAssignment,
