@@ -3,7 +3,7 @@
 From each of several pilot logs of a world, `tl.plan` plans the number of episodes with which a policy, whose true
 difference is known exactly, is *better* with a probability of 80%. Fresh logs of that size from the world itself are
 then judged: with the present logging, with a share of decisions drawn evenly, and with the designed logging. Promised:
-*better* in 80% of them, within 5 points, over all pilot logs of a world. One worker needs about 40 minutes.
+*better* in 80% of them, within 5 points, over all pilot logs of a world. One worker needs about 15 minutes.
 """
 
 import os

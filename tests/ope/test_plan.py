@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from scipy.stats import norm
 import tidelog as tl
 from benchmarks import plan as study
 from benchmarks.adversarial_worlds import plain, quarter
+from benchmarks.keep import kept
 from tests.ope.cases import assessed, bandit, episodes
 from tidelog.errors import ConfigError
 from tidelog.ope.decide import decide, explored, least_share, plan_of, support_findings
@@ -17,6 +19,7 @@ from tidelog.ope.judge import question_of
 from tidelog.ope.plan import PowerCurve, designed_share, pilot_of, simulated
 from tidelog.ope.text import plan_sentence, round_up
 
+ROOT = Path(__file__).resolve().parents[2]
 KNOWN = {"learnt_from": "other data", "ledger": False, "progress": False, "model": "tabular"}
 QUICK = {"progress": False, "model": "tabular", "simulations": 60}
 
@@ -154,6 +157,19 @@ def test_the_power_curve_finds_the_size_of_its_points_and_may_be_steep(slope):
     curve = PowerCurve.of(roots, every * norm.cdf(0.5 + slope * (roots - 1.0)), every, 1.96, 0.8)
     assert (curve.level, curve.slope) == (pytest.approx(0.5, abs=0.03), pytest.approx(slope, rel=0.1))
     assert norm.cdf(curve.level + curve.slope * (curve.root(0.8) - 1.0)) == pytest.approx(0.8)
+
+
+def test_the_guide_says_how_often_plans_held():
+    cells = kept("plan")["cells"]
+    shares = [
+        [cell["better"]["share"] for cell in cells if (cell["logging"] == "present") == one] for one in (True, False)
+    ]
+    *single, sequence = shares[0]
+    text = " ".join((ROOT / "docs/judging.md").read_text(encoding="utf-8").split())
+    assert f"{sum(cell['within'] for cell in cells)} of {len(cells)} shares of *better* are within 5 points" in text
+    told = f"they are {min(single):.1%} to {max(single):.0%} for single decisions and {sequence:.0%} for sequences"
+    assert told in text
+    assert f"with exploration {min(shares[1]):.1%} to {max(shares[1]):.1%}" in text
 
 
 # The closed form at the end of a verdict.

@@ -735,9 +735,9 @@ def search(
         near += CLOSE[0] < wanted / episodes < CLOSE[1]
         if near == 4:
             break
-        if tried.is_far(wanted, probability):  # the curve is steep: look between
-            wanted = math.sqrt(wanted * episodes)
-        episodes = float(np.clip(wanted, max(episodes / STEP, 20.0), min(STEP * episodes, farthest)))
+        asked = float(np.clip(wanted, max(episodes / STEP, 20.0), min(STEP * episodes, farthest)))
+        far = tried.is_far(asked, probability)  # the curve is steep: look between
+        episodes = math.sqrt(asked * episodes) if far else asked
     shares = {size: better / every for size, (better, every) in tried.counts.items()}
     if near < 4 and shares[max(shares)] < probability - 0.1:
         return PlannedLogging(name, share, cost=world.cost, obstacle=tried.reason(max(shares)))
