@@ -262,6 +262,15 @@ def partly_fixed() -> Bandit:
     return Bandit(behavior_policy, np.array([[0.1, 0.9], [0.1, 0.9], [0.8, 0.2], [0.8, 0.2]]), worth, normal(0.5))
 
 
+def hardly_varied(rare: float, rate: float | None = None) -> Bandit:
+    """The behaviour policy takes the second action in so few cases, the policy in three of ten, without an effect.
+
+    With a rate rewards are clicks of that mean.
+    """
+    behavior_policy, worth = np.tile([1.0 - rare, rare], (1, 4, 1)), np.full((1, 4, 2), rate or 0.0)
+    return Bandit(behavior_policy, np.tile([0.7, 0.3], (4, 1)), worth, normal(1.0) if rate is None else clicks(rate))
+
+
 CAUSES = np.array([0.14, 0.38, 0.62, 0.86])  # how likely the second action is under each hidden cause
 STRONG = np.array([0.02, 0.34, 0.66, 0.98])
 
@@ -998,6 +1007,15 @@ WORLDS: dict[str, World] = {
             "horizon, worse": Variant(partial(late, horizon="30d", gain=-0.1)),
             "horizon, better": Variant(partial(late, horizon="30d", gain=0.15), answered=0.8),
             "horizon ignored": Variant(partial(late, horizon=None), "late"),
+        },
+    ),
+    "hardly varied logger": World(
+        "The logger varies in a few decisions of a hundred, and the policy in many; no action has an effect.",
+        (300, 800, 2500),
+        {
+            **both("recorded", hardly_varied(0.03).draw),
+            "one in a hundred": Variant(hardly_varied(0.01).draw),
+            "clicks": Variant(hardly_varied(0.03, rate=0.3).draw),
         },
     ),
 }
