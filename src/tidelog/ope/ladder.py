@@ -8,10 +8,10 @@ probability; weights of small probabilities stay even over long episodes. With o
 the difference and could not change its sign, so that it is no ladder there.
 
 The model is of the training episodes; the steps, their order and the first one read no outcome. The first step has the
-largest predicted difference over its standard error among those with support (`promise`). The ladder is climbed while
-each step is better: in such a fixed sequence (Maurer, Hothorn, Lehmacher 1995) all steps together err as often as the
-first one alone. That one has the place of the whole policy in the look. The whole spends nothing there: without support
-it is not called better whatever was earned, and no reward has a part in that.
+largest predicted difference over its standard error (`promise`) among those with support that enough episodes carry.
+The ladder is climbed while each step is better: in such a fixed sequence (Maurer, Hothorn, Lehmacher 1995) all steps
+together err as often as the first one alone. That one has the place of the whole policy in the look. The whole spends
+nothing there: without support it is not called better whatever was earned, and no reward has a part in that.
 
 Letters: `N` steps of the log, `A` actions.
 """
@@ -30,7 +30,7 @@ from tidelog.data.statistics import Scaler, Sketch
 from tidelog.errors import LogError, SpecError
 from tidelog.networks.layers import from_host
 from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, decide
-from tidelog.ope.estimators import episode_weights
+from tidelog.ope.estimators import effective_number, episode_weights
 from tidelog.ope.evidence import Evidence, Floats, check_log
 from tidelog.ope.propensities import cloned
 from tidelog.ope.verdict import LadderStep
@@ -40,6 +40,7 @@ from tidelog.types import Discrete
 MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the judged decisions
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
+CARRIERS = 30.0  # smallest effective number of episodes that the first step weighs otherwise than the practice
 MOST = 50_000  # training steps that the model of the practice reads
 
 
@@ -118,7 +119,7 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
         levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
     ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
     parts = ladder.parts(a)
-    predicted = [promise(one) if one.has_support else -np.inf for one in parts]
+    predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
     first = int(np.argmax(predicted))
     if not np.isfinite(predicted[first]):
         a.no_ladder = "no part of it has support either"
@@ -162,6 +163,16 @@ def promise(part: Assessment) -> float:
         changed = 1.0 - np.minimum(evidence.target_all, evidence.behaviour_all).sum(axis=1)
     deviation = float(episode_weights(evidence).std())
     return float(changed.mean()) / deviation if deviation > 0.0 else -np.inf
+
+
+def carriers(part: Assessment) -> float:
+    """The effective number of episodes, or clusters, that a part weighs otherwise than the practice.
+
+    A part that only stops what the behaviour policy hardly ever did rests on a handful of episodes.
+    """
+    evidence = part.evidence
+    off = episode_weights(evidence) - 1.0
+    return effective_number(off if evidence.clusters is None else np.bincount(evidence.clusters, weights=off))
 
 
 def climb(a: Assessment) -> tuple[LadderStep, ...]:
