@@ -248,6 +248,25 @@ def test_a_reason_is_said_where_the_training_episodes_are_gone(parts):
     assert "No part of it was judged: shop.csv is no longer there." in verdict.paragraph
 
 
+class Second:
+    """Always takes the second action."""
+
+    def probabilities(self, observation, mask):
+        return np.tile([0.0, 1.0], (len(observation["observation"]), 1))
+
+
+def test_a_whole_that_is_better_if_randomised_has_no_part_that_is_better_without_that_condition():
+    random = np.random.default_rng(0)
+    x, arm = random.normal(size=(1_120, 3)).astype(np.float32), (random.random(1_120) < 0.1).astype(int)
+    reward = (random.random(1_120) < np.where(arm == 1, 0.8, 0.2)).astype(np.float32)
+    log = Log.from_arrays(observation=x, action=arm, reward=reward, terminated=True, actions=2)
+    train, held_out = log.split(0.5, seed=0)
+    verdict = judge(Second(), held_out, sample=True, train=train, learnt_from="other data", ledger=False)
+    assert verdict.decision == "better if randomised"
+    assert verdict.ladder == ()
+    assert verdict.safe is None
+
+
 @pytest.mark.full
 def test_parts_of_no_worth_are_seldom_better():
     """200 logs in which no offer matters, and a policy of random offers: at most 2.5%, 97.5% binomial bound 10."""

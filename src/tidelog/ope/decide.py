@@ -1118,7 +1118,8 @@ def decide_if_randomised(a: Assessment) -> Assessment:
     decide(a)
     if a.basis.if_randomised is None or a.decision not in ("no difference shown", "unsupported"):
         return a
-    drawn = replace(a, policy_evidence=replace(a.basis, policy=a.basis.if_randomised, if_randomised=None))
+    shares = replace(a.basis, policy=a.basis.if_randomised, if_randomised=None)
+    drawn = replace(a, policy_evidence=shares, ladder=None)  # parts would be better without that condition
     if drawn.deciding != "wdr" or not drawn.able or decide(drawn).decision != "better":
         return a
     drawn.decision, drawn.findings = IF_RANDOMISED, [RuleFinding("randomised", balance=a.basis.behavior_policy.balance)]
