@@ -21,7 +21,7 @@ from tidelog.algorithms.names import ALGORITHMS
 SOURCE = Path(tidelog.__file__).parent
 ROOT = Path(__file__).parents[1]
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
-    ("types", "errors", "_files", "_machine", "_text", "plots", "parallel", "threads"),
+    ("types", "errors", "_files", "_machine", "_text", "plots", "parallel"),
     ("schema",),
     ("runtime",),
     ("hub",),
