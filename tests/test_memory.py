@@ -3,11 +3,8 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from tidelog._machine import release_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="glibc is the C library of Linux")
 ARENAS = """
