@@ -138,6 +138,15 @@ def test_a_policy_that_is_the_practice_has_no_plan(test_log):
     assert "no episodes show a difference" in found.loggings[0].obstacle
 
 
+def test_one_share_may_stand_alone_and_several_policies_are_refused(test_log):
+    always, log = test_log.policies[0], test_log.log
+    few = {"effect": 0.2, "simulations": 20, "episodes": 500, "progress": False, "sample": True}
+    alone, listed = (tl.plan(always, log, explore=one, **few).sentences for one in (0.2, (0.2,)))
+    assert alone == listed
+    with pytest.raises(ConfigError, match="2 policies"):
+        tl.plan({"a": always, "b": always}, log, **few)
+
+
 def test_no_number_of_episodes_is_enough_where_unknown_rewards_could_undo_the_effect():
     random = np.random.default_rng(0)
     x, arm = random.integers(0, 3, 1_000), (random.random(1_000) < 0.3).astype(int)

@@ -163,7 +163,7 @@ def plan(
     seed: int = 0,
     *,
     episodes: int | None = None,
-    explore: Sequence[float] = EXPLORED,
+    explore: float | Sequence[float] = EXPLORED,
     simulations: int = SIMULATIONS,
     discount: float = 1.0,
     limits: Limits | None = None,
@@ -194,11 +194,14 @@ def plan(
         >>> 700 < found.loggings[0].episodes < 1_000
         True
     """
+    explore = (explore,) if isinstance(explore, int | float) else explore
     _check(effect, probability, episodes, explore, simulations)
     question = question_of(
         policy, log, sample, propensities, seed, discount=discount, limits=limits, first_steps=first_steps,
         bandwidth=bandwidth, model=model, learnt_from="other data", ledger=False, progress=progress,
     )  # fmt: skip
+    if len(question.policies) != 1:
+        raise ConfigError(f"{len(question.policies)} policies", "one policy", "plan for each of them alone")
     quiet = progress if isinstance(progress, bool) else None if progress is None else False
     with Progress("planning", quiet) as screen:
         tell = progress if callable(progress) else screen.update
