@@ -140,6 +140,11 @@ def test_a_verdict_with_parts_is_read_back(verdict, tmp_path):
     assert again.advice == verdict.advice
 
 
+def test_the_advice_on_a_part_keeps_what_it_holds_under(verdict):
+    unknown = replace(verdict, context={**verdict.context, "overlap_unknown": True})
+    assert unknown.advice.startswith("If it did not learn from the judged episodes, use it only where")
+
+
 def test_nothing_else_of_the_verdict_changes(parts, verdict):
     alone = judge(Next(), parts[1], sample=True, learnt_from="other data", ledger=False)
     assert alone.ladder == ()
