@@ -195,6 +195,11 @@ def test_export_time_that_does_not_fit_is_refused(export, words):
     assert words in problem(validate(shop(), columns), "bad mapping").found
 
 
+def test_horizon_longer_than_any_calendar_is_refused_in_words():
+    with pytest.raises(LogError, match="every row is younger"):
+        read(missing_reward=0.0, time="sent", reward_horizon="1e12d")
+
+
 def test_horizon_longer_than_the_log_is_refused():
     columns = Columns(**ROLES, time="sent", reward_horizon="52w", missing_reward=0)
     assert "every row is younger" in problem(validate(shop(), columns), "bad mapping").found

@@ -14,6 +14,7 @@ from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bound
 from tidelog.ope.decide import worst_case
 from tidelog.ope.ladder import part_of, rescaling
 from tidelog.ope.verdict import read_verdict, write
+from tidelog.types import Discrete
 
 SEGMENTS, OFFERS = 20, 6
 
@@ -139,6 +140,11 @@ def test_a_verdict_with_parts_is_read_back(verdict, tmp_path):
     assert again.advice == verdict.advice
 
 
+def test_the_advice_on_a_part_keeps_what_it_holds_under(verdict):
+    unknown = replace(verdict, context={**verdict.context, "overlap_unknown": True})
+    assert unknown.advice.startswith("If it did not learn from the judged episodes, use it only where")
+
+
 def test_nothing_else_of_the_verdict_changes(parts, verdict):
     alone = judge(Next(), parts[1], sample=True, learnt_from="other data", ledger=False)
     assert alone.ladder == ()
@@ -246,6 +252,23 @@ def test_a_reason_is_said_where_the_training_episodes_are_gone(parts):
     verdict = judge(Next(), parts[1], sample=True, train=gone, ledger=False)
     assert verdict.ladder == ()
     assert "No part of it was judged: shop.csv is no longer there." in verdict.paragraph
+
+
+def test_a_policy_of_actions_in_another_order_has_no_part():
+    names = tuple("abcdef")
+    train, held_out = shop(3).split(0.5, seed=0)
+
+    def named(log, order):
+        action = np.array([order.index(one) for one in names])[np.asarray(log.action)].astype(log.action.dtype)
+        return replace(log, action=action, spec=replace(log.spec, action=Discrete(6, order)))
+
+    algorithm = DiscreteBCQ(hidden=(16,), threshold=0.0)
+    policy = fit(algorithm, named(train, names), steps=200, progress=False).policy()
+    judged = {"sample": False, "ledger": False}
+    other = judge(policy, named(held_out, names[::-1]), train=named(train, names[::-1]), **judged)
+    assert "it learnt from actions or observations in another order" in other.paragraph
+    assert other.ladder == ()
+    assert judge(policy, named(held_out, names), train=named(train, names), **judged).ladder
 
 
 class Second:

@@ -138,6 +138,43 @@ def test_a_policy_that_is_the_practice_has_no_plan(test_log):
     assert "no episodes show a difference" in found.loggings[0].obstacle
 
 
+def test_one_share_may_stand_alone_and_several_policies_are_refused(test_log):
+    always, log = test_log.policies[0], test_log.log
+    few = {"effect": 0.2, "simulations": 20, "episodes": 500, "progress": False, "sample": True}
+    alone, listed = (tl.plan(always, log, explore=one, **few).sentences for one in (0.2, (0.2,)))
+    assert alone == listed
+    with pytest.raises(ConfigError, match="2 policies"):
+        tl.plan({"a": always, "b": always}, log, **few)
+
+
+def test_no_number_of_episodes_is_enough_where_unknown_rewards_could_undo_the_effect():
+    random = np.random.default_rng(0)
+    x, arm = random.integers(0, 3, 1_000), (random.random(1_000) < 0.3).astype(int)
+    reward = (random.random(1_000) < 0.3 + 0.15 * arm).astype(np.float32)
+    reward[random.random(1_000) < np.where(arm == 1, 0.25, 0.05)] = np.nan
+    stated = {}
+    for rule in ("unknown", "at random"):
+        log = tl.Log.from_arrays(
+            observation=x, action=arm, reward=reward, terminated=True, actions=2,
+            propensity=np.where(arm == 1, 0.3, 0.7), missing_reward=rule,
+        )  # fmt: skip
+        second = tl.simple_rules(log)["best single action"]
+        stated[rule] = tl.plan(second, log, effect=0.1, simulations=20, progress=False)
+    assert stated["unknown"].loggings[0].episodes is None
+    assert "unknown" in stated["unknown"].loggings[0].obstacle
+    assert stated["at random"].loggings[0].episodes is not None
+    assert "Exploration is planned only where all rewards are known." in stated["unknown"].sentences
+
+
+@pytest.mark.parametrize("model", ["tabular", "neural"])
+def test_simulated_logs_of_a_part_keep_what_it_leaves_to_the_practice(model):
+    pilot = assessed(bandit().part_of(np.float64(np.arange(600) < 300)))
+    pilot.policy_evidence = dataclasses.replace(pilot.basis, model=model)
+    world = simulated(pilot, None, 0.1, None)
+    drawn = world.draw(900, np.random.default_rng(0))
+    assert drawn.follows.shape == drawn.reward.shape
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"effect": 0.0}, {"effect": float("nan")}, {"probability": 1.0}, {"episodes": 3}, {"explore": (0.0,)},

@@ -1138,6 +1138,9 @@ def rows_to_read(table: ParsedTable, columns: Columns) -> ParsedTable:
     return table if table.chosen is not None else _without_recent(_without_empty(table, columns), columns)
 
 
+_LONGEST = 1e11  # seconds, some 3,000 years: no log is longer, and a date holds no more
+
+
 def _without_recent(table: ParsedTable, columns: Columns) -> ParsedTable:
     """The table without episodes too young for their rewards, by `reward_horizon`, and a note that counts them.
 
@@ -1170,7 +1173,7 @@ def _without_recent(table: ParsedTable, columns: Columns) -> ParsedTable:
         if end < newest:
             found = f"export_time = {columns.export_time!r}, before the newest time, {str(newest)[:19]}"
             return refuse(found, "the time at which the log was exported", "correct export_time")
-    since = end - (np.timedelta64(round(length * 1e6), "us") if dates else length)
+    since = end - (np.timedelta64(round(min(length, _LONGEST) * 1e6), "us") if dates else length)
     recent = np.asarray(time.values > since)
     what = f"younger than {columns.reward_horizon} at {str(end)[:19]}"
     if columns.episode is not None and table.has(columns.episode):

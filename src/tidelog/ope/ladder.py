@@ -35,6 +35,7 @@ from tidelog.ope.evidence import Evidence, Floats, check_log
 from tidelog.ope.propensities import cloned
 from tidelog.ope.verdict import LadderStep
 from tidelog.policies.policy import Policy
+from tidelog.policies.rollout import action_orders
 from tidelog.types import Discrete
 
 MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
@@ -115,6 +116,9 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
             a.no_ladder = error.problem
             return
         practice = cloned(train, question.seed)[0]
+        if not reads_alike(a.policy, practice):
+            a.no_ladder = "it learnt from actions or observations in another order than those of the judged episodes"
+            return
         ratio = largest_ratios(a.evidence, practice, question.log)
         levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
     ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
@@ -125,6 +129,15 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
         a.no_ladder = "no part of it has support either"
         return
     a.ladder, a.first_part = replace(ladder, first=first), parts[first]
+
+
+def reads_alike(policy: Any, practice: Policy) -> bool:
+    """Whether a part can ask both about the same arrays; a policy of another make is never saved as a part."""
+    if not isinstance(policy, Policy):
+        return True
+    if policy.spec.observation != practice.spec.observation:
+        return False
+    return action_orders(policy.spec, practice.spec, "the training log")[0] is None
 
 
 def obstacle(a: Assessment, question: JudgeQuestion) -> str:

@@ -58,6 +58,7 @@ from tidelog.ope.estimators import ESTIMATORS, RARE, Ratios, episode_weights, lo
 from tidelog.ope.evidence import BY_STEP, Evidence, Floats, Ordinals
 from tidelog.ope.intervals import normal_deviate
 from tidelog.ope.judge import question_of
+from tidelog.ope.ladder import limits_of_parts
 from tidelog.ope.policies import as_policy, is_sampled
 from tidelog.ope.policy_evidence import evidence_of
 from tidelog.ope.text import SEQUENCE, round_up, words
@@ -162,7 +163,7 @@ def plan(
     seed: int = 0,
     *,
     episodes: int | None = None,
-    explore: Sequence[float] = EXPLORED,
+    explore: float | Sequence[float] = EXPLORED,
     simulations: int = SIMULATIONS,
     discount: float = 1.0,
     limits: Limits | None = None,
@@ -193,11 +194,14 @@ def plan(
         >>> 700 < found.loggings[0].episodes < 1_000
         True
     """
+    explore = (explore,) if isinstance(explore, int | float) else explore
     _check(effect, probability, episodes, explore, simulations)
     question = question_of(
         policy, log, sample, propensities, seed, discount=discount, limits=limits, first_steps=first_steps,
         bandwidth=bandwidth, model=model, learnt_from="other data", ledger=False, progress=progress,
     )  # fmt: skip
+    if len(question.policies) != 1:
+        raise ConfigError(f"{len(question.policies)} policies", "one policy", "plan for each of them alone")
     quiet = progress if isinstance(progress, bool) else None if progress is None else False
     with Progress("planning", quiet) as screen:
         tell = progress if callable(progress) else screen.update
@@ -243,8 +247,9 @@ def pilot_of(question: JudgeQuestion, tell: Callable[[str, float], None]) -> Ass
         effective=10.0,  # the pilot may be too small for a verdict
     )
     a.findings = broken(asked)
+    a.missing = question.missing
     if not a.findings:
-        a.policy_evidence = evidence_of(
+        found = evidence_of(
             policy,
             log,
             sample=sample,
@@ -256,6 +261,10 @@ def pilot_of(question: JudgeQuestion, tell: Callable[[str, float], None]) -> Ass
             cloning=False,
             progress=lambda part, share: tell(part, share / 4.0),
         )
+        known = found.policy if a.missing is None else a.missing.of(found.policy)
+        a.policy_evidence = replace(found, policy=known)
+        if known.follows is not None:
+            a.limits = limits_of_parts(limits, known)
     return a
 
 
@@ -288,6 +297,10 @@ def _planned(
     practice, target = explored(evidence, 0.0), evidence.target_all
     if evidence.horizon > 1:
         notes.append(SEQUENCE)
+    elif pilot.missing is not None:
+        notes.append("exploration is planned only where all rewards are known")
+    elif evidence.follows is not None:
+        notes.append("exploration is planned for whole policies, not for parts of them")
     elif practice is None or target is None or evidence.model_all is None:
         notes.append("exploration is planned for discrete actions with a model of values, which this log has not")
     else:
@@ -501,7 +514,7 @@ class SimulatedLogs:
         return decide(
             PlannedAssessment(
                 limits, pilot.seed, pilot.name, pilot.policy, pilot.sample, densities=pilot.densities,
-                leaks=pilot.leaks, policy_evidence=found, shift=self.shift,
+                leaks=pilot.leaks, policy_evidence=found, missing=pilot.missing, shift=self.shift,
             )
         )  # fmt: skip
 
@@ -509,8 +522,8 @@ class SimulatedLogs:
 def simulated(pilot: Assessment, log: Log, effect: float, logging: Floats | None) -> SimulatedLogs | None:
     """Logs of a logging (None: the present one), with this effect over the present one; None where rewards allow none.
 
-    Whole episodes are kept where decisions cannot be drawn anew: in sequences, without a model of values, and where
-    recorded propensities are not those of a model of the practice.
+    Whole episodes are kept where decisions cannot be drawn anew: in sequences, without a model of values, of a part of
+    a policy, where rewards are unknown, and where recorded propensities are not those of a model of the practice.
     """
     evidence, practice, level = pilot.evidence, explored(pilot.evidence, 0.0), pilot.limits.level
     fits = practice is not None and evidence.action is not None and (evidence.estimated or np.allclose(
@@ -518,7 +531,8 @@ def simulated(pilot: Assessment, log: Log, effect: float, logging: Floats | None
         rtol=1e-3,
     ))  # fmt: skip
     target = evidence.target_all
-    if practice is None or target is None or evidence.model_all is None or (logging is None and not fits):
+    kept = pilot.missing is not None or evidence.follows is not None or (logging is None and not fits)
+    if practice is None or target is None or evidence.model_all is None or kept:
         chance = _unit_chances(pilot)
         ratios = ESTIMATORS[pilot.deciding].ratios(evidence).minus(logged_return(evidence))
         now = _weighted(ratios.clustered(evidence.clusters), chance)

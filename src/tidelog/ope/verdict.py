@@ -618,7 +618,11 @@ class Verdict:
         """What to do with the policy, in one sentence."""
         known = not self.context.get("overlap_unknown")
         advice = advice_on(self.decision, None if self.is_rule else self.acting, known, self.first_steps)
-        return advice if self.safe is None else f"Use it only {self.safe.where}, and keep what you have elsewhere."
+        if self.safe is None:
+            return advice
+        first = "" if self.first_steps is None else f" for the first {self.first_steps} decisions of an episode"
+        use = "Use it" if known else "If it did not learn from the judged episodes, use it"
+        return f"{use}{first} only {self.safe.where}, and keep what you have elsewhere."
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
