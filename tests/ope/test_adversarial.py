@@ -162,7 +162,8 @@ LATER = [pytest.param(cell, marks=pytest.mark.full) for i, cell in enumerate(SMA
 @pytest.mark.parametrize("cell", [*SMALL[::8], *LATER], ids=lambda cell: cell.name)
 def test_a_seed_draws_one_log_of_the_promised_size(cell):
     one, again, other = cell.draw(3), cell.draw(3), cell.draw(4)
-    assert len(one.log.episode_ids) == cell.episodes
+    young = cell.variant.startswith("horizon") and cell.variant != "horizon ignored"  # those are left out
+    assert len(one.log.episode_ids) == cell.episodes or (young and 0 < len(one.log.episode_ids) < cell.episodes)
     assert one.log.fingerprint() == again.log.fingerprint() != other.log.fingerprint()
     assert one.truth == again.truth == other.truth
     if "estimated" in cell.variant:

@@ -138,7 +138,7 @@ def test_the_advice_to_ask_a_shorter_question_can_be_followed():
     for too_many in (None, 8, 5):
         found = judge(Copies(0.95), log, first_steps=too_many, **options)
         assert found.decision == "unsupported"
-        assert found.next_step.startswith(f"Next: {advised}")
+        assert advised in found.next_step
         assert "(first_steps=4, --first-steps 4)" in found.next_step
     assert judge(Copies(0.95), log, first_steps=4, **options).decision == "better"
 

@@ -75,7 +75,9 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
     """Two-sided interval by a bootstrap, corrected for bias and acceleration (Efron 1987) and for few rows.
 
     A widened interval is that of `level` with longer arms, because more extreme quantiles lie beyond the replicates.
-    Each arm is at least as long as that of an equally widened normal interval with the bootstrap's standard error.
+    Each arm is at least as long as that of an equally widened normal interval with the bootstrap's standard error. Of
+    rows that hardly move the estimate, as where the behaviour policy hardly ever varied, only so many count as normal
+    influences of the same effective number would be: arms are as much longer as Student's quantile is.
     """
     ratios = ratios.grouped(MOST_GROUPS)
     estimate, drawn = ratios.estimate, replicates(ratios, confidence)
@@ -87,15 +89,14 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
         influence = influence / largest
     scale = float((influence**2).sum()) ** 1.5
     acceleration = float((influence**3).sum()) / (6.0 * scale) if scale > 0 else 0.0
+    normal = _quantiles(len(ratios), confidence.level)
     carriers = effective_number(np.nan_to_num(influence)) or len(ratios)
-    normal = _quantiles(min(len(ratios), NORMAL * carriers), confidence.level)
+    times = float(_quantiles(min(len(ratios), NORMAL * carriers), confidence.level)[1] / normal[1])
     low, high = ndtr(bias + (bias + normal) / (1.0 - acceleration * (bias + normal)))
-    plain = _between(estimate, drawn, low, high)
-    if confidence.widening == 1.0:
-        return plain
-    lost = np.isnan(drawn).any()
-    least = 0.0 if lost else confidence.widening * float(normal[1]) * float(drawn.std())
-    arm_below, arm_above = confidence.widening * (estimate - plain.low), confidence.widening * (plain.high - estimate)
+    plain, longer = _between(estimate, drawn, low, high), confidence.widening * times
+    has_least = confidence.widening > 1.0 and not np.isnan(drawn).any()
+    least = longer * float(normal[1]) * float(drawn.std()) if has_least else -np.inf
+    arm_below, arm_above = longer * (estimate - plain.low), longer * (plain.high - estimate)
     return Interval(estimate, estimate - max(arm_below, least), estimate + max(arm_above, least))
 
 
@@ -103,8 +104,7 @@ def _quantiles(rows: float, level: float) -> Floats:
     """Both standard quantiles of a two-sided interval, [2], expanded for few rows.
 
     The variance of n resampled rows is too small by 1 / n, and the bootstrap ignores Student's t (Hesterberg 2015,
-    "What teachers should know about the bootstrap"). Of rows that hardly move the estimate, as where the behaviour
-    policy hardly ever varied, only so many count as normal influences of the same effective number would be.
+    "What teachers should know about the bootstrap").
     """
     tails = np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return np.asarray(stdtrit(rows - 1, tails) * np.sqrt(rows / (rows - 1)) if rows > 1 else ndtri(tails))
