@@ -168,7 +168,7 @@ def promise(part: Assessment) -> float:
     """How many decisions a part changes, over the standard deviation of its weights.
 
     The predicted difference over its standard error, if every changed decision gains as much as any other. What the
-    policy earned in the episodes that it learnt from predicts less: it chose the actions that were lucky there.
+    policy earned in the episodes that it learnt from, whose luck it followed, predicts no better.
     """
     evidence = part.evidence
     changed = np.asarray(evidence.follows)
