@@ -10,9 +10,10 @@ from tidelog import DiscreteBCQ, Log, collect, fit, judge, load_policy, runtime
 from tidelog.algorithms.part import PRACTICE
 from tidelog.data.statistics import Scaler
 from tidelog.errors import SpecError
+from tidelog.ope import ladder
 from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bounds, unshown_share
 from tidelog.ope.decide import worst_case
-from tidelog.ope.ladder import part_of, rescaling
+from tidelog.ope.ladder import carriers, part_of, rescaling
 from tidelog.ope.verdict import read_verdict, write
 from tidelog.types import Discrete
 
@@ -169,6 +170,18 @@ def test_a_whole_with_support_has_no_ladder():
     few = np.arange(600) < 20
     assert assessed(replace(evidence, target=np.where(few, evidence.target, 0.0))).lacks_support
     assert not assessed(replace(evidence, reward=-9.0 * evidence.reward)).lacks_support  # no reward has a part in it
+
+
+def test_the_first_part_rests_on_enough_episodes(parts, verdict, monkeypatch):
+    few = np.arange(600) < 9  # all that the part weighs otherwise than the practice
+    evidence = bandit()
+    part = assessed(replace(evidence, target=np.where(few, 0.0, evidence.behaviour)))
+    assert carriers(part) == pytest.approx(9.0)
+    assert verdict.ladder
+    monkeypatch.setattr(ladder, "CARRIERS", 1e9)
+    none = judge(Next(), parts[1], sample=True, train=parts[0], learnt_from="other data", ledger=False)
+    assert none.ladder == ()
+    assert "No part of it was judged" in none.paragraph
 
 
 def test_sequences_have_parts_by_share_without_training_episodes():

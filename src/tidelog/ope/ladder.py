@@ -126,7 +126,7 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
     predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
     first = int(np.argmax(predicted))
     if not np.isfinite(predicted[first]):
-        a.no_ladder = "no part of it has support either"
+        a.no_ladder = "no part of it has support that enough episodes carry"
         return
     a.ladder, a.first_part = replace(ladder, first=first), parts[first]
 
