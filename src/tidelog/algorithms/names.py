@@ -24,7 +24,7 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
 from tidelog.types import Spec
 
-PART = "part"  # of a policy; it is made by a verdict and never trained
+PART = "part"  # of a policy; a verdict forms it, and nothing trains it
 JOIN = "join them into one column, one value per combination"
 
 

@@ -1,6 +1,6 @@
 """A part of a policy: it decides where a verdict could judge it, and leaves all else to the present practice.
 
-It is made by a verdict (`tidelog.ope.ladder`), never trained. Its actions are those of the policy and one more, the
+A verdict forms it (`tidelog.ope.ladder`), and nothing trains it. Its actions are those of the policy and one more, the
 last: "present practice". Letters: `B` batch, `A` actions of the policy.
 """
 

@@ -92,7 +92,7 @@ def _plan(options: PlanCommand) -> dict[str, Any]:
     policy, log, which = policy_and_log(named)
     check_targets(options.out, overwrite=options.overwrite)
     way, declared = chosen_way(options.sample, options.mode), declared_value(options.propensity, options.randomised)
-    found = plan(
+    result = plan(
         policy,
         log,
         options.effect,
@@ -110,8 +110,8 @@ def _plan(options: PlanCommand) -> dict[str, Any]:
         model=options.model,
         progress=False if options.quiet else None,
     )
-    content = found.to_json()
-    head, first, *rest = found.sentences
+    content = result.to_json()
+    head, first, *rest = result.sentences
     print_details(head)
     print_line(first)
     print_details(*rest, f"planned from {which}")

@@ -655,20 +655,20 @@ def declared_missing(rule: Any) -> str | None:
 
 def horizon_of(horizon: Any) -> tuple[float, bool]:
     """The length of a declared horizon, and whether it is in seconds; else it is in the unit of the times."""
-    found = horizon
+    length = horizon
     if isinstance(horizon, str) and horizon[-1:] in SECONDS:
         try:
-            found = float(horizon[:-1]) * SECONDS[horizon[-1]] if horizon[:1].isdigit() else None
+            length = float(horizon[:-1]) * SECONDS[horizon[-1]] if horizon[:1].isdigit() else None
         except ValueError:
-            found = None
-        found = None if " " in horizon else found
-    if not _is_number(found) or found <= 0:
+            length = None
+        length = None if " " in horizon else length
+    if not _is_number(length) or length <= 0:
         raise ConfigError(
             f"reward_horizon = {horizon!r}",
             'a number above 0 and its unit, s, m, h, d or w, without a space, such as "30d"',
             "write the longest time after a decision at which its reward may come",
         )
-    return float(found), isinstance(horizon, str)
+    return float(length), isinstance(horizon, str)
 
 
 def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:
