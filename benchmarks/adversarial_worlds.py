@@ -263,12 +263,13 @@ def partly_fixed() -> Bandit:
 
 
 def hardly_varied(rare: float, rate: float | None = None) -> Bandit:
-    """The behaviour policy takes the second action in so few cases, the policy in three of ten, without an effect.
+    """The behaviour policy takes the second action in so few cases, the policy in nine of a hundred, without an effect.
 
-    With a rate rewards are clicks of that mean.
+    Fewer than a tenth of the decisions are hardly in the log, so that the verdict can answer. With a rate rewards are
+    clicks of that mean.
     """
     behavior_policy, worth = np.tile([1.0 - rare, rare], (1, 4, 1)), np.full((1, 4, 2), rate or 0.0)
-    return Bandit(behavior_policy, np.tile([0.7, 0.3], (4, 1)), worth, normal(1.0) if rate is None else clicks(rate))
+    return Bandit(behavior_policy, np.tile([0.91, 0.09], (4, 1)), worth, normal(1.0) if rate is None else clicks(rate))
 
 
 CAUSES = np.array([0.14, 0.38, 0.62, 0.86])  # how likely the second action is under each hidden cause
@@ -1010,7 +1011,7 @@ WORLDS: dict[str, World] = {
         },
     ),
     "hardly varied logger": World(
-        "The logger varies in a few decisions of a hundred, and the policy in many; no action has an effect.",
+        "The logger varies in a few decisions of a hundred, the policy in nine; no action has an effect.",
         (300, 800, 2500),
         {
             **both("recorded", hardly_varied(0.03).draw),

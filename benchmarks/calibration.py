@@ -3,7 +3,8 @@
 Problems with exact values (the treatment problem, ICU-Sepsis) and two whose values are long rollouts (CartPole,
 Pendulum). For each log and each target policy one verdict, at the defaults. Counted are: how often the log was said not
 to support an answer; among the supported, how often the 95% interval on the difference from the behaviour policy covers
-the true difference; and how often *better* or *worse* was said although it is not so.
+the true difference; and how often *better* or *worse* was said although it is not so. Where the whole has no support,
+the largest part that is better (`ope/ladder.py`) is counted apart, beside the part's true difference.
 
 The default limits were chosen by `benchmarks/choose_limits.py` in the history, on logs of other seeds than those
 that are counted here.
@@ -11,7 +12,7 @@ that are counted here.
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from benchmarks.spread import scratch, spread
 from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
 from tidelog.ope.decide import NOTHING_KNOWN, Assessment, decide
 from tidelog.ope.judge import gather, question_of
+from tidelog.ope.ladder import climb
 from tidelog.ope.policies import kernel_density, kernel_draws
 from tidelog.policies.rollout import log_of
 from tidelog.types import Continuous
@@ -36,6 +38,8 @@ COMMAND = "python -m benchmarks calibration"
 SCRATCH = scratch("calibration")
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 KEYS = ("problem", "propensities", "episodes", "target")
+NARROW = 0.2  # deviations of returns: half-width of an interval around no difference that says something
+DEVIATIONS = {"treatment": 0.486, "icu-sepsis": 0.41, "CartPole": 34.9, "Pendulum": 134.5}  # of one log each
 FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
 TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its behaviour policy: a share of half the range
 
@@ -60,10 +64,11 @@ class World(NamedTuple):
 
 
 @cache
-def gain(name: str, target: str) -> float:
-    """By how much a policy is better than the behaviour policy, exactly."""
+def gain(name: str, target: str, share: float = 1.0) -> float:
+    """By how much a policy is better than the behaviour policy, exactly, if it decides with this probability."""
     here = world(name)
-    return float(here.problem.value_of(here.targets[target]) - here.problem.value_of(here.behavior_policy))
+    mixed = (1.0 - share) * here.behavior_policy + share * here.targets[target]
+    return float(here.problem.value_of(mixed) - here.problem.value_of(here.behavior_policy))
 
 
 @cache
@@ -155,7 +160,10 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     targets = {label: Table(target, lookup(name)) for label, target in here.targets.items()}
     found = evidence(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular")
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
-    return [{**about, "target": label, **row(found_of, gain(name, label))} for label, found_of in found.items()]
+    return [
+        {**about, "target": label, **row(found_of, gain(name, label), partial(gain, name, label))}
+        for label, found_of in found.items()
+    ]
 
 
 def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Assessment | None]:
@@ -170,13 +178,15 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     return found
 
 
-def row(seen: Assessment | None, truth: float) -> dict:
-    """What the default limits make of what was shown, beside the truth."""
+def row(seen: Assessment | None, truth: float, of_share: Callable[[float], float] | None = None) -> dict:
+    """What the default limits make of what was shown, beside the truth: of the whole, and of the best part."""
     if seen is None:
-        return {"truth": truth, "decision": "unsupported", "rule": "refused", "interval": None}
+        return {"truth": truth, "decision": "unsupported", "rule": "refused", "interval": None, "part": None}
     decide(seen)
     rule = seen.findings[0].rule if seen.findings else None
-    return {"truth": truth, "decision": seen.decision, "rule": rule, "interval": seen.difference}
+    better = [one for one in climb(seen) if one.decision == "better"] if of_share is not None else []
+    part = [better[-1].level, of_share(better[-1].level)] if better and of_share is not None else None
+    return {"truth": truth, "decision": seen.decision, "rule": rule, "interval": seen.difference, "part": part}
 
 
 # Problems without exact values.
@@ -312,7 +322,7 @@ def _kind(row: dict) -> tuple:
 
 def packed(rows: Sequence[dict]) -> list[dict]:
     """A line for all verdicts of a problem, size, kind of propensities and target: lists in the order of seeds."""
-    columns = ("seed", "decision", "rule", "interval")
+    columns = ("seed", "decision", "rule", "interval", "part")
     return [
         {**dict(zip(KEYS, group, strict=True)), "truth": some[0]["truth"],
          **{name: [one[name] for one in some] for name in columns}}
@@ -331,16 +341,27 @@ def summary(rows: list[dict]) -> dict:
     covered = sum(one["interval"][1] <= one["truth"] <= one["interval"][2] for one in supported)
     not_better = [row for row in rows if row["truth"] <= 1e-9]
     not_worse = [row for row in rows if row["truth"] >= -1e-9]
+    parts = [row["part"][1] for row in rows if row["part"] is not None]
     return {
         "verdicts": len(rows),
         "truth": float(np.mean([row["truth"] for row in rows])),
         "unsupported": len(rows) - len(supported),
         "better": sum(row["decision"] == "better" for row in rows),
         "worse": sum(row["decision"] == "worse" for row in rows),
+        "narrow": sum(is_narrow(row) for row in rows),
+        "parts": len(parts),
         "covered": share(covered, len(supported)),
         "better_though_not": share(sum(row["decision"] == "better" for row in not_better), len(not_better)),
         "worse_though_not": share(sum(row["decision"] == "worse" for row in not_worse), len(not_worse)),
+        "part_though_not": share(sum(truth <= 1e-9 for truth in parts), len(parts)),
     }
+
+
+def is_narrow(row: dict) -> bool:
+    """Whether *no difference shown* says that there is none that matters: an interval of under .2 deviations."""
+    if row["decision"] != "no difference shown":
+        return False
+    return (row["interval"][2] - row["interval"][1]) / 2.0 < NARROW * DEVIATIONS[row["problem"]]
 
 
 def coverage_over_seeds(packs: Sequence[dict]) -> dict:

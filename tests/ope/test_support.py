@@ -47,6 +47,24 @@ def test_nothing_in_common_is_no_support():
     assert support.pareto_k == np.inf
 
 
+def test_a_tail_that_the_log_shows_whole_is_not_guessed():
+    # four kinds of cases; the behaviour policy takes the second action in 2 to 5 of a hundred, the policy in 9
+    rare = np.tile([0.02, 0.03, 0.04, 0.05], 200)
+    behaviour = np.stack([1.0 - rare, rare], axis=1)
+    action = (np.random.default_rng(0).random(800) < rare).astype(int)
+    row = np.arange(800)
+    evidence = evidence_of(
+        [1] * 800, reward=np.zeros(800), target=np.array([0.91, 0.09])[action], behaviour=behaviour[row, action]
+    )
+    evidence = replace(evidence, target_all=np.tile([0.91, 0.09], (800, 1)), behaviour_all=behaviour)
+    assert pareto_k(episode_weights(evidence)) > 1.0  # a few numbers above 1 have no tail that could be fitted
+    assert support_of(evidence).pareto_k == 0.0
+    rarer = np.array(behaviour)
+    rarer[5] = [0.999, 0.001]  # not logged, and of a weight that no logged one comes near
+    assert support_of(replace(evidence, behaviour_all=rarer)).pareto_k > 1.0
+    assert support_of(replace(evidence, behaviour_all=None)).pareto_k > 1.0
+
+
 def test_other_weights_than_products_along_episodes():
     evidence = random_log([2] * 4)
     support = support_of(evidence, weights=np.array([1.0, 3.0, 0.0, 4.0]))

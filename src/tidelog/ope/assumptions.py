@@ -636,21 +636,26 @@ def unusual_action_count(evidence: Evidence) -> ActionCount:
 # Sensitivity analysis: the worst estimate if one unrecorded cause changed one decision of each episode.
 #
 # The behaviour policy's true propensity `mu'` of a logged action may differ from the estimated `mu` by a factor of up
-# to `odds` in odds: `1 / mu'` lies in `[1 + (1 / mu - 1) / odds, 1 + (1 / mu - 1) odds]` (Tan 2006; Zhao, Small &
-# Bhattacharya 2019, arXiv:1711.11286). One unknown decision per episode is affected (Namkoong et al. 2020,
-# arXiv:2003.05623): the episode's weights are multiplied by one factor between the smallest and the largest `mu / mu'`
-# of its steps. For weights of whole episodes this is exact; in stepwise estimators it also changes the weights before
-# the affected decision. Densities have no odds; their ratio lies in `[1 / odds, odds]`.
+# to `odds` in odds: `1 / mu'` lies in `[1 + (1 / mu - 1) / odds, 1 + (1 / mu - 1) odds]` (Tan 2006). One unknown
+# decision per episode is affected (Namkoong et al. 2020, arXiv:2003.05623): the episode's weights are multiplied by one
+# factor `f` between the smallest and the largest `mu / mu'` of its steps. For weights of whole episodes this is exact;
+# in stepwise estimators it also changes the weights before the affected decision. Densities have no odds; their ratio
+# lies in `[1 / odds, odds]`.
 #
-# The estimate is lowest if each episode that lowers it has its largest factor, and each episode that raises it its
-# smallest. The direction of an episode's effect depends on the estimate, so the two steps alternate until nothing
-# changes. For a self-normalised mean this is exact (Dinkelbach 1967); for sums of several ratios the search may miss
-# worse values.
+# Whatever the cause is, it averages to the estimated propensity: `E[f | s, a] = 1` (Dorn & Guo 2022,
+# arXiv:2102.04543). For every threshold `t(s, a)`, weight `u` and weighted residual `n` of an episode,
+#
+#     E[f n] = E[f (n - t u)] + E[t u] >= E[min(low (n - t u), high (n - t u))] + E[t u],
+#
+# so that each threshold gives a bound, and the largest one is the best. Without that condition, as in Zhao, Small &
+# Bhattacharya 2019 (arXiv:1711.11286), rare rewards could be halved twice: once by the weights of those that were
+# earned, once by the others'. Thresholds are a number, or a number minus the model's value of the first decision: with
+# these the residual is the return itself, which is sharp for rewards of two values where the upper one is rare. The
+# number is the best one in closed form, a weighted quantile.
 #
 # Letters: `E` episodes, `N` steps, `K` ratios.
 
 Estimator = Callable[[Evidence], Ratios]
-ROUNDS = 100
 
 
 def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -> tuple[Floats, Floats]:
@@ -670,8 +675,8 @@ def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -
     return np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
 
 
-def worst_factors(evidence: Evidence, estimator: Estimator, odds: float, *, densities: bool = False) -> Floats:
-    """Factors of the episodes' weights, [E], that minimise the estimate.
+def worst_ratios(evidence: Evidence, estimator: Estimator, odds: float, *, densities: bool = False) -> Ratios:
+    """The estimate under the worst unrecorded cause, a lower bound over the same episodes.
 
     `estimator` may be a difference of estimates; it must use unchanged weights, neither clipped nor shrunk.
     """
@@ -680,22 +685,35 @@ def worst_factors(evidence: Evidence, estimator: Estimator, odds: float, *, dens
     if len(plain) != evidence.episodes:
         raise SpecError(f"found {len(plain)} groups", "one row per episode", "judge fewer episodes")
     numerators, denominators = plain.numerators - fixed.numerators, plain.denominators - fixed.denominators
-    weighted = numerators.any(0) | denominators.any(0)  # the other ratios do not change
-    numerators, denominators = numerators[:, weighted], denominators[:, weighted]
-    still = fixed.numerators[:, weighted].sum(0), fixed.denominators[:, weighted].sum(0)
-    factors = worst = np.ones(len(low))
-    value = np.inf
-    for _ in range(ROUNDS):
-        totals = still[1] + factors @ denominators  # [K]
-        ratios = quotients(still[0] + factors @ numerators, totals)
-        if ratios.sum() < value:
-            worst, value = factors, ratios.sum()
-        pull = numerators @ quotients(1.0, totals) - denominators @ quotients(ratios, totals)  # [E]
-        new = np.where(pull > 0, low, high)
-        if (new == factors).all():
-            break
-        factors = new
-    return worst
+    share = quotients(1.0, plain.denominators.sum(0))  # [K]
+    several = max(int(denominators.any(0).sum()), 1)  # ratios whose weights have the factor
+    residual, weight = numerators @ share, denominators @ share / several  # [E]
+    best, factors, threshold = -np.inf, np.ones(len(low)), np.zeros(len(low))
+    values = [0.0] if evidence.model is None else [0.0, np.asarray(evidence.model)[evidence.starts[:-1]]]
+    for value in values:
+        level = _quantile_of_factors(residual + value * weight, weight, low, high) - value
+        above = residual - level * weight
+        chosen = np.where(above > 0.0, low, high)
+        bound = float((chosen * above + level * weight).sum())
+        if bound > best:
+            best, factors, threshold = bound, chosen, level * np.ones(len(low)) / several
+    times = factors[:, None]
+    worst = times * numerators + (1.0 - times) * threshold[:, None] * denominators
+    return replace(plain, numerators=fixed.numerators + worst)
+
+
+def _quantile_of_factors(residual: Floats, weight: Floats, low: Floats, high: Floats) -> float:
+    """The residual for each weight below which factors are the largest, and above which they are the smallest.
+
+    There the weights [E] times their factors have the sum of the weights. 0 where there are no weights.
+    """
+    there = weight > 0.0
+    if not there.any():
+        return 0.0
+    ratio, weight, low, high = residual[there] / weight[there], weight[there], low[there], high[there]
+    order = np.argsort(ratio)
+    total = (low * weight).sum() + np.cumsum(((high - low) * weight)[order])
+    return float(ratio[order[min(int(np.searchsorted(total, weight.sum())), len(order) - 1)]])
 
 
 def with_weight_factors(evidence: Evidence, factors: Floats) -> Evidence:

@@ -42,7 +42,7 @@ from tidelog.ope.assumptions import (
     unshown_share,
     unusual_action_count,
     with_weight_factors,
-    worst_factors,
+    worst_ratios,
 )
 from tidelog.ope.estimators import (
     CELLS,
@@ -1025,7 +1025,9 @@ def hidden_cause(a: Assessment) -> list[RuleFinding]:
         why = ONLY_BETTER if a.side != "better" else RECORDED_ONES if not a.estimated else "odds_ratio = 1 asks nothing"
         return [not_asked("sensitivity", why)]
     low = worst_case(a)
-    return [RuleFinding("sensitivity", compare("sensitivity", low, "above", 0.0), low=low)]
+    check = compare("sensitivity", low, "above", 0.0)
+    holds = math.nan if check.outcome == "passed" else tolerated_odds(a)
+    return [RuleFinding("sensitivity", check, low=low, holds=holds)]
 
 
 def heavy_tails(a: Assessment) -> list[RuleFinding]:
@@ -1127,16 +1129,25 @@ def decide_if_randomised(a: Assessment) -> Assessment:
     return drawn
 
 
-def worst_case(a: Assessment) -> float:
-    """Lower end of the difference's interval under the worst unrecorded cause that the odds ratio allows."""
+def worst_case(a: Assessment, odds: float | None = None) -> float:
+    """Lower end of the difference's interval under the worst unrecorded cause; `odds`: the limit's, if None."""
     evidence = _at_most(a.evidence, a.seed)
     base, estimator = _by_target(evidence, a.deciding)
 
     def difference(changed: Evidence) -> Ratios:
         return estimator(changed).minus(logged_return(evidence))
 
-    factors = worst_factors(base, difference, a.limits.odds_ratio, densities=a.densities)
-    return a.between(difference(with_weight_factors(base, factors)), a.widening).low
+    odds = a.limits.odds_ratio if odds is None else odds
+    return a.between(worst_ratios(base, difference, odds, densities=a.densities), a.widening).low
+
+
+def tolerated_odds(a: Assessment) -> float:
+    """The largest odds of an unrecorded cause under which "better" holds, by bisection to a hundredth."""
+    low, high = 1.0, a.limits.odds_ratio
+    while high - low > 0.01:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if worst_case(a, middle) > 0.0 else (low, middle)
+    return low
 
 
 def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:

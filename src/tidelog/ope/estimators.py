@@ -433,7 +433,8 @@ class Support:
     largest_weight: float  # the largest share of one episode in the sum of weights
     mean_weight: float  # close to 1 if propensities are right and support is complete
     mean_weight_error: float  # its standard error
-    pareto_k: float  # tail index of the weights; above 1/2 they have no variance, above 0.7 no useful mean
+    # tail index of the weights: above 1/2 they have no variance, above 0.7 no useful mean; 0 if the log shows all of it
+    pareto_k: float
     clipped_share: float  # share of episodes whose weight was clipped
     unsupported_mass: float | None  # mean share of the target's actions that the behaviour policy (nearly) never took
     horizon: int  # steps of the longest episode
@@ -539,7 +540,7 @@ def support_of(evidence: Evidence, *, weights: NDArray[Any] | None = None, large
         largest_weight=largest_share(relative),
         mean_weight=float(plain.mean()),
         mean_weight_error=standard_error(plain, evidence.clusters),
-        pareto_k=pareto_k(relative),
+        pareto_k=0.0 if weights is None and shows_tail(evidence, most) else pareto_k(relative),
         clipped_share=float(np.mean(plain > largest)),
         unsupported_mass=unsupported_mass(evidence),
         horizon=evidence.horizon,
@@ -612,6 +613,21 @@ def pareto_k(weights: NDArray[Any]) -> float:
     if exceeding[0] == exceeding[-1]:
         return 0.0
     return generalised_pareto_shape(exceeding) if len(exceeding) >= 5 else float("inf")
+
+
+SHOWN = 0.05  # by how much, in logarithms, no possible weight may exceed the largest logged one
+
+
+def shows_tail(evidence: Evidence, most: float) -> bool:
+    """Whether no action in any logged decision has a weight above the largest logged one, of this logarithm.
+
+    Only where an episode is one decision and actions can be listed: then the log shows the end of the weights, which a
+    tail index would guess from the logged ones.
+    """
+    own, logged = evidence.target_all, evidence.behaviour_all
+    if evidence.horizon > 1 or own is None or logged is None or not np.isfinite(most):
+        return False
+    return bool((own <= logged * np.exp(most + SHOWN)).all())
 
 
 def generalised_pareto_shape(exceeding: Floats) -> float:

@@ -476,11 +476,11 @@ def _chosen(a: Assessment, metric: str) -> FindingText:
     return FindingText(sentence, ("judge it on other episodes, or judge the last checkpoint",))
 
 
-def _sensitivity(a: Assessment, low: float) -> FindingText:
+def _sensitivity(a: Assessment, low: float, holds: float) -> FindingText:
     sentence = (
         "the behaviour policy's probabilities were estimated; if something that is not in the log changed one "
         f"decision of each episode by odds of {a.limits.odds_ratio:g}, the policy may not be better (the difference "
-        f"could be {three_digits(low, sign=True)})"
+        f"could be {three_digits(low, sign=True)}); it is up to odds of {holds:.2f}"
     )
     return FindingText(sentence, (f"{RECORDED}, which removes this doubt",))
 
