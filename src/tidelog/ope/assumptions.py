@@ -689,7 +689,7 @@ def worst_ratios(evidence: Evidence, estimator: Estimator, odds: float, *, densi
     several = max(int(denominators.any(0).sum()), 1)  # ratios whose weights have the factor
     residual, weight = numerators @ share, denominators @ share / several  # [E]
     best, factors, threshold = -np.inf, np.ones(len(low)), np.zeros(len(low))
-    values = [0.0] if evidence.model is None else [0.0, np.asarray(evidence.model)[evidence.starts[:-1]]]
+    values: list[Any] = [0.0] if evidence.model is None else [0.0, np.asarray(evidence.model)[evidence.starts[:-1]]]
     for value in values:
         level = _quantile_of_factors(residual + value * weight, weight, low, high) - value
         above = residual - level * weight
