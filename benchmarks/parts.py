@@ -1,10 +1,12 @@
 """Parts of policies whose whole has no support: how often the log can answer, and how often the answer is wrong.
 
-Two kinds of problems with exact values. Sequences: the treatment problem of `benchmarks/calibration.py` with its eight
+Problems with exact values. Sequences: the treatment problem of `benchmarks/calibration.py` with its eight
 policies, 2,500 episodes, propensities recorded or estimated; parts are by share. Single decisions: a shop with twenty
 segments and three, six or ten offers, of which the behaviour policy explores some segments; the policy makes the offers
 that earned most in 3,000 training decisions, and 3,000 others are judged; parts are by support. In a third of the shops
-no offer matters.
+no offer matters. Three more problems hide a deed that was never logged and costs much, among others that gain: in a
+quarter of the cases, in a fifth of those that the behaviour policy never varied, or at the third of five steps
+(`benchmarks/adversarial_worlds.py`).
 
 Counted are verdicts on the whole that say *better*, verdicts of which a part is *better*, such claims that are wrong
 (the part, exactly, is no better), and how often the interval of the largest better part covers its exact difference.
@@ -19,6 +21,9 @@ from typing import Any
 import numpy as np
 
 import tidelog as tl
+from benchmarks import adversarial_worlds
+from benchmarks.adversarial import state
+from benchmarks.adversarial_worlds import partly_fixed, quarter, unsupported_step
 from benchmarks.calibration import PROPENSITIES, Table, lookup, made_log, world
 from benchmarks.keep import keep, share
 from benchmarks.spread import scratch, spread
@@ -114,6 +119,34 @@ def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
     return [{"kind": kind, "target": "most bought", **row(a, float(gains.sum()), gain_of)}]
 
 
+HIDDEN = {"a quarter never logged": quarter, "half never varied": partly_fixed}
+
+
+def hidden(seed: int, name: str, propensities: str) -> list[dict[str, Any]]:
+    """A policy of single decisions with a deed that the log does not show."""
+    bandit, generator = HIDDEN[name](), np.random.default_rng([seed, len(name), len(propensities)])
+    train, held_out = bandit.draw(generator, 2_000, propensities).log.split(0.5, seed)
+    policy = {"policy": adversarial_worlds.Table(bandit.target)}
+    (a,) = judged(policy, held_out, seed, train=train, propensities=PROPENSITIES[propensities])
+    context = np.asarray(held_out.transitions.observation["context"]).reshape(-1)
+    gains = bandit.odds * ((bandit.target - bandit.behavior_policy[0]) * bandit.worth[0]).sum(axis=1)  # of each context
+
+    def gain_of(level: float) -> float:
+        followed = np.zeros(len(gains))
+        followed[context] = a.ladder.ratio <= level
+        return float(followed @ gains)
+
+    return [{"kind": f"{name}, {propensities}", "target": "policy", **row(a, bandit.truth, gain_of)}]
+
+
+def hidden_step(seed: int, propensities: str) -> list[dict[str, Any]]:
+    """A policy of five steps with such a deed at the third; what a share gains is that share of the whole's gain."""
+    drawn = unsupported_step(np.random.default_rng([seed, len(propensities)]), 600, propensities)
+    (a,) = judged({"policy": drawn.policies[0]}, drawn.log, seed, propensities=PROPENSITIES[propensities])
+    whole = drawn.truth
+    return [{"kind": f"a step never logged, {propensities}", "target": "policy", **row(a, whole, lambda s: s * whole)}]
+
+
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts over verdicts of one kind; intervals of shares are Wilson's, at 95%."""
     parts = [one for one in rows if one["part"] is not None]
@@ -135,11 +168,13 @@ def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str
         for seed in range(FIRST_SEED, FIRST_SEED + logs):
             yield from ((sequences, (seed, kind)) for kind in PROPENSITIES)
             yield from ((decisions, (seed, gain)) for gain in GAINS)
+            yield from ((hidden, (seed, name, kind)) for name in HIDDEN for kind in PROPENSITIES)
+            yield from ((hidden_step, (seed, kind)) for kind in PROPENSITIES)
 
     calls = {
-        f"{function.__name__}_{arguments[0]}_{arguments[1]}": (function, arguments) for function, arguments in jobs()
+        "_".join(map(str, (function.__name__, *arguments))): (function, arguments) for function, arguments in jobs()
     }
-    rows = [one for part in spread(calls, folder, workers) for one in part]
+    rows = [one for part in spread(calls, folder / state(), workers) for one in part]
     kinds = {
         kind: summary([one for one in rows if one["kind"] == kind]) for kind in sorted({one["kind"] for one in rows})
     }

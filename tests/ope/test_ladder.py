@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.parts import hidden, hidden_step
 from tests.ope.cases import assessed, bandit, episodes, outcome
 from tidelog import DiscreteBCQ, Log, collect, fit, judge, load_policy, runtime
 from tidelog.algorithms.part import PRACTICE
@@ -182,6 +183,24 @@ def test_the_first_part_rests_on_enough_episodes(parts, verdict, monkeypatch):
     none = judge(Next(), parts[1], sample=True, train=parts[0], learnt_from="other data", ledger=False)
     assert none.ladder == ()
     assert "No part of it was judged" in none.paragraph
+
+
+def test_a_small_share_of_a_deed_that_was_never_logged_is_no_part():
+    # at the third of five steps, once in four times; whole episodes lack a quarter of their weight, a share hides it
+    (found,) = hidden_step(0, "recorded")
+    assert found["decision"] == "unsupported"
+    assert not found["asked"]
+
+
+def test_what_is_hardly_in_the_log_is_in_no_part(monkeypatch):
+    # two of four contexts have one action in the log, and the policy takes the other one in a fifth of these cases
+    (found,) = hidden(0, "half never varied", "estimated")
+    assert found["part"][0] < 0.6
+    monkeypatch.setattr(ladder, "MOST_RATIO", 1e9)
+    levels = set()
+    monkeypatch.setattr(ladder, "exposure", lambda part: levels.add(float(part.evidence.follows.mean())) or 0.0)
+    hidden(0, "half never varied", "estimated")
+    assert max(levels) > 0.6
 
 
 def test_sequences_have_parts_by_share_without_training_episodes():

@@ -7,6 +7,9 @@ SPIBB (Laroche, Trichelair, Tachet des Combes 2019). *By share*, where an episod
 probability; weights of small probabilities stay even over long episodes. With one decision a share would only shrink
 the difference and could not change its sign, so that it is no ladder there.
 
+A part of a policy risks in its own decisions what the whole risks: limits on what the log does not show are those of
+its own decisions, and not of a share that grows smaller with the part.
+
 The model is of the training episodes; the steps, their order and the first one read no outcome. The first step has the
 largest predicted difference over its standard error (`promise`) among those with support that enough episodes carry.
 The ladder is climbed while each step is better: in such a fixed sequence (Maurer, Hothorn, Lehmacher 1995) all steps
@@ -19,6 +22,7 @@ Letters: `N` steps of the log, `A` actions.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, Literal
 
 import jax
@@ -29,6 +33,7 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, Sketch
 from tidelog.errors import LogError, SpecError
 from tidelog.networks.layers import from_host
+from tidelog.ope.assumptions import excess_unshown
 from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, decide
 from tidelog.ope.estimators import effective_number, episode_weights
 from tidelog.ope.evidence import Evidence, Floats, check_log
@@ -41,6 +46,7 @@ from tidelog.types import Discrete
 MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the judged decisions
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
+MOST_RATIO = 10.0  # times the number of actions: larger ratios are of actions that are hardly in the log
 CARRIERS = 30.0  # smallest effective number of episodes that the first step weighs otherwise than the practice
 MOST = 50_000  # training steps that the model of the practice reads
 
@@ -120,15 +126,18 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
             a.no_ladder = "it learnt from actions or observations in another order than those of the judged episodes"
             return
         ratio = largest_ratios(a.evidence, practice, question.log)
-        levels = tuple((MARGIN * np.unique(np.quantile(ratio, PARTS))).tolist())
+        rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
+        space = question.log.spec.action
+        most = MOST_RATIO * (space.n if isinstance(space, Discrete) else 0)
+        levels = tuple(rising[rising <= most].tolist())
     ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
-    parts = ladder.parts(a)
+    parts = list(takewhile(lambda one: exposure(one) <= a.limits.unshown_share, ladder.parts(a)))
     predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
-    first = int(np.argmax(predicted))
-    if not np.isfinite(predicted[first]):
+    first = int(np.argmax(predicted)) if parts else 0
+    if not parts or not np.isfinite(predicted[first]):
         a.no_ladder = "no part of it has support that enough episodes carry"
         return
-    a.ladder, a.first_part = replace(ladder, first=first), parts[first]
+    a.ladder, a.first_part = replace(ladder, levels=levels[: len(parts)], first=first), parts[first]
 
 
 def reads_alike(policy: Any, practice: Policy) -> bool:
@@ -176,6 +185,16 @@ def promise(part: Assessment) -> float:
         changed = 1.0 - np.minimum(evidence.target_all, evidence.behaviour_all).sum(axis=1)
     deviation = float(episode_weights(evidence).std())
     return float(changed.mean()) / deviation if deviation > 0.0 else -np.inf
+
+
+def exposure(part: Assessment) -> float:
+    """How many more decisions an episode than the practice's the log does not show, were all its decisions the part's.
+
+    A small probability of a deed that was never logged makes weights even, and what it may cost small beside a limit,
+    but not beside what the part gains. An episode holds what the whole's mean weight would lack.
+    """
+    share = float(np.asarray(part.evidence.follows).mean())
+    return excess_unshown(part.evidence) * float(part.evidence.lengths.mean()) / share if share > 0.0 else 0.0
 
 
 def carriers(part: Assessment) -> float:
