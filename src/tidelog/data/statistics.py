@@ -228,22 +228,34 @@ class Overlap(NamedTuple):
     known: int  # evaluation episodes with fingerprints in the sketch's range
     shared: int  # those of them that the sketch contains
     exact: bool  # whether the sketch holds all episodes
+    chance: float = 0.0  # share of other episodes that look the same: those of one number in two logs (`chance_of`)
 
     @property
     def share(self) -> float:
         """The estimated share of shared episodes; NaN if no episode is in the sketch's range."""
-        return self.shared / self.known if self.known else math.nan
+        if not self.known:
+            return math.nan
+        return max((self.shared / self.known - self.chance) / max(1.0 - self.chance, 1e-9), 0.0)
 
     def exceeds(self, share: float) -> bool:
-        """Whether the overlap is larger than `share`; for a sampled sketch, significantly larger (binomial test)."""
-        if not self.shared or self.exact or share in (0.0, 1.0):
-            return bool(self.shared) and self.share > share
+        """Whether the overlap is larger than `share`, and chance alone does not explain it.
+
+        For a sampled sketch it must be significantly larger (binomial test).
+        """
+        if not self.shared or self.share <= share:
+            return False
+        if self.exact or share in (0.0, 1.0):
+            return not self.chance or self._odds_of_so_many(self.chance) < SURE
+        return self._odds_of_so_many(share + (1.0 - share) * self.chance) < SURE
+
+    def _odds_of_so_many(self, share: float) -> float:
+        """The probability that at least so many are shared if each is with this probability."""
         below = np.arange(self.shared)
         chances = [
             math.lgamma(self.known + 1) - math.lgamma(k + 1) - math.lgamma(self.known - k + 1)
             for k in below.tolist()
         ] + below * math.log(share) + (self.known - below) * math.log1p(-share)  # fmt: skip
-        return 1.0 - float(np.exp(chances).sum()) < SURE
+        return 1.0 - float(np.exp(chances).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +288,8 @@ class Sketch:
         for hashes in _blocks(log, ordinals, self.rewards and log.reward is not None):
             part = self.among(hashes)
             known, shared = known + part.known, shared + part.shared
-        return Overlap(known, shared, self.exact)
+        chance = chance_of(log, self.rewards and log.reward is not None) if shared else 0.0
+        return Overlap(known, shared, self.exact, chance)
 
     def among(self, hashes: Hashes) -> Overlap:
         """Count the fingerprints [E] that this sketch contains; they must include rewards if the sketch does."""
@@ -329,15 +342,28 @@ def episode_hashes(log: LogColumns, ordinals: NDArray[Any] | None = None, *, rew
     return np.concatenate(list(_blocks(log, ordinals, rewards and log.reward is not None)))
 
 
-def _blocks(log: LogColumns, ordinals: NDArray[Any] | None, rewards: bool) -> Iterator[Hashes]:
+def chance_of(log: LogColumns, rewards: bool) -> float:
+    """The chance that two episodes look alike but for their names, where these are only their numbers; else 0.
+
+    Two logs without a column of names have the same numbers: of clicks in a few contexts, many rows of one number are
+    alike in both, and no decision is.
+    """
+    if not np.array_equal(np.asarray(log.episode_ids), np.arange(len(log.episode_ids))):
+        return 0.0
+    contents = np.concatenate(list(_blocks(log, None, rewards, names=False)))
+    counts = np.unique(contents, return_counts=True)[1].astype(np.float64)
+    return float((counts * (counts - 1.0)).sum() / max(len(contents) * (len(contents) - 1.0), 1.0))
+
+
+def _blocks(log: LogColumns, ordinals: NDArray[Any] | None, rewards: bool, names: bool = True) -> Iterator[Hashes]:
     chosen = np.arange(len(log.episode_ids)) if ordinals is None else np.asarray(ordinals, np.int64)
     steps = int((log.starts[chosen + 1] - log.starts[chosen]).sum())
     for part in np.array_split(chosen, max(1, math.ceil(steps / BLOCK))):
         if len(part):
-            yield _hashed(log, part, rewards)
+            yield _hashed(log, part, rewards, names)
 
 
-def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool) -> Hashes:
+def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool, by_name: bool) -> Hashes:
     first, after = np.asarray(log.starts[chosen]), np.asarray(log.starts[chosen + 1])
     whole = len(chosen) == chosen[-1] - chosen[0] + 1  # consecutive ordinals: a view, no copy
     rows: Any = slice(int(first[0]), int(after[-1])) if whole else ranges(first, after)
@@ -348,7 +374,8 @@ def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool) -> Hashes:
     if rewards and log.reward is not None:
         steps += _numbers(np.asarray(log.reward[rows]), "reward")
     sums = np.add.reduceat(_mixed(steps), np.concatenate([[0], np.cumsum(after - first)[:-1]]))
-    sums += _numbers(np.asarray(log.episode_ids[chosen]), "episode")
+    if by_name:
+        sums += _numbers(np.asarray(log.episode_ids[chosen]), "episode")
     positions = np.asarray(log.position[first])
     for name in log.spec.observation:
         sums += _observed(log, name, positions)
