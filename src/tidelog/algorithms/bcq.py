@@ -50,7 +50,7 @@ from tidelog.networks import recipe
 from tidelog.networks.actors import in_blocks
 from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, perturb
 from tidelog.networks.encoder import Seen, after, now
-from tidelog.networks.layers import Linear, fold_in, normal
+from tidelog.networks.layers import Activation, Linear, fold_in, normal
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_shape
 
@@ -205,6 +205,7 @@ class BCQ:
     perturbation_hidden: tuple[int, ...] = fields.widths(
         (400, 300), "the perturbation's hidden layers", group="network"
     )
+    activation: Activation = fields.activation("relu")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     recurrent_size: int | None = fields.recurrent_size(None)

@@ -59,13 +59,15 @@ class Collection:
     """The collection before the phases of a round: `steps` decisions in each of `num_envs` copies.
 
     The decisions of one copy are one segment. Every segment goes into the stores in `into`. For a recurrent policy
-    a segment holds the recurrent state at the start of each of its `num_chunks`.
+    a segment holds the recurrent state at the start of each of its `num_chunks`. Before the stores take new segments,
+    `complete(algorithm, state, columns) -> (state, columns)` adds columns to them.
     """
 
     num_envs: int
     steps: int
     into: tuple[str, ...]
     num_chunks: int = 1
+    complete: Callable[[Any, State, dict[str, Any]], tuple[State, dict[str, Any]]] | None = None
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:

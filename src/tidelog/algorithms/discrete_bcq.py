@@ -46,7 +46,7 @@ from tidelog.networks import recipe
 from tidelog.networks.actors import Actor, EpsilonGreedy, gaussian, policy_after
 from tidelog.networks.critics import Critic, ratings_after
 from tidelog.networks.encoder import SHARING, Sharing, with_pictures
-from tidelog.networks.layers import Linear
+from tidelog.networks.layers import Activation, Linear
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
@@ -154,6 +154,7 @@ class DiscreteBCQ:
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     shared: Sharing = field(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
     layer_norm: bool = fields.layer_norm(False)
+    activation: Activation = fields.activation("relu")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     recurrent_size: int | None = fields.recurrent_size(None)

@@ -45,6 +45,7 @@ from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import Components, PointLoss, ensemble_error, expectile_error, squared
 from tidelog.networks.actors import Actor, HeadFactory, gaussian
 from tidelog.networks.critics import Critic, Ensemble, Value, value_and_next_value
+from tidelog.networks.layers import Activation
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Spec, Transition
 
@@ -119,6 +120,7 @@ class IQL:
     priority_correction: float = fields.priority_correction(0.4)
     reward_weights: tuple[float, ...] | None = field(None, help="weights of several rewards; default: ones")
     layer_norm: bool = fields.layer_norm(False)
+    activation: Activation = fields.activation("relu")
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, help="sampling: probability of a sample, else the mode")
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")

@@ -145,8 +145,7 @@ class NetworkMaker:
             "hidden": config.hidden,
             "encoder_config": EncoderConfig(setting(config, "embedding"), config.hidden[0], *encoder),
         }
-        if hasattr(config, "layer_norm"):
-            self.options["layer_norm"] = config.layer_norm
+        self.options |= {name: getattr(config, name) for name in ("layer_norm", "activation") if hasattr(config, name)}
         self.spec, self.key, self.generator, self.made = spec, key, host_generator(key), 0
 
     def __call__(self, kind: Any, own: Callable[..., Any] | None = None, **options: Any) -> Any:
