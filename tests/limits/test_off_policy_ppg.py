@@ -8,6 +8,7 @@ import pytest
 
 from tests.algorithms.players import (
     AUXILIARY_UPDATES,
+    ENV,
     POLICY_UPDATES,
     ROUNDS,
     moved,
@@ -28,6 +29,7 @@ from tidelog.algorithms.off_policy_ppg import (
     with_vtrace,
 )
 from tidelog.algorithms.ppg_common import segment_starts
+from tidelog.envs.registry import functional
 from tidelog.losses.td import advantages
 
 ALIKE = {"auxiliary_epochs": 0, "entropy_bonus": 0.02, "value_weight": 0.3, "gae_lambda": 0.8}
@@ -79,20 +81,19 @@ def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, more):
 def test_segments_keep_the_values_and_states_of_the_networks_that_collected_them(architecture):
     """The second collection begins in the middle of episodes, with networks that have learnt."""
     h = replaying(recurrent_size=3, value_clip=0.5, architecture=architecture)
-    training = players((h, 0))
-    first = training.learners[0].state
-    learner = moved(training, 2 * POLICY_UPDATES).learners[0]
+    learner = moved(players((h, 0)), 2 * POLICY_UPDATES).learners[0]
+    first = h.init(functional(ENV).spec, jax.random.key(0), 1)
     columns = learner.segments["value"].columns
     assert "old_value" not in learner.segments["policy"].columns
 
     @eqx.filter_jit
-    def values(network, rows):
-        data = jax.tree.map(lambda leaf: leaf[rows], columns)
+    def values(network, half):
+        data = jax.tree.map(lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:])[half], columns)
         return network.values_of_segment(data["observation"], data["following"], *segment_starts(data))[0]
 
-    early, late = slice(0, 4), slice(4, 8)
-    np.testing.assert_allclose(values(first.network, early), columns["old_value"][early], atol=1e-6)
-    assert differ(values(first.network, late), columns["old_value"][late], by=1e-3)
+    early, late = slice(0, 4), slice(4, 8)  # the second collection has the second four slots
+    np.testing.assert_allclose(values(first.network, 0), columns["old_value"][early], atol=1e-6)
+    assert differ(values(first.network, 1), columns["old_value"][late], by=1e-3)
     state = columns["value_carry" if architecture == "dual" else "carry"]
     assert not state[early].any()
     assert state[late].any()

@@ -159,8 +159,10 @@ class Algorithm(Protocol):
     ) -> Any:
         """Return the sampled policy's distribution over actions, or None."""
 
-    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
-        """Return the values of all actions [B, A], or None."""
+    def q_values(
+        self, params: PolicyParams, observation: Observation, action: jax.Array | None = None
+    ) -> jax.Array | None:
+        """Return the values of all actions [B, A], or of chosen actions [B]; None where the policy has none."""
 
 
 @runtime_checkable

@@ -249,6 +249,11 @@ class DiscreteBCQ:
         """Return the distribution of the sampled policy."""
         return self._policy(params, observation, mask, carry)[0]
 
+    def imitation_logits(self, params: Any, observation: Observation, carry: Any = None) -> jax.Array:
+        """Return the imitator's logits [B, A], without a mask."""
+        carry = self.initial_state(params, len(next(iter(observation.values())))) if carry is None else carry
+        return step_along(params, observation, carry)[1]
+
     def _policy(
         self, params: Any, observation: Observation, mask: jax.Array | None, carry: Any
     ) -> tuple[EpsilonGreedy, Any]:

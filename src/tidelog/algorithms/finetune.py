@@ -229,9 +229,9 @@ class FinetunedAlgorithm(eqx.Module):
         """Return the sampled policy, or None."""
         return self.inner.distribution(params, self.scales.observation(observation), mask, carry)
 
-    def q_values(self, params: Any, observation: Observation) -> jax.Array | None:
-        """Return the values of all actions, or None."""
-        result: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation))
+    def q_values(self, params: Any, observation: Observation, action: jax.Array | None = None) -> jax.Array | None:
+        """Return the values of all actions or of chosen ones, or None."""
+        result: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation), action)
         return result
 
 

@@ -51,6 +51,7 @@ from tidelog.algorithms.optimisation import (
 )
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered
 from tidelog.errors import ConfigError, SpecError, unknown_name
+from tidelog.losses.imitation import pick
 from tidelog.networks import recipe
 from tidelog.networks.actors import choose, initial_state, sampled
 from tidelog.networks.critics import smallest_values
@@ -415,6 +416,7 @@ def _complete_acting_by_actor(cls: type[Any]) -> None:
 
 def _complete_acting(cls: type[Any]) -> None:
     own_act, own_distribution = getattr(cls, "act", None), getattr(cls, "distribution", None)
+    own_values: Any = getattr(cls, "q_values", None)
     act_reads, distribution_reads = _arguments(cls, "act"), _arguments(cls, "distribution")
 
     def act(
@@ -446,18 +448,26 @@ def _complete_acting(cls: type[Any]) -> None:
     def begin(self: Any, params: Any, batch: int) -> None:
         """Return None: this policy has no recurrent state."""
 
-    def q_values(self: Any, params: Any, observation: Observation) -> jax.Array | None:
-        """Return the smallest critic's values [B, A] of discrete actions; None for others and recurrent networks."""
+    def q_values(self: Any, params: Any, observation: Observation, action: jax.Array | None = None) -> jax.Array | None:
+        """Return the smallest critic's values [B, A] of discrete actions, or [B] of chosen actions.
+
+        None for continuous actions that are not chosen, without a critic, and for recurrent networks.
+        """
+        if own_values is not None:
+            values = own_values(self, params, observation)
+            return values if action is None or values is None else pick(values, action)
         critic = getattr(params, "critic", None)
         if critic is None or setting(self, "recurrent_size") is not None:
             return None
-        return smallest_values(critic, observation, setting(self, "reward_weights"))
+        return smallest_values(critic, observation, setting(self, "reward_weights"), action)
 
     if not act_reads >= {"mask", "carry", "key"}:
         _set(cls, act=act)
     if not distribution_reads >= {"mask", "carry"}:
         _set(cls, distribution=distribution)
-    _fill(cls, initial_state=begin, q_values=q_values)
+    if "action" not in _arguments(cls, "q_values"):
+        _set(cls, q_values=q_values)
+    _fill(cls, initial_state=begin)
 
 
 def _known(optional: dict[str, Any], names: set[str]) -> dict[str, Any]:

@@ -146,11 +146,20 @@ class Ensemble(eqx.Module):
         return jnp.stack([member.all_actions(observation) for member in self.members])
 
 
-def smallest_values(critic: Any, observation: Observation, weights: tuple[float, ...] | None) -> jax.Array | None:
+def smallest_values(
+    critic: Any, observation: Observation, weights: tuple[float, ...] | None, action: Array | None = None
+) -> jax.Array | None:
     """Return the smallest critic's values [B, A] of all discrete actions, or None for continuous ones.
 
-    `critic` is one network or an ensemble; several rewards are summed by `weights` [K] (None: ones).
+    With an `action` these are its values [B], of either kind. `critic` is one network or an ensemble; several rewards
+    are summed by `weights` [K] (None: ones).
     """
+    if action is not None:
+        chosen: jax.Array = critic(observation, action)
+        chosen = chosen if isinstance(critic, Ensemble) else chosen[None]
+        if chosen.ndim == 3:  # [E, B, K]
+            chosen = jnp.sum(chosen if weights is None else chosen * jnp.asarray(weights), axis=2)
+        return jnp.min(chosen, axis=0)
     if not all(getattr(member, "actions", None) for member in getattr(critic, "members", (critic,))):
         return None
     values: jax.Array = critic.all_actions(observation)
