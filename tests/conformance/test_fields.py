@@ -202,6 +202,9 @@ EFFECTS = {
         "priority_exponent": (0.6, learnt),
         "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
         "reward_weights": ((1.0, 0.1), several),
+        "discounts": ((0.5, 0.99), several),
+        "returns": ("td-lambda", stepped),
+        "trace_lambda": (0.1, learnt, None, {"returns": "td-lambda"}),
     },
 }
 FIELDS = [(name, field.name) for name in BUILT_IN for field in dataclasses.fields(ALGORITHMS[name])]

@@ -212,7 +212,7 @@ class BCQ:
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
-    priority_correction: float = fields.priority_correction(0.4)
+    priority_correction: float | None = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     generator_network: Callable[[Spec, jax.Array], Any] | None = own(
         "function that returns a module with encode and decode"

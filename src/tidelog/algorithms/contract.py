@@ -80,6 +80,13 @@ def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
         raise SpecError(f"reward_weights: {len(weights)} weights", f"{spec.rewards or 1}", "one per reward")
 
 
+def check_discounts(discounts: tuple[float, ...] | None, spec: Spec) -> None:
+    """Raise SpecError unless there is one discount for each of the log's several rewards."""
+    if discounts is not None and len(discounts) != spec.rewards:
+        fix = "set discount" if spec.rewards is None else "one per reward"
+        raise SpecError(f"discounts: {len(discounts)} discounts", f"{spec.rewards or 'none for one reward'}", fix)
+
+
 def one_reward(owner: str, spec: Spec) -> None:
     """Raise SpecError where the log has several rewards."""
     if spec.rewards is not None:

@@ -162,7 +162,7 @@ class DiscreteBCQ:
     burn_in: int = fields.burn_in(0)
     epsilon: float = fields.epsilon(0.0, help="sampling: probability of a random supported action")
     priority_exponent: float | None = fields.priority_exponent(None)
-    priority_correction: float = fields.priority_correction(0.4)
+    priority_correction: float | None = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns a module with all_actions")
     imitator_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")

@@ -248,5 +248,5 @@ def check_tunable(algorithm: Any, spec: Spec) -> None:
             raise SpecError(
                 f"{name} with this configuration does not support fine-tuning: its phase '{phase.name}' does "
                 "not read single transitions of the log",
-                fix="use iql, bcq or discrete-bcq without recurrent_size",
+                fix="use iql, bcq or discrete-bcq without recurrent_size and with n-step returns",
             )

@@ -377,7 +377,7 @@ priority_exponent = partial(
     field, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional", group="sampling"
 )
 priority_correction = partial(
-    field, least=0.0, most=1.0, help="initial exponent of the importance weights", group="sampling"
+    field, least=0.0, most=1.0, help="initial exponent of the importance weights; none: no weights", group="sampling"
 )
 
 

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tidelog.algorithms.contract import Feedback, Phase, StoreSpec, check_components, one_reward
+from tidelog.algorithms.contract import Feedback, Phase, StoreSpec, check_components, check_discounts, one_reward
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.optimisation import (
     clipped,
@@ -66,7 +66,9 @@ TARGETS = "targets"  # in `delayed`: all target networks
 DEFAULTS = {
     "batch_size": 256,
     "discount": 0.99,
+    "discounts": None,  # one for each of several rewards, in place of `discount`
     "n_step": 1,
+    "returns": "n-step",  # others are computed along windows
     "learning_rate": 3e-4,
     "schedule": constant,
     "optimiser": optax.scale_by_adam,
@@ -132,9 +134,10 @@ def setting(config: Any, name: str) -> Any:
     return getattr(config, name, DEFAULTS[name])
 
 
-def discount_of(algorithm: Any) -> float:
-    """Return the discount per step of an algorithm's values."""
-    return float(setting(algorithm, "discount"))
+def discount_of(algorithm: Any) -> float | tuple[float, ...]:
+    """Return the discount per step of an algorithm's values, or one for each reward."""
+    discounts: tuple[float, ...] | None = setting(algorithm, "discounts")
+    return float(setting(algorithm, "discount")) if discounts is None else discounts
 
 
 class NetworkMaker:
@@ -284,8 +287,9 @@ def held_out_losses(config: Any, state: Any, batch: Batch, key: jax.Array) -> di
 def sampler(config: Any) -> Sampler:
     """Return the sampler of an algorithm: rows or windows of them, uniform or by priority."""
     order = ordered(setting(config, "priority_exponent"), setting(config, "priority_correction"))
-    unit: Any = NStep(setting(config, "n_step"), setting(config, "discount")) if _columns(config) else LoggedAction()
-    if setting(config, "recurrent_size") is not None:
+    discount = setting(config, "discounts") or setting(config, "discount")
+    unit: Any = NStep(setting(config, "n_step"), discount) if _columns(config) else LoggedAction()
+    if setting(config, "recurrent_size") is not None or setting(config, "returns") != "n-step":
         unit = Window(unit, setting(config, "window"), setting(config, "burn_in"))
     return Sampler("log", setting(config, "batch_size"), unit, order)
 
@@ -302,6 +306,7 @@ def _complete_learning(name: str, cls: type[Any], by_actor: bool) -> None:
         """Return the log with the columns that the loss reads."""
         if hasattr(self, "reward_weights"):
             check_components(self.reward_weights, spec)
+            check_discounts(setting(self, "discounts"), spec)
         elif _columns(self):
             one_reward(cls.__name__, spec)
         return {"log": StoreSpec(_columns(self))}
