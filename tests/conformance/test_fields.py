@@ -3,6 +3,7 @@
 import dataclasses
 from functools import cache
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -76,11 +77,18 @@ def several(case):
     return state
 
 
+def told(case):
+    """The metrics of an update."""
+    state = case.init()
+    return eqx.filter_jit(case.phase.step)(as_arrays(case.algorithm), state, case.batch())[1].metrics
+
+
 # field: (another value, affected result, kind of action if only one has an effect, other required settings)
 SHARED = {
     "batch_size": (1, learnt),
     "optimiser": ("rmsprop", stepped),
     "gradient_clip": (0.01, stepped),
+    "debug_metrics": (True, told),
     "matmul_precision": ("bfloat16", ranked),
     "dropout": (0.5, stepped),
     "hidden": ((8, 8), built),
@@ -102,6 +110,7 @@ EFFECTS = {
             "batch_size",
             "optimiser",
             "gradient_clip",
+            "debug_metrics",
             "matmul_precision",
             "hidden",
             "activation",
@@ -148,6 +157,7 @@ EFFECTS = {
             "batch_size",
             "optimiser",
             "gradient_clip",
+            "debug_metrics",
             "matmul_precision",
             "hidden",
             "embedding",

@@ -109,6 +109,13 @@ def looked(player, **changes):
     return eqx.filter_jit(network.policy)({"observation": np.ones((1, 4), np.float32)})
 
 
+def reported(player, **changes):
+    """The metrics of an update, without a program."""
+    algorithm = player.made(**changes)
+    metrics = players((algorithm, 0)).learners[0].tallies["policy"].sums
+    return dict.fromkeys(metrics, jnp.zeros(()))
+
+
 def rated(player, **changes):
     """The learning rate half-way."""
     return jax.jit(player.made(**changes).schedule)(0.5)
@@ -127,6 +134,7 @@ EFFECTS = {  # for every common field: another value, and the affected result
     "schedule": ("linear", rated),
     "optimiser": ("rmsprop", built),
     "gradient_clip": (0.01, learnt),
+    "debug_metrics": (True, reported),
     "rollout_steps": (32, planned),
     "auxiliary_minibatch": (4, planned),
     "reward_normalisation": (False, built),
@@ -204,7 +212,7 @@ def tiered(name, field):
     _, show = player.effects[field]
     shared = show is learnt and (field in player.set or player.cls.__dataclass_fields__[field].default is not None)
     shared = shared and name == "ppg"
-    quick = shared or show in (built, planned, looked, rated)
+    quick = shared or show in (built, planned, looked, rated, reported)
     return (name, field) if quick else pytest.param(name, field, marks=pytest.mark.full)
 
 

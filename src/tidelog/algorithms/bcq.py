@@ -199,6 +199,7 @@ class BCQ:
     perturbation_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     hidden: tuple[int, ...] = fields.widths((400, 300), "the critics' hidden layers")
     generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the generator's hidden layers", group="network")

@@ -150,6 +150,7 @@ class DiscreteBCQ:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     shared: Sharing = field(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")

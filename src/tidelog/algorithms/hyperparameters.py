@@ -381,6 +381,13 @@ priority_correction = partial(
 )
 
 
+debug_metrics = partial(
+    field,
+    help="more metrics: norms of gradients and networks, of IQL also a summary of each critic",
+    group="optimisation",
+)
+
+
 def learning_rate(default: float, of: str = "all networks", group: str = "optimisation") -> Any:
     """The learning rate."""
     return field(default, least=0.0, help=f"learning rate of {of}", group=group, role="learning rate")

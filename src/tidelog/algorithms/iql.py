@@ -97,6 +97,18 @@ def traces(config: IQL, state: Any, row: Transition, real: Any) -> jax.Array:
     return config.trace_lambda * following(weight)
 
 
+def summaries(batch: Batch, values: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
+    """Return the mean target and, of each critic from 1 on, its mean value, absolute error and explained variance."""
+    metrics = {"target_q": batch.average(target)}
+    for number, value in enumerate(values, start=1):
+        metrics |= {
+            f"q_mean_{number}": batch.average(value),
+            f"td_error_{number}": batch.average(jnp.abs(value - target)),
+            f"explained_variance_{number}": batch.explained_variance(target, value),
+        }
+    return metrics
+
+
 PRESETS: dict[str, dict[str, Any]] = {
     # Kostrikov et al. 2021, section 5 and appendix B; the reward scalings are from the reference implementation.
     "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
@@ -141,6 +153,7 @@ class IQL:
     value_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     dropout: float | None = fields.dropout(None)
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
@@ -230,6 +243,8 @@ class IQL:
             "target_gap": batch.average(jnp.mean(jnp.abs(rewards.total(logged_q - targets)), axis=0)),
             "priority": batch.per_sample(jnp.mean(jnp.abs(rewards.total(logged_q - target)), axis=0)),
         }
+        if self.debug_metrics:
+            critic |= summaries(batch, rewards.total(logged_q), rewards.total(target))
         return losses, {
             "value": {"v_mean": batch.average(rewards.total(v))},
             "actor": actor if entropy is None else actor | {"entropy": batch.average(entropy)},

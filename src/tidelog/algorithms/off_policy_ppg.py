@@ -50,7 +50,6 @@ from tidelog.algorithms.ppg_common import (
     add_values,
     auxiliary_loss,
     check_network,
-    explained_variance,
     kl_after,
     record_old_policy,
     scale_rewards,
@@ -199,7 +198,7 @@ def value_loss(
     target, current = data["target"] / unit, data["value"] / unit
     old = current if config.value_clip is None else data["old_value"] / unit
     error = batch.mean(value_error(value, target, old, config.value_clip))
-    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, current, batch)}
+    metrics = {"value_loss": 0.5 * error, "explained_variance": batch.explained_variance(target, current)}
     return config.value_weight * error, metrics | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
 
 
@@ -331,6 +330,7 @@ class OffPolicyPPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     value_clip: float | None = fields.value_clip(None, "the value around that at the collection")
     num_envs: int = field(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = field(256, least=1, help="decisions of each copy in a collection (a segment)")

@@ -56,7 +56,6 @@ from tidelog.algorithms.ppg_common import (
     add_values,
     auxiliary_loss,
     check_network,
-    explained_variance,
     kl_after,
     record_old_policy,
     scale_rewards,
@@ -170,7 +169,7 @@ def _value_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     target, old = batch.data["target"] / unit, batch.data["value"] / unit
     error = batch.mean(value_error(value, target, old, config.value_clip))
-    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    metrics = {"value_loss": 0.5 * error, "explained_variance": batch.explained_variance(target, old)}
     return config.value_weight * error, metrics
 
 
@@ -280,6 +279,7 @@ class PPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     value_clip: float | None = fields.value_clip(None, "the value around that before the round")
     num_envs: int = field(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = field(256, least=1, help="decisions of each copy in a round", group=MAIN)

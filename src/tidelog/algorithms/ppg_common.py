@@ -207,16 +207,6 @@ def segment_starts(columns: Columns) -> tuple[SegmentStart, ...]:
     return (SegmentStart(columns["first"], columns["carry"][:, 0], None if value is None else value[:, 0]),)
 
 
-def explained_variance(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
-    """Return the share of the targets' variance that values [B, T] explain; 0 where targets do not vary."""
-
-    def variance(values: jax.Array) -> jax.Array:
-        return batch.average(jnp.square(values - batch.average(values)))
-
-    total = variance(target)
-    return jnp.where(total > 1e-8, 1.0 - variance(target - value) / jnp.maximum(total, 1e-8), 0.0)
-
-
 # One step.
 
 

@@ -48,6 +48,15 @@ class Batch(NamedTuple):
             return jnp.mean(self.per_sample(values))
         return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
+    def explained_variance(self, target: jax.Array, value: jax.Array) -> jax.Array:
+        """Share of the targets' variance that values of the same shape explain; 0 where targets do not vary."""
+
+        def variance(values: jax.Array) -> jax.Array:
+            return self.average(jnp.square(values - self.average(values)))
+
+        total = variance(target)
+        return jnp.where(total > 1e-8, 1.0 - variance(target - value) / jnp.maximum(total, 1e-8), 0.0)
+
     def per_sample(self, values: jax.Array) -> jax.Array:
         """Values [B], or the mean of [B, T] over each sample's valid steps: for priorities."""
         if self.valid is None:

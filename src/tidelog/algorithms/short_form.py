@@ -46,6 +46,7 @@ from tidelog.algorithms.optimisation import (
     copied,
     descend,
     init_opt_state,
+    norms,
     polyak_update,
     tree_where,
 )
@@ -73,6 +74,7 @@ DEFAULTS = {
     "schedule": constant,
     "optimiser": optax.scale_by_adam,
     "gradient_clip": None,
+    "debug_metrics": False,  # norms of gradients and networks among the metrics
     "tau": 0.005,
     "target_update_period": None,  # updates between two updates of the targets
     "copy_period": None,  # updates between two copies into the targets, in place of their updates
@@ -172,6 +174,7 @@ def gradient_steps(
     loss is computed with the networks that the first one has already changed.
     """
     metrics: dict[str, jax.Array] = {}
+    raw: dict[str, Any] = {}  # gradients
     losses = named_losses(config, state, batch, key)[0]
     unknown = [str(name) for name in getattr(config, "delayed", ()) if name not in (*losses, TARGETS)]
     if unknown:
@@ -183,6 +186,7 @@ def gradient_steps(
         (value, more), gradients = eqx.filter_value_and_grad(_loss_of, has_aux=True)(
             networks, fields, name, config, state, batch, key
         )
+        raw |= zip(fields, gradients, strict=True)
         gradients = clipped(gradients, setting(config, "gradient_clip"))
         rate, opt_states, due = _learning_rate(config, name, state), dict(state.opt_states), _due(config, state, name)
         for field, network, gradient in zip(fields, networks, gradients, strict=True):
@@ -192,6 +196,8 @@ def gradient_steps(
             state = state._replace(**{field: network})
         state = state._replace(opt_states=opt_states)
         metrics |= {_metric(config, name): value} | more
+    if setting(config, "debug_metrics"):
+        metrics |= norms({field: getattr(state, field) for field in raw}, raw)
     return state, metrics
 
 
