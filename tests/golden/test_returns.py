@@ -217,3 +217,17 @@ def test_targets_of_retrace():
     one, two, five, half = (np.full((1, 2, 2), x, np.float32) for x in (1.0, 2.0, 5.0, 0.5))
     trace = np.asarray([[[0.5, 0.0], [0.0, 0.0]]], np.float32)
     np.testing.assert_allclose(jax.jit(lambda_returns)(one, two, five, half, trace), [[[1.25, 2.0], [2.0, 2.0]]])
+
+
+def test_the_divergence_from_an_equal_policy_has_no_gradient():
+    """Rounding would: the gradient is new minus old probabilities, from sums that are 1 but for a bit."""
+    old = np.random.default_rng(0).standard_normal((200, 5)).astype(np.float32)
+    old[::3, 1] = -np.inf  # forbidden
+    new = old.copy()
+    new[7] += np.asarray([1.0, 0, 0, 0, 0], np.float32)
+    slope = np.asarray(jax.jit(jax.grad(lambda to: jnp.sum(categorical_divergence(old, to))))(new))
+    chances = [np.exp(row[7]) / np.exp(row[7]).sum() for row in (new, old)]
+    np.testing.assert_allclose(slope[7], chances[0] - chances[1], atol=1e-6)
+    assert not np.delete(slope, 7, axis=0).any()
+    moved = np.nextafter(old, np.float32(9.0), where=np.isfinite(old), out=old.copy())
+    assert np.asarray(jax.jit(jax.grad(lambda to: jnp.sum(categorical_divergence(old, to))))(moved)).any()

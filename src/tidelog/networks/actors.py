@@ -218,8 +218,11 @@ def gaussian(generator: np.random.Generator, features: int, actions: int) -> Gau
 
 
 def state_gaussian(generator: np.random.Generator, features: int, actions: int) -> StateGaussianHead:
-    """Return a Gaussian whose standard deviation depends on the observation, starting near 1."""
-    log_std = Linear.create(generator, features, actions, gain=1e-3 * math.sqrt(2.0))
+    """Return a Gaussian whose standard deviation depends on the observation, starting near 1.
+
+    The gain is that of IQL's authors (ikostrikov/implicit_q_learning).
+    """
+    log_std = Linear.create(generator, features, actions, gain=1e-3)
     return StateGaussianHead(Linear.create(generator, features, actions), log_std)
 
 
