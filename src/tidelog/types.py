@@ -425,12 +425,13 @@ class Transition(NamedTuple):
     observation: Observation  # leaves [B, ...]
     action: Array  # [B] int, [B, M] ints, or [B, A] float
     reward: Array  # [B] or [B, K]: sum of gamma**k * reward over the m <= n steps actually summed
-    discount: Array  # [B]: gamma**m * (1 - terminated within the window)
+    discount: Array  # [B]: gamma**m * (1 - terminated within the window); [B, K] with a gamma for each reward
     next_observation: Observation  # leaves [B, ...]: after those m steps
     mask: Array | None = None  # [B, A] bool: the actions allowed now; None: all of them
     next_mask: Array | None = None  # [B, A] bool: the actions allowed at the next step
     real: Array | None = None  # windows only, [B, T] bool: False at padding steps
     last: Array | None = None  # windows only, [B, T] int32: the step of the window that `next_observation` follows
+    log_propensity: Array | None = None  # [B]: of the behaviour policy, where an algorithm reads it
 
     @property
     def window(self) -> dict[str, Array]:

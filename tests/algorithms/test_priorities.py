@@ -127,6 +127,13 @@ def test_exponent_zero_is_uniform_and_priorities_are_learnt() -> None:
     assert type(ordered(None, 0.4)).__name__ == "Uniform"
 
 
+def test_without_a_correction_the_same_samples_have_no_weights() -> None:
+    state = all_seen(np.asarray([1.0, 4.0, 2.0]))
+    weighted, plain = (drawn(Prioritised(1.0, by), state, 1, 64, 3, np.float32(0.5)) for by in (0.4, None))
+    np.testing.assert_array_equal(weighted[0], plain[0])
+    assert plain[1] is None
+
+
 def test_extreme_priorities_leave_every_sample_possible_and_none_infinite() -> None:
     order = Prioritised(1.0, 0.4)
     state = learnt(order, begun(order, 100_000), np.arange(3), np.asarray([0.0, 1e30, 0.0]))

@@ -245,13 +245,11 @@ def test_a_saved_policy_carries_its_memory(tmp_path):
     assert (tl.rollout(again, ENV, 3) >= 8).all()
 
 
-def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
-    with pytest.raises(
-        tl.ConfigError, match=r"PPG\.recurrent_size = 4 and network=... exclude each other. fix: set only one"
-    ):
-        tl.PPG(recurrent_size=4, network=lambda spec, key: None)
-    with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'recurrent_size'"):
-        tl.OffPolicyPPG(recurrent_size=4)
+@pytest.mark.parametrize("algorithm", [tl.PPG, tl.OffPolicyPPG])
+@pytest.mark.parametrize(("name", "value"), [("recurrent_size", 4), ("policy_hidden", (3,)), ("value_hidden", (3,))])
+def test_layers_of_ours_and_a_network_of_your_own_are_refused_together(algorithm, name, value):
+    with pytest.raises(tl.ConfigError, match=rf"\.{name} = .* and network=... exclude each other. fix: set only one"):
+        algorithm(**{name: value}, network=lambda spec, key: None)
 
 
 @pytest.mark.parametrize("algorithm", [tl.PPG, tl.OffPolicyPPG])

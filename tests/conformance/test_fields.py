@@ -3,6 +3,7 @@
 import dataclasses
 from functools import cache
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -76,16 +77,24 @@ def several(case):
     return state
 
 
+def told(case):
+    """The metrics of an update."""
+    state = case.init()
+    return eqx.filter_jit(case.phase.step)(as_arrays(case.algorithm), state, case.batch())[1].metrics
+
+
 # field: (another value, affected result, kind of action if only one has an effect, other required settings)
 SHARED = {
     "batch_size": (1, learnt),
     "optimiser": ("rmsprop", stepped),
     "gradient_clip": (0.01, stepped),
+    "debug_metrics": (True, told),
     "matmul_precision": ("bfloat16", ranked),
     "dropout": (0.5, stepped),
     "hidden": ((8, 8), built),
     "embedding": (3, built),
     "layer_norm": (True, built),
+    "activation": ("tanh", stepped),
     "actor_head": ("deterministic", built, "continuous"),
     "epsilon": (0.0, acted),
     "actor_network": (own_actor, stepped),
@@ -101,8 +110,10 @@ EFFECTS = {
             "batch_size",
             "optimiser",
             "gradient_clip",
+            "debug_metrics",
             "matmul_precision",
             "hidden",
+            "activation",
             "embedding",
             "recurrent_size",
             "window",
@@ -146,10 +157,12 @@ EFFECTS = {
             "batch_size",
             "optimiser",
             "gradient_clip",
+            "debug_metrics",
             "matmul_precision",
             "hidden",
             "embedding",
             "layer_norm",
+            "activation",
             "convolutions",
             "recurrent_size",
             "window",
@@ -199,6 +212,9 @@ EFFECTS = {
         "priority_exponent": (0.6, learnt),
         "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
         "reward_weights": ((1.0, 0.1), several),
+        "discounts": ((0.5, 0.99), several),
+        "returns": ("td-lambda", stepped),
+        "trace_lambda": (0.1, learnt, None, {"returns": "td-lambda"}),
     },
 }
 FIELDS = [(name, field.name) for name in BUILT_IN for field in dataclasses.fields(ALGORITHMS[name])]

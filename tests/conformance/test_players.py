@@ -109,6 +109,13 @@ def looked(player, **changes):
     return eqx.filter_jit(network.policy)({"observation": np.ones((1, 4), np.float32)})
 
 
+def reported(player, **changes):
+    """The metrics of an update, without a program."""
+    algorithm = player.made(**changes)
+    metrics = players((algorithm, 0)).learners[0].tallies["policy"].sums
+    return dict.fromkeys(metrics, jnp.zeros(()))
+
+
 def rated(player, **changes):
     """The learning rate half-way."""
     return jax.jit(player.made(**changes).schedule)(0.5)
@@ -127,6 +134,7 @@ EFFECTS = {  # for every common field: another value, and the affected result
     "schedule": ("linear", rated),
     "optimiser": ("rmsprop", built),
     "gradient_clip": (0.01, learnt),
+    "debug_metrics": (True, reported),
     "rollout_steps": (32, planned),
     "auxiliary_minibatch": (4, planned),
     "reward_normalisation": (False, built),
@@ -136,6 +144,10 @@ EFFECTS = {  # for every common field: another value, and the affected result
     "advantage_normalisation": (False, prepared),
     "architecture": ("shared", built),
     "hidden": ((5,), built),
+    "policy_hidden": ((5,), built),
+    "value_hidden": ((5,), built),
+    "value_clip": (0.01, learnt),
+    "recurrent_size": (3, built),
     "activation": ("relu", looked),
     "layer_norm": (True, built),
     "embedding": (3, built),
@@ -148,11 +160,9 @@ ON_POLICY = {
     "policy_epochs": (3, planned),
     "value_epochs": (3, planned),
     "divergence_weight": (30.0, learnt),
-    "value_clip": (0.01, learnt),
     "num_envs": (8, planned),
     "minibatches": (1, planned),
     "num_chunks": (2, planned),
-    "recurrent_size": (3, built),
 }
 REPLAYING = {
     "update_per_collect": (3, planned),
@@ -187,7 +197,7 @@ PLAYERS = {
         replaying,
         replayed,
         ROUNDS + 2,
-        {"gradient_clip": 1.0},
+        {"gradient_clip": 1.0, "value_clip": 0.5},
         traced,
         STALE,
         EFFECTS | REPLAYING,
@@ -202,7 +212,7 @@ def tiered(name, field):
     _, show = player.effects[field]
     shared = show is learnt and (field in player.set or player.cls.__dataclass_fields__[field].default is not None)
     shared = shared and name == "ppg"
-    quick = shared or show in (built, planned, looked, rated)
+    quick = shared or show in (built, planned, looked, rated, reported)
     return (name, field) if quick else pytest.param(name, field, marks=pytest.mark.full)
 
 

@@ -1,5 +1,7 @@
 """One update of IQL on three samples and networks of one or two numbers, computed by hand."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -106,3 +108,22 @@ def test_sample_weights_multiply_every_loss():
     close(found["value_loss"], 0.6875)
     close(found["critic_loss"], 10 / 3)
     close(found["actor_loss"], 1.8717976)
+
+
+def test_metrics_for_debugging_by_hand():
+    # Slopes are those above: -1.75, 1.2648753, and for the critics 2/3 (5.3, -3.425, -1.7, -0.425); together
+    # sqrt(3.0625 + 1.5999095 + 4/9 (28.09 + 11.730625 + 2.89 + 0.180625)). Weights are those after the step.
+    _, feedback = compiled(step)(replace(HAND, debug_metrics=True, gradient_clip=1e9), start(), batch())
+    metrics = feedback.metrics
+    close(metrics["gradient_norm_value"], 1.75)
+    close(metrics["gradient_norm_actor"], 1.2648753)
+    close(metrics["gradient_norm_critic"], 4.3660942)
+    close(metrics["gradient_norm"], 4.8708508)
+    close(metrics["weight_norm_value"], 0.85)
+    close(metrics["weight_norm_critic"], np.sqrt(0.64666667**2 + 0.22833333**2 + 0.11333333**2 + 2.02833333**2))
+    # Targets 1.85, 0.425, 2; critics 1, 2, -1 and 1, 0, 2; errors 0.85, 1.575, 3 and 0.85, 0.425, 0.
+    close([metrics["q_mean_1"], metrics["q_mean_2"], metrics["target_q"]], [2 / 3, 1.0, 4.275 / 3])
+    close([metrics["td_error_1"], metrics["td_error_2"]], [5.425 / 3, 1.275 / 3])
+    target, second = np.asarray([1.85, 0.425, 2.0]), np.asarray([1.0, 0.0, 2.0])
+    close(metrics["explained_variance_2"], 1 - (target - second).var() / target.var())
+    assert metrics.keys() - {"gradient_norm"} >= compiled(step)(HAND, start(), batch())[1].metrics.keys()

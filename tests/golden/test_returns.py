@@ -12,7 +12,7 @@ from tests.golden.lines import numbers
 from tidelog import PPG
 from tidelog.algorithms.ppg_common import Rewards, empty_statistics, scale_rewards, standardise
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
-from tidelog.losses.td import advantages, discounted, value_error
+from tidelog.losses.td import advantages, discounted, lambda_returns, value_error
 from tidelog.networks.actors import Categorical, Gaussian, Several
 
 
@@ -186,3 +186,48 @@ def test_advantages_are_standardised_over_what_counts():
     values, valid = numbers([1.0, 3.0], [5.0, 100.0]), np.asarray([[True, True], [True, False]])
     found = np.asarray(jax.jit(standardise)(values, valid))
     np.testing.assert_allclose(found[valid], np.asarray([-2.0, 0.0, 2.0]) / np.sqrt(8 / 3), rtol=1e-5, atol=1e-7)
+
+
+def targets(trace, control=None, discount=(0.5, 0.5, 0.5)):
+    """Targets [T] of Q for rewards 1, 0, 2 and next values 2, 4, 6."""
+    following = [2.0, 4.0, 6.0]
+    rows = [numbers(row) for row in ([1, 0, 2], following, control or following, discount, trace)]
+    return np.asarray(jax.jit(lambda_returns)(*rows))[0]
+
+
+def test_targets_along_a_window():
+    # lambda 1/2: 2 + .5*6 = 5; 0 + .5*(4 + .5*(5 - 4)) = 2.25; 1 + .5*(2 + .5*(2.25 - 2)) = 2.0625
+    np.testing.assert_allclose(targets([0.5, 0.5, 0.0]), [2.0625, 2.25, 5.0])
+    # the second step terminates: 1 + .5*(2 + .5*(0 - 2)) = 1.5
+    np.testing.assert_allclose(targets([0.5, 0.5, 0.0], discount=[0.5, 0.0, 0.5]), [1.5, 0.0, 5.0])
+    # lambda 0: one step, 1 + .5*2, 0 + .5*4, 2 + .5*6; lambda 1: all rewards, 0 + .5*5, 1 + .5*2.5
+    np.testing.assert_array_equal(targets([0.0, 0.0, 0.0]), [2.0, 2.0, 5.0])
+    np.testing.assert_array_equal(targets([1.0, 1.0, 0.0]), [2.25, 2.5, 5.0])
+
+
+def test_targets_of_retrace():
+    # Q of the next logged steps 3, 1; c = 1/2 min(1, pi / mu) = 1/2, 1/4:
+    # 0 + .5*(4 + .25*(5 - 1)) = 2.5; 1 + .5*(2 + .5*(2.5 - 3)) = 1.875
+    np.testing.assert_allclose(targets([0.5, 0.25, 0.0], [3.0, 1.0, 0.0]), [1.875, 2.5, 5.0])
+    # mu = pi = (1/4, 3/4) over next actions with Q = 5, 1 and so V = 2, which lead to G = 7, 3: in the mean over them
+    # the target is that of TD(lambda), 1 + .5*(2 + .5*(4 - 2)) = 2.5
+    each = [1 + 0.5 * (2 + 0.5 * (g - q)) for q, g in ((5, 7), (1, 3))]
+    assert 0.25 * each[0] + 0.75 * each[1] == 1 + 0.5 * (2 + 0.5 * (0.25 * 7 + 0.75 * 3 - 2)) == 2.5
+    # two rewards [1, 2, 2], the second with lambda 0: 1 + .5*2 = 2; 1 + .5*(2 + .5*(2 - 5)) = 1.25 and 2
+    one, two, five, half = (np.full((1, 2, 2), x, np.float32) for x in (1.0, 2.0, 5.0, 0.5))
+    trace = np.asarray([[[0.5, 0.0], [0.0, 0.0]]], np.float32)
+    np.testing.assert_allclose(jax.jit(lambda_returns)(one, two, five, half, trace), [[[1.25, 2.0], [2.0, 2.0]]])
+
+
+def test_the_divergence_from_an_equal_policy_has_no_gradient():
+    """Rounding would: the gradient is new minus old probabilities, from sums that are 1 but for a bit."""
+    old = np.random.default_rng(0).standard_normal((200, 5)).astype(np.float32)
+    old[::3, 1] = -np.inf  # forbidden
+    new = old.copy()
+    new[7] += np.asarray([1.0, 0, 0, 0, 0], np.float32)
+    slope = np.asarray(jax.jit(jax.grad(lambda to: jnp.sum(categorical_divergence(old, to))))(new))
+    chances = [np.exp(row[7]) / np.exp(row[7]).sum() for row in (new, old)]
+    np.testing.assert_allclose(slope[7], chances[0] - chances[1], atol=1e-6)
+    assert not np.delete(slope, 7, axis=0).any()
+    moved = np.nextafter(old, np.float32(9.0), where=np.isfinite(old), out=old.copy())
+    assert np.asarray(jax.jit(jax.grad(lambda to: jnp.sum(categorical_divergence(old, to))))(moved)).any()

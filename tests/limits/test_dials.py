@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
-from tidelog.algorithms.sampling import NStep
+from tidelog import IQL, ConfigError, LogError, SpecError
+from tidelog.algorithms.iql import traces
+from tidelog.algorithms.sampling import NStep, Sampler, Window
 from tidelog.algorithms.short_form import step
+from tidelog.data.statistics import Scaler
 from tidelog.networks.actors import HEADS, Categorical, EpsilonMode
+from tidelog.training.loop import as_arrays
 
 stepped = compiled(step)
 LOG = world("discrete")
@@ -155,3 +159,115 @@ def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():
     np.testing.assert_array_equal(modes[0], [0.0, 0.0, 1.0])
     assert set(sampled.tolist()) == {0, 1, 2}
     assert set(chosen.tolist()) == {2}
+
+
+# Returns along windows. Letters: `B` windows, `T` steps.
+
+
+def alike(one, two, atol):
+    """Assert that two states have nearly equal networks."""
+    same(one[:4], two[:4], atol)
+
+
+def along(**changes):
+    """IQL over windows, and one of its batches."""
+    h = small("iql", **{"returns": "td-lambda", "window": 4, "priority_exponent": None, **changes})
+    return h, drawn(h, LOG)
+
+
+def test_lambda_0_is_one_step_and_lambda_1_all_steps_of_the_window():
+    h, batch = along(trace_lambda=0.0)
+    one = stepped(dataclasses.replace(h, returns="n-step"), fresh(h), batch)[0]
+    alike(stepped(h, fresh(h), batch)[0], one, atol=1e-7)
+    whole = dataclasses.replace(h, trace_lambda=1.0)
+    four = dataclasses.replace(h, returns="n-step", n_step=4)
+    sampler = Sampler("log", h.batch_size, Window(NStep(4, h.discount), 4))
+    summed = eqx.filter_jit(sampler.batch)(stores(h, LOG)["log"], None, jax.random.key(0), jnp.zeros(()))[0]
+    np.testing.assert_array_equal(summed.rows, batch.rows)
+    most = stepped(whole, fresh(h), batch)[0]
+    alike(most, stepped(four, fresh(h), summed)[0], atol=1e-6)
+    assert distance(most.critic, one.critic) > 1e-3
+    between = stepped(dataclasses.replace(h, trace_lambda=0.5), fresh(h), batch)[0]
+    assert min(distance(between.critic, end.critic) for end in (one, most)) > 1e-3
+
+
+@pytest.mark.parametrize("returns", ["td-lambda", "retrace"])
+def test_windows_of_one_step_are_transitions(returns):
+    log = dataclasses.replace(LOG, propensity=np.full(len(LOG), 0.25, np.float32))
+    h, plain = (small("iql", returns=name, window=1) for name in (returns, "n-step"))
+    batch = drawn(h, log)
+    np.testing.assert_array_equal(batch.rows, drawn(plain, log).rows)
+    alike(stepped(h, fresh(h), batch)[0], stepped(plain, fresh(h), drawn(plain, log))[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_retrace_cuts_where_the_policy_is_less_likely_than_the_behaviour_policy(kind):
+    log = world(kind)
+    chances = np.exp(np.random.default_rng(0).uniform(-4, 1, len(log))).astype(np.float32)
+    log = dataclasses.replace(log, propensity=np.minimum(chances, 1.0))
+    h = small("iql", returns="retrace", window=4, trace_lambda=0.8)
+    batch, state = drawn(h, log), fresh(h, log.spec)
+    row = batch.data._replace(real=None)
+    found = np.asarray(eqx.filter_jit(traces)(h, state, row, batch.data.real))
+    likely = np.asarray(eqx.filter_jit(state.actor)(row.observation, mask=row.mask).log_probability(row.action))
+    volume = log.spec.action.log_volume() if kind == "continuous" else 0.0  # of the bounds, in units of [-1, 1]
+    np.testing.assert_allclose(stores(h, log)["log"].log_propensity, np.log(log.propensity) + volume, atol=1e-6)
+    steps, mu = np.asarray(batch.data.real), np.exp(np.asarray(row.log_propensity))
+    wanted = 0.8 * np.minimum(1.0, np.exp(likely) / mu) * steps
+    np.testing.assert_allclose(found[:, :-1], wanted[:, 1:], rtol=2e-5)
+    assert (found[:, -1] == 0).all()
+    assert 0 < (found[:, :-1][steps[:, 1:]] < 0.79).mean() < 1
+    one, two = (stepped(each, state, batch)[0] for each in (h, dataclasses.replace(h, returns="td-lambda")))
+    assert distance(one.critic, two.critic) > 1e-4
+
+
+def test_returns_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match=r"returns = 'td-lambda' and IQL.n_step = 3.*fix: set n_step=1"):
+        IQL(returns="td-lambda", n_step=3)
+    with pytest.raises(LogError, match=r"no propensities.*fix: map a propensity column, .*td-lambda"):
+        stores(IQL(returns="retrace"), LOG)
+    box = world("continuous")
+    box = dataclasses.replace(box, propensity=np.full(len(box), 0.25, np.float32))
+    h = small("iql", returns="retrace", actor_head="deterministic")
+    with pytest.raises(ConfigError, match=r"'retrace': expected a policy with a density. fix: use actor_head"):
+        step(h, fresh(h, box.spec), drawn(h, box))
+    with pytest.raises(ConfigError, match=r"discounts = \(1.5,\).*\[0, 1\]"):
+        IQL(discounts=(1.5,))
+    for log, wrong in ((LOG, (0.9,)), (twice(), (0.9,))):
+        with pytest.raises(SpecError, match=r"discounts: 1 discounts"):
+            IQL(discounts=wrong).stores(log.spec)
+
+
+def twice():
+    """The log with two rewards."""
+    reward = np.stack([LOG.reward, -2.0 * LOG.reward + 1.0], axis=1).astype(np.float32)
+    return dataclasses.replace(LOG, reward=reward, spec=dataclasses.replace(LOG.spec, rewards=2))
+
+
+@pytest.mark.parametrize("changes", [{"n_step": 3}, {"returns": "td-lambda", "window": 3}], ids=["n-step", "lambda"])
+def test_equal_discounts_of_two_rewards_are_one_discount(changes):
+    log = twice()
+    one, two = (small("iql", **changes, **more) for more in ({"discount": 0.9}, {"discounts": (0.9, 0.9)}))
+
+    @eqx.filter_jit
+    def batch(h, store):
+        return h.phases()[0].samplers.batch(store, None, jax.random.key(0), jnp.zeros(()))[0]
+
+    found = (batch(as_arrays(h), stores(h, log)["log"]).data for h in (one, two))  # numbers as in a run
+    for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_array_equal(np.broadcast_to(a[..., None], b.shape) if a.shape != b.shape else a, b)
+    alike(*(stepped(h, fresh(h, log.spec), drawn(h, log))[0] for h in (one, two)), atol=1e-7)
+    other = dataclasses.replace(two, discounts=(0.9, 0.1))
+    assert distance(*(stepped(h, fresh(h, log.spec), drawn(h, log))[0].critic for h in (two, other))) > 1e-3
+
+
+def test_each_reward_has_its_discount_in_sums_and_units():
+    store = stores(IQL(), twice())["log"]
+    found = eqx.filter_jit(NStep(2, (0.5, 0.1)).gather)(store, jnp.arange(len(LOG)))
+    each = [eqx.filter_jit(NStep(2, d).gather)(store, jnp.arange(len(LOG))).data for d in (0.5, 0.1)]
+    for k, one in enumerate(each):
+        np.testing.assert_allclose(found.data.reward[:, k], one.reward[:, k], rtol=1e-6)
+        np.testing.assert_allclose(found.data.discount[:, k], one.discount, rtol=1e-6)
+    scaler = Scaler(reward_scale=0.5, reward_shift=(-1.0, -3.0), reward_steps=2)  # 2 and 6 were subtracted
+    # two decisions: (1 + 1 + d) / 2 times; 1.25 * 2 and 1.05 * 6
+    np.testing.assert_allclose(scaler.value_constant((0.5, 0.1)), [2.5, 6.3])

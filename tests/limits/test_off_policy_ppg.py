@@ -8,6 +8,7 @@ import pytest
 
 from tests.algorithms.players import (
     AUXILIARY_UPDATES,
+    ENV,
     POLICY_UPDATES,
     ROUNDS,
     moved,
@@ -27,6 +28,8 @@ from tidelog.algorithms.off_policy_ppg import (
     with_policy_inputs,
     with_vtrace,
 )
+from tidelog.algorithms.ppg_common import segment_starts
+from tidelog.envs.registry import functional
 from tidelog.losses.td import advantages
 
 ALIKE = {"auxiliary_epochs": 0, "entropy_bonus": 0.02, "value_weight": 0.3, "gae_lambda": 0.8}
@@ -58,15 +61,42 @@ def test_the_defaults_are_the_specs():
 
 @pytest.mark.full
 @pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1"])
-@pytest.mark.parametrize("values", [False, True], ids=["", "values normalised"])
-def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, values):
-    ours = replaying(**ONCE, **ALIKE, value_normalisation=values)
-    theirs = tiny(policy_epochs=1, value_epochs=1, minibatches=1, **ALIKE, value_normalisation=values)
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"value_normalisation": True}, {"recurrent_size": 3, "value_clip": 0.1, "policy_hidden": (5,)}],
+    ids=["", "values normalised", "recurrent"],
+)
+def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, more):
+    ours = replaying(**ONCE, **ALIKE, **more)
+    theirs = tiny(policy_epochs=1, value_epochs=1, minibatches=1, **ALIKE, **more)
     one, two = (moved(players((h, 0), env=env), 1).learners[0].state for h in (ours, theirs))
     same(one.network, two.network, rtol=1e-4, atol=2e-5)
     same(one.rewards, two.rewards, rtol=1e-6)
     same(one.opt_states.policy, two.opt_states.policy, rtol=1e-3, atol=1e-5)
     assert differ(one.network, ours.init(players((ours, 0), env=env)._assignment.spec, jax.random.key(0), 1).network)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("architecture", ["dual", "shared"])
+def test_segments_keep_the_values_and_states_of_the_networks_that_collected_them(architecture):
+    """The second collection begins in the middle of episodes, with networks that have learnt."""
+    h = replaying(recurrent_size=3, value_clip=0.5, architecture=architecture)
+    learner = moved(players((h, 0)), 2 * POLICY_UPDATES).learners[0]
+    first = h.init(functional(ENV).spec, jax.random.key(0), 1)
+    columns = learner.segments["value"].columns
+    assert "old_value" not in learner.segments["policy"].columns
+
+    @eqx.filter_jit
+    def values(network, half):
+        data = jax.tree.map(lambda leaf: leaf.reshape(2, 4, *leaf.shape[1:])[half], columns)
+        return network.values_of_segment(data["observation"], data["following"], *segment_starts(data))[0]
+
+    early, late = slice(0, 4), slice(4, 8)  # the second collection has the second four slots
+    np.testing.assert_allclose(values(first.network, 0), columns["old_value"][early], atol=1e-6)
+    assert differ(values(first.network, 1), columns["old_value"][late], by=1e-3)
+    state = columns["value_carry" if architecture == "dual" else "carry"]
+    assert not state[early].any()
+    assert state[late].any()
 
 
 @pytest.mark.full

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from tidelog.networks.layers import MLP, LayerNorm, Linear, drop, host_generator, orthogonal
+from tidelog.networks.layers import ACTIVATIONS, MLP, LayerNorm, Linear, drop, host_generator, orthogonal
+from tidelog.runtime import networks as runtime
 
 X = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
 
@@ -132,3 +133,12 @@ def test_the_same_key_makes_the_same_numbers_and_another_others():
     np.testing.assert_array_equal(numbers(3), numbers(3))
     assert (numbers(3) != numbers(4)).all()
     assert (numbers(2**31 - 1) != numbers(0)).all()
+
+
+def test_every_activation_is_known_without_jax():
+    """Also far from 0, where a naive formula overflows."""
+    assert runtime.ACTIVATIONS.keys() == ACTIVATIONS.keys()
+    x = np.concatenate([np.linspace(-6, 6, 241), [-1e4, 1e4, -200, 200]]).astype(np.float32)
+    for name, function in ACTIVATIONS.items():
+        with runtime.refuse_overflow():
+            np.testing.assert_allclose(runtime.ACTIVATIONS[name](np, x), function(x), rtol=1e-5, atol=2e-6)

@@ -127,6 +127,8 @@ def test_spreads_start_near_1_and_are_clipped():
     np.testing.assert_array_equal(fixed.log_std, 0.0)
     varying = eqx.filter_jit(actor_of("continuous", HEADS["state-gaussian"]))(seen(4))
     assert 0 < float(np.abs(varying.log_std).max()) < 0.02  # 0 of 42 other seeds fail
+    weight = np.asarray(HEADS["state-gaussian"](rng(), 8, 2).log_std.weight, np.float64)
+    np.testing.assert_allclose(weight.T @ weight, 1e-6 * np.eye(2), atol=1e-12)  # orthogonal columns times 1e-3
     features, flat = np.ones((4, 3), np.float32), Linear(np.zeros((3, 2), np.float32), np.zeros(2, np.float32))
     wild = np.array([-50.0, 50.0], np.float32)
     np.testing.assert_array_equal(eqx.filter_jit(GaussianHead(flat, wild))(features).log_std, [-5.0, 2.0])

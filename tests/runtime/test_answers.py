@@ -11,7 +11,7 @@ from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import RecommenderBCQ, runtime
 from tidelog.algorithms.names import ALGORITHMS
 from tidelog.algorithms.part import PolicyPart
-from tidelog.errors import ExportError
+from tidelog.errors import ExportError, SpecError
 from tidelog.policies import export as artefact
 from tidelog.policies.export import LoggedObservations, export, random_masks, random_observations, recheck
 from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
@@ -47,6 +47,65 @@ def test_actions_are_rated_alike(name, artefacts):
     np.testing.assert_allclose(
         runtime.load(artefacts[name]).q_values(seen), policy(name).q_values(seen), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("name", ["iql, box", "bcq", "iql, choice, several rewards, mixed", "discrete bcq"])
+def test_chosen_actions_have_the_value_of_the_smallest_critic(name, artefacts):
+    """Of BCQ that of the first critic, the only one of a policy."""
+    whole, plain, box = policy(name), runtime.load(artefacts[name]), not isinstance(policy(name).spec.action, Discrete)
+    seen = random_observations(whole, 64)
+    action = whole.act(seen, seed=1)[0]
+    found = whole.q_values(seen, action)
+    if box:
+        leaves, critic = whole.scaler.observation(seen), whole.params.critic
+        members = getattr(critic, "members", (critic,))
+        rated = [np.asarray(member(leaves, whole.spec.action.to_unit(action))) for member in members]
+        wanted = np.min(rated, axis=0)
+    else:
+        wanted = np.take_along_axis(whole.q_values(seen), action[:, None], axis=1)[:, 0]
+        labels = [whole.spec.action.names[code] for code in action]
+        np.testing.assert_array_equal(whole.q_values(seen, labels), found)
+        np.testing.assert_allclose(plain.q_values(seen, action), found, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    one = {leaf: values[0] for leaf, values in seen.items()}
+    np.testing.assert_allclose(whole.q_values(one, action[0]), found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["discrete bcq", "discrete bcq, memory"])
+def test_the_logits_of_the_imitator_say_which_actions_are_supported(name):
+    whole = policy(name)
+    seen, threshold = random_observations(whole, 64), whole.algorithm.threshold
+    state = whole.initial_state(64) if whole.is_recurrent else None
+    logits = whole.imitation_logits(seen, state)
+    supported = logits - logits.max(axis=1, keepdims=True) >= math.log(threshold)
+    chances = whole.probabilities(seen, state=state)
+    assert ((chances > 0) <= supported).all()
+    assert supported.sum() > 64
+    if whole.algorithm.epsilon:
+        np.testing.assert_array_equal(chances > 0, supported)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "words"),
+    [
+        ("iql, box", lambda one, seen: one.q_values(seen), r"no Q-values of all actions\. fix: use q_values\(obs"),
+        ("iql, memory", lambda one, seen: one.q_values(seen, [0]), r"recurrent networks has no Q-values"),
+        ("ppg, choice", lambda one, seen: one.q_values(seen, [0]), r"no Q-values\. fix: use a policy with a critic"),
+        ("iql, choice", lambda one, seen: one.imitation_logits(seen), r"no imitator\. fix: use a discrete BCQ policy"),
+        ("iql, choice", lambda one, seen: one.q_values(seen, [7]), "action"),
+    ],
+)
+def test_values_that_a_policy_does_not_have_are_refused(name, call, words):
+    with pytest.raises(SpecError, match=words):
+        call(policy(name), random_observations(policy(name), 1))
+
+
+def test_a_policy_without_jax_says_who_has_its_values(artefacts):
+    seen = random_observations(policy("iql, box"), 1)
+    with pytest.raises(SpecError, match=r"without JAX\. fix: use tl\.load_policy\(path\)\.q_values\(obs"):
+        runtime.load(artefacts["iql, box"]).q_values(seen, [[0.0, 0.0]])
+    with pytest.raises(SpecError, match=r"no imitator\. fix: use a discrete BCQ policy of tl\.load_policy"):
+        runtime.load(artefacts["discrete bcq"]).imitation_logits(seen)
 
 
 def test_a_reader_that_differs_is_not_exported(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import json
 from tidelog import BC, IQL, fit, load_run
 from tidelog._files import digest
 from tidelog.policies.policy import fingerprint
+from tidelog.sinks import read_rows
 from tidelog.training import run as run_module
 
 TINY = {"hidden": (8, 8), "embedding": 2, "batch_size": 32}
@@ -56,12 +57,17 @@ def chunks_of(size, monkeypatch):
     monkeypatch.setattr(run_module, "_Pace", Steady)
 
 
+def untimed(rows):
+    """The rows of a run's reports without times."""
+    return [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
+
+
 def all_of(run):
     """Everything that a resumed run has to repeat: learners to the last bit, metrics, best policies."""
     members = run.members if run.record.options.best_metric else []
     best = [fingerprint(run.best_policy(member=one.index).params) for one in members]
-    rows = (run.folder / "metrics.jsonl").read_text()
-    return [fingerprint(learner) for learner in run.learners()], run.metrics, best, rows
+    rows = untimed(read_rows(run.folder / "metrics.jsonl"))
+    return [fingerprint(learner) for learner in run.learners()], untimed(run.metrics), best, rows
 
 
 def reopened(folder, **options):

@@ -14,7 +14,7 @@ import pytest
 import tidelog as tl
 from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
-from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
+from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql, untimed
 from tidelog import ConfigError, Log, LogError, SpecError
 from tidelog.algorithms import short_form
 from tidelog.errors import DivergenceError
@@ -69,14 +69,20 @@ def test_metrics_are_the_same_in_memory_and_in_the_file(run):
         (update, member, seed) for update in (14, 28, 42) for member, seed in enumerate((3, 1))
     ]
     assert read_rows(run.folder / "metrics.jsonl") == run.metrics
-    assert {"update", "member", "seed", "imitation_loss", "entropy", LOSS} == {*run.metrics[0]}
+    assert {"update", "member", "seed", "imitation_loss", "entropy", LOSS} == {*untimed(run.metrics)[0]}
+
+
+def test_reports_have_the_seconds_of_an_update(run):
+    """Of the wall clock; 14 updates of both members took less than a minute."""
+    for row in run.metrics:
+        assert 0.0 < 14 * row["time/seconds_per_update"] < 60.0
 
 
 def test_reports_do_not_depend_on_chunks(run, origin, monkeypatch):
     for size in (1, 9):
         chunks_of(size, monkeypatch)
         again = finish(begin(bc(), origin, seeds=[3, 1]))
-        assert again.metrics == run.metrics
+        assert untimed(again.metrics) == untimed(run.metrics)
         assert [fingerprint(a) for a in again.learners()] == [fingerprint(a) for a in run.learners()]
 
 

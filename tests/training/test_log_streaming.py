@@ -73,6 +73,19 @@ def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
         assert np.array_equal(np.asarray(small.weight)[slots], np.asarray(store.weight)[rows])
 
 
+@pytest.mark.parametrize("kind", ["discrete", "continuous"])
+def test_propensities_from_disk_are_those_in_memory(kind, tmp_path):
+    keep = StoreSpec((*KEEP.columns, "propensity"))
+    chances = np.random.default_rng(0).uniform(0.1, 1.0, len(world(kind))).astype(np.float32)
+    log = world(kind, propensity=chances)
+    log.save(tmp_path / "log")
+    stream, store = Stream(tl.Log.load(tmp_path / "log", memory_map=True), keep, Scaler()), stored(log, keep, Scaler())
+    unit = Window(NStep(1, 0.9), 4)
+    rows = np.asarray(unit.rows(store)[1])
+    small, slots = stream.fetch(rows, unit)
+    assert np.array_equal(np.asarray(small.log_propensity)[slots], np.asarray(store.log_propensity)[rows])
+
+
 def leaves(gathered):
     import jax
 

@@ -14,10 +14,12 @@ import pytest
 
 import tidelog as tl
 from tests.training.logs import log, saved
+from tests.training.runs import untimed
 from tests.training.shared_batches import NAMES, SAMPLE
 from tidelog.cli import main
 from tidelog.errors import CheckpointError, ConfigError, ProcessError
 from tidelog.policies.policy import read_arrays
+from tidelog.sinks import read_rows
 from tidelog.training import processes as module
 from tidelog.training.processes import Processes, connect_processes, devices_of_all
 from tidelog.training.run import _decision
@@ -234,7 +236,7 @@ def content(run):
     last = max(run.glob("checkpoints/[0-9]*/member-0.safetensors"))
     best = next((run / "best").glob("*/*.safetensors"))
     arrays = [{name: array.tobytes() for name, array in read_arrays(file).items()} for file in (last, best)]
-    return last.parent.name, (run / "metrics.jsonl").read_text(), arrays
+    return last.parent.name, untimed(read_rows(run / "metrics.jsonl")), arrays
 
 
 @pytest.fixture(scope="module")

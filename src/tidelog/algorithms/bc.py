@@ -20,7 +20,7 @@ from tidelog.algorithms.optimisation import Schedule, Transformation, constant
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.networks.actors import Actor, HeadFactory, gaussian
-from tidelog.networks.layers import fold_in
+from tidelog.networks.layers import Activation, fold_in
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Decision, Discrete, Spec
 
@@ -47,6 +47,7 @@ class BC:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     dropout: float | None = fields.dropout(None)
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
@@ -56,6 +57,7 @@ class BC:
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     layer_norm: bool = fields.layer_norm(False)
+    activation: Activation = fields.activation("relu")
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, help="sampling: probability of a sample, else the mode")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")

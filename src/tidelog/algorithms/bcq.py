@@ -50,7 +50,7 @@ from tidelog.networks import recipe
 from tidelog.networks.actors import in_blocks
 from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, perturb
 from tidelog.networks.encoder import Seen, after, now
-from tidelog.networks.layers import Linear, fold_in, normal
+from tidelog.networks.layers import Activation, Linear, fold_in, normal
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_shape
 
@@ -199,19 +199,21 @@ class BCQ:
     perturbation_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     hidden: tuple[int, ...] = fields.widths((400, 300), "the critics' hidden layers")
     generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the generator's hidden layers", group="network")
     perturbation_hidden: tuple[int, ...] = fields.widths(
         (400, 300), "the perturbation's hidden layers", group="network"
     )
+    activation: Activation = fields.activation("relu")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
-    priority_correction: float = fields.priority_correction(0.4)
+    priority_correction: float | None = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     generator_network: Callable[[Spec, jax.Array], Any] | None = own(
         "function that returns a module with encode and decode"

@@ -59,13 +59,15 @@ class Collection:
     """The collection before the phases of a round: `steps` decisions in each of `num_envs` copies.
 
     The decisions of one copy are one segment. Every segment goes into the stores in `into`. For a recurrent policy
-    a segment holds the recurrent state at the start of each of its `num_chunks`.
+    a segment holds the recurrent state at the start of each of its `num_chunks`. Before the stores take new segments,
+    `complete(algorithm, state, columns) -> (state, columns)` adds columns to them.
     """
 
     num_envs: int
     steps: int
     into: tuple[str, ...]
     num_chunks: int = 1
+    complete: Callable[[Any, State, dict[str, Any]], tuple[State, dict[str, Any]]] | None = None
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
@@ -76,6 +78,13 @@ def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
         )
     if weights is not None and len(weights) != (spec.rewards or 1):
         raise SpecError(f"reward_weights: {len(weights)} weights", f"{spec.rewards or 1}", "one per reward")
+
+
+def check_discounts(discounts: tuple[float, ...] | None, spec: Spec) -> None:
+    """Raise SpecError unless there is one discount for each of the log's several rewards."""
+    if discounts is not None and len(discounts) != spec.rewards:
+        fix = "set discount" if spec.rewards is None else "one per reward"
+        raise SpecError(f"discounts: {len(discounts)} discounts", f"{spec.rewards or 'none for one reward'}", fix)
 
 
 def one_reward(owner: str, spec: Spec) -> None:
@@ -157,8 +166,10 @@ class Algorithm(Protocol):
     ) -> Any:
         """Return the sampled policy's distribution over actions, or None."""
 
-    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
-        """Return the values of all actions [B, A], or None."""
+    def q_values(
+        self, params: PolicyParams, observation: Observation, action: jax.Array | None = None
+    ) -> jax.Array | None:
+        """Return the values of all actions [B, A], or of chosen actions [B]; None where the policy has none."""
 
 
 @runtime_checkable

@@ -46,7 +46,7 @@ from tidelog.networks import recipe
 from tidelog.networks.actors import Actor, EpsilonGreedy, gaussian, policy_after
 from tidelog.networks.critics import Critic, ratings_after
 from tidelog.networks.encoder import SHARING, Sharing, with_pictures
-from tidelog.networks.layers import Linear
+from tidelog.networks.layers import Activation, Linear
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
@@ -150,10 +150,12 @@ class DiscreteBCQ:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     shared: Sharing = field(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
     layer_norm: bool = fields.layer_norm(False)
+    activation: Activation = fields.activation("relu")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     recurrent_size: int | None = fields.recurrent_size(None)
@@ -161,7 +163,7 @@ class DiscreteBCQ:
     burn_in: int = fields.burn_in(0)
     epsilon: float = fields.epsilon(0.0, help="sampling: probability of a random supported action")
     priority_exponent: float | None = fields.priority_exponent(None)
-    priority_correction: float = fields.priority_correction(0.4)
+    priority_correction: float | None = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns a module with all_actions")
     imitator_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
@@ -247,6 +249,11 @@ class DiscreteBCQ:
     ) -> EpsilonGreedy:
         """Return the distribution of the sampled policy."""
         return self._policy(params, observation, mask, carry)[0]
+
+    def imitation_logits(self, params: Any, observation: Observation, carry: Any = None) -> jax.Array:
+        """Return the imitator's logits [B, A], without a mask."""
+        carry = self.initial_state(params, len(next(iter(observation.values())))) if carry is None else carry
+        return step_along(params, observation, carry)[1]
 
     def _policy(
         self, params: Any, observation: Observation, mask: jax.Array | None, carry: Any

@@ -229,9 +229,9 @@ class FinetunedAlgorithm(eqx.Module):
         """Return the sampled policy, or None."""
         return self.inner.distribution(params, self.scales.observation(observation), mask, carry)
 
-    def q_values(self, params: Any, observation: Observation) -> jax.Array | None:
-        """Return the values of all actions, or None."""
-        result: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation))
+    def q_values(self, params: Any, observation: Observation, action: jax.Array | None = None) -> jax.Array | None:
+        """Return the values of all actions or of chosen ones, or None."""
+        result: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation), action)
         return result
 
 
@@ -248,5 +248,5 @@ def check_tunable(algorithm: Any, spec: Spec) -> None:
             raise SpecError(
                 f"{name} with this configuration does not support fine-tuning: its phase '{phase.name}' does "
                 "not read single transitions of the log",
-                fix="use iql, bcq or discrete-bcq without recurrent_size",
+                fix="use iql, bcq or discrete-bcq without recurrent_size and with n-step returns",
             )

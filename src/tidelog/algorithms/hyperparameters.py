@@ -25,7 +25,7 @@ from tidelog.data.statistics import REWARD_SCALINGS
 from tidelog.errors import ConfigError, nearest, unknown_name
 from tidelog.losses.td import POINT_LOSSES
 from tidelog.networks.actors import HEADS
-from tidelog.networks.layers import PRODUCTS
+from tidelog.networks.layers import ACTIVATIONS, PRODUCTS
 from tidelog.networks.phasic import ARCHITECTURES
 from tidelog.networks.pictures import LAYERS
 from tidelog.schema import RENAMED, renamed
@@ -377,7 +377,14 @@ priority_exponent = partial(
     field, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional", group="sampling"
 )
 priority_correction = partial(
-    field, least=0.0, most=1.0, help="initial exponent of the importance weights", group="sampling"
+    field, least=0.0, most=1.0, help="initial exponent of the importance weights; none: no weights", group="sampling"
+)
+
+
+debug_metrics = partial(
+    field,
+    help="more metrics: norms of gradients and networks, of IQL also a summary of each critic",
+    group="optimisation",
 )
 
 
@@ -412,6 +419,11 @@ burn_in = partial(field, least=0, help="steps before them that only update the r
 epsilon = partial(field, least=0.0, most=1.0)
 
 
+def activation(default: str) -> Any:
+    """The activation of hidden layers."""
+    return field(ACTIVATIONS[default], choices=ACTIVATIONS, help="activation of hidden layers", group="network")
+
+
 def widths(default: tuple[int, ...], of: str, least: int = 1, group: str = MAIN) -> Any:
     """The widths of hidden layers; `least` 0 allows no hidden layer."""
     return field(default, least=least, help=f"widths of {of}", group=group, role="widths")
@@ -424,6 +436,15 @@ reward_normalisation = partial(field, help="divide rewards by the deviation of r
 reward_discount = partial(field, least=0.0, most=1.0, help="discount of those returns", group="value")
 reward_clip = partial(field, least=0.0, open_ends=True, help="largest normalised reward", group="value")
 value_normalisation = partial(field, help="learn values in units of the deviation of their targets", group="value")
+
+
+policy_hidden = partial(field, (), least=0, help="widths of the policy's layers after the trunk", group="network")
+value_hidden = partial(field, (), least=0, help="widths of each value's layers after the trunk", group="network")
+
+
+def value_clip(default: float | None, of: str) -> Any:
+    """The clip range of the value, in units of the value network."""
+    return field(default, least=0.0, open_ends=True, help=f"clip range of {of}, in its own units")
 
 
 def architecture(default: str) -> Any:

@@ -21,6 +21,12 @@ categorical and masks are applied. As in the reference, the critic's loss is sum
 With several rewards, critics and V predict all `K` of them. The weighted sum selects the smallest critic, the side of
 the expectile and the advantage, so the fixed point equals the scalar one; errors are averaged over components.
 
+With `returns` "td-lambda" or "retrace" the losses run over windows. The critic's target is then
+`G = r + discount (newV(s') + c (G' - b))`, where G' is that of the next logged step, and c is 0 at the end of the
+window or episode. TD(lambda): c = lambda, b = newV(s'); as n-step returns it learns in part the behaviour policy's
+values. Retrace (Munos et al. 2016): c = lambda min(1, pi(a' | s') / mu(a' | s')), b = q of the next step, with the
+**new** actor and recorded propensities mu; its correction has mean 0 at the fixed point of the one-step target.
+
 With recurrent networks, the losses run over windows [B, T]. Each network unrolls its own recurrent state from zeros.
 The next observation of a step is encoded from that step's recurrent state.
 
@@ -41,10 +47,20 @@ from tidelog.algorithms.optimisation import Schedule, Transformation, constant, 
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.data.statistics import RewardScaling
+from tidelog.errors import ConfigError
 from tidelog.losses.policy import advantage_weight
-from tidelog.losses.td import Components, PointLoss, ensemble_error, expectile_error, squared
+from tidelog.losses.td import (
+    RETURNS,
+    Components,
+    PointLoss,
+    ensemble_error,
+    expectile_error,
+    lambda_returns,
+    squared,
+)
 from tidelog.networks.actors import Actor, HeadFactory, gaussian
 from tidelog.networks.critics import Critic, Ensemble, Value, value_and_next_value
+from tidelog.networks.layers import Activation
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Spec, Transition
 
@@ -63,6 +79,34 @@ class PolicyParams(NamedTuple):
 
     actor: Actor
     critic: Ensemble
+
+
+def following(values: jax.Array) -> jax.Array:
+    """Return the values [B, T, ...] of the next step, 0 at the end of the window."""
+    return jnp.concatenate([values[:, 1:], jnp.zeros_like(values[:, :1])], axis=1)
+
+
+def traces(config: IQL, state: Any, row: Transition, real: Any) -> jax.Array:
+    """Return the factor [B, T] of the next step's target: lambda, for Retrace times `min(1, pi / mu)`; 0 at an end."""
+    weight = real.astype(jnp.float32)
+    if config.returns == "retrace":
+        likely = state.actor(row.observation, mask=row.mask, **row.window).log_probability(row.action)
+        if likely is None:
+            raise ConfigError("IQL.returns = 'retrace'", "a policy with a density", "use actor_head='gaussian'")
+        weight = weight * jnp.exp(jnp.minimum(likely - row.log_propensity, 0.0))
+    return config.trace_lambda * following(weight)
+
+
+def summaries(batch: Batch, values: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
+    """Return the mean target and, of each critic from 1 on, its mean value, absolute error and explained variance."""
+    metrics = {"target_q": batch.average(target)}
+    for number, value in enumerate(values, start=1):
+        metrics |= {
+            f"q_mean_{number}": batch.average(value),
+            f"td_error_{number}": batch.average(jnp.abs(value - target)),
+            f"explained_variance_{number}": batch.explained_variance(target, value),
+        }
+    return metrics
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -98,6 +142,8 @@ class IQL:
     num_critics: int = fields.num_critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
+    returns: str = field("n-step", choices=RETURNS, help="targets of the critics; others along a window", group="value")
+    trace_lambda: float = field(0.95, least=0.0, most=1.0, help="lambda of td-lambda and retrace", group="value")
     batch_size: int = fields.batch_size(256)
     actor_learning_rate: float = fields.learning_rate(3e-4, "the actor")
     critic_learning_rate: float = fields.learning_rate(3e-4, "the critics")
@@ -107,6 +153,7 @@ class IQL:
     value_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     matmul_precision: str = fields.matmul_precision()
     dropout: float | None = fields.dropout(None)
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
@@ -116,9 +163,11 @@ class IQL:
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
-    priority_correction: float = fields.priority_correction(0.4)
+    priority_correction: float | None = fields.priority_correction(0.4)
     reward_weights: tuple[float, ...] | None = field(None, help="weights of several rewards; default: ones")
+    discounts: tuple[float, ...] | None = field(None, help="a discount for each of several rewards, not one for all")
     layer_norm: bool = fields.layer_norm(False)
+    activation: Activation = fields.activation("relu")
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, help="sampling: probability of a sample, else the mode")
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
@@ -128,6 +177,22 @@ class IQL:
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the log that the losses read."""
+        return ("reward", "terminated", *(("propensity",) if self.returns == "retrace" else ()))
+
+    def check(self) -> None:
+        """Raise ConfigError where two fields contradict each other, or a discount is not in [0, 1]."""
+        if self.returns != "n-step" and self.n_step != 1:
+            raise ConfigError(
+                f"IQL.returns = '{self.returns}' and IQL.n_step = {self.n_step}",
+                "one of them",
+                "set n_step=1: these returns reach to the end of the window",
+            )
+        if self.discounts is not None and not all(0.0 <= one <= 1.0 for one in self.discounts):
+            raise ConfigError(f"IQL.discounts = {self.discounts}", "numbers in [0, 1]", "as discounts=(0.99, 0.9)")
 
     @classmethod
     def preset(cls, name: str) -> IQL:
@@ -143,15 +208,23 @@ class IQL:
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """Return the losses in the order of the update, and the metrics of each."""
-        row: Transition = batch.data
-        rewards = Components.of(row.reward, row.discount, self.reward_weights)
+        row, real = batch.data, batch.data.real
+        if self.recurrent_size is None:
+            row = row._replace(real=None)  # networks without a recurrent unit read steps
+        discount = row.discount if self.discounts is None else row.discount[..., 0]
+        rewards = Components.of(row.reward, discount, self.reward_weights)
+        discount = rewards.expand(discount) if self.discounts is None else row.discount
         targets = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
         q = rewards.smallest(targets)  # [B]
         v, next_v = value_and_next_value(state.value, row)  # [B]
         advantage = rewards.total(q - v)
         weight = advantage_weight(advantage, self.temperature, self.max_weight)
         policy = state.actor(row.observation, mask=row.mask, dropout=self.dropout, key=key, **row.window)
-        target = row.reward + rewards.expand(row.discount) * next_v
+        target = row.reward + discount * next_v
+        if self.returns != "n-step":
+            trace, control = traces(self, state, row, real), following(q) if self.returns == "retrace" else next_v
+            factors = (jnp.broadcast_to(one, next_v.shape) for one in (discount, rewards.expand(trace)))
+            target = lambda_returns(row.reward, next_v, control, *factors)
         logged_q = state.critic(row.observation, row.action, **row.window)  # [E, B]
 
         value_errors = expectile_error(q - v, self.expectile, rewards.expand(advantage))
@@ -170,6 +243,8 @@ class IQL:
             "target_gap": batch.average(jnp.mean(jnp.abs(rewards.total(logged_q - targets)), axis=0)),
             "priority": batch.per_sample(jnp.mean(jnp.abs(rewards.total(logged_q - target)), axis=0)),
         }
+        if self.debug_metrics:
+            critic |= summaries(batch, rewards.total(logged_q), rewards.total(target))
         return losses, {
             "value": {"v_mean": batch.average(rewards.total(v))},
             "actor": actor if entropy is None else actor | {"entropy": batch.average(entropy)},

@@ -49,20 +49,22 @@ from tidelog.algorithms.ppg_common import (
     Running,
     add_values,
     auxiliary_loss,
-    explained_variance,
+    check_network,
     kl_after,
     record_old_policy,
     scale_rewards,
     scaled,
+    segment_starts,
     standardise,
     value_unit,
+    values_of_segments,
 )
 from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
 from tidelog.algorithms.short_form import algorithm
 from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
 from tidelog.losses.td import value_error, vtrace
-from tidelog.networks.layers import ACTIVATIONS, Activation
+from tidelog.networks.layers import Activation
 from tidelog.networks.phasic import Architecture
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
@@ -92,6 +94,7 @@ class OffPolicyState(NamedTuple):
     values: Running | None
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
+    carry: jax.Array | None = None  # [W, H]: the value network's own recurrent state between collections
 
 
 class Minibatches(NamedTuple):
@@ -99,6 +102,15 @@ class Minibatches(NamedTuple):
 
     policy: Batch
     value: Batch
+
+
+# With a new rollout: what segments keep of the networks that collected them.
+
+
+def complete(config: OffPolicyPPG, state: OffPolicyState, columns: Columns) -> tuple[OffPolicyState, Columns]:
+    """Add the values [C, T] at the collection, in scaled rewards, and a recurrent value network's own state."""
+    state, value, _, begins = values_of_segments(state, columns)
+    return state, begins if config.value_clip is None else {**begins, "old_value": value_unit(state) * value}
 
 
 # Before every update: value targets and advantages by the current networks.
@@ -112,8 +124,13 @@ def count_rewards(config: OffPolicyPPG, state: OffPolicyState, columns: Columns)
 def with_vtrace(config: OffPolicyPPG, state: OffPolicyState, batch: Batch) -> Batch:
     """Return the batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
     data, unit = batch.data, value_unit(state)
-    value, following = (unit * state.network.value_of(data[name]) for name in ("observation", "following"))
-    policy = state.network.policy(data["observation"], data.get("mask"))
+    start = segment_starts(data)
+    if start:
+        value, following, _ = state.network.values_of_segment(data["observation"], data["following"], *start)
+    else:
+        value, following = (state.network.value_of(data[name]) for name in ("observation", "following"))
+    value, following = unit * value, unit * following
+    policy = state.network.policy(data["observation"], data.get("mask"), *start)
     log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
     flags = data["terminated"], data["truncated"], data["valid"]
     settings = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
@@ -128,7 +145,8 @@ def with_policy_inputs(config: OffPolicyPPG, state: OffPolicyState, batch: Batch
     """Return the policy's batch with its loss inputs: `log_proximal`, prox over mu, and normalised advantages."""
     batch = with_vtrace(config, state, batch)
     data = batch.data
-    proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
+    seen = data["observation"], data.get("mask"), *segment_starts(data)
+    proximal = state.proximal.network.policy(*seen).log_probability(data["action"])
     if config.advantage_normalisation:
         data = data | {"advantage": standardise(data["advantage"], data["valid"])}
     return batch._replace(data=data | {"log_proximal": proximal - data["log_probability"]})
@@ -140,7 +158,7 @@ def with_policy_inputs(config: OffPolicyPPG, state: OffPolicyState, batch: Batch
 def policy_loss(network: Any, config: OffPolicyPPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the decoupled surrogate with entropy bonus."""
     data = batch.data
-    policy = network.policy(data["observation"], data.get("mask"))
+    policy = network.policy(data["observation"], data.get("mask"), *segment_starts(data))
     log_weight, advantage = data["log_proximal"], data["advantage"]
     log_ratio = policy.log_probability(data["action"]) - data["log_probability"] - log_weight
     gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, config.clip, config.most_weight))
@@ -176,10 +194,11 @@ def value_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the weighted squared error of the value, in units of the value network."""
     data = batch.data
-    value = network(data["observation"], data.get("mask"))[1]
-    target, old = data["target"] / unit, data["value"] / unit
-    error = batch.mean(value_error(value, target, old, None))
-    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    value = network(data["observation"], data.get("mask"), *segment_starts(data))[1]
+    target, current = data["target"] / unit, data["value"] / unit
+    old = current if config.value_clip is None else data["old_value"] / unit
+    error = batch.mean(value_error(value, target, old, config.value_clip))
+    metrics = {"value_loss": 0.5 * error, "explained_variance": batch.explained_variance(target, current)}
     return config.value_weight * error, metrics | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
 
 
@@ -311,6 +330,8 @@ class OffPolicyPPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
+    value_clip: float | None = fields.value_clip(None, "the value around that at the collection")
     num_envs: int = field(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = field(256, least=1, help="decisions of each copy in a collection (a segment)")
     auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
@@ -321,13 +342,14 @@ class OffPolicyPPG:
     advantage_normalisation: bool = field(True, help="standardise the advantages")
     architecture: Architecture = fields.architecture("dual")
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
-    activation: Activation = field(
-        ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"
-    )
+    policy_hidden: tuple[int, ...] = fields.policy_hidden()
+    value_hidden: tuple[int, ...] = fields.value_hidden()
+    activation: Activation = fields.activation("tanh")
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     picture_width: int = fields.picture_width(256)
+    recurrent_size: int | None = fields.recurrent_size(None)
     network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
@@ -346,6 +368,7 @@ class OffPolicyPPG:
 
     def check(self) -> None:
         """Raise ConfigError where a store could have no live segments before the next collection."""
+        check_network(self)
         last = self.update_per_collect if self.auxiliary_epochs else self.update_per_collect - 1
         for store, updates in (("policy", self.update_per_collect - 1), ("value", last)):
             check_lives(self, store, updates)
@@ -353,17 +376,20 @@ class OffPolicyPPG:
     def collection(self) -> Collection:
         """Return the collection: a segment per copy, into both stores; rewards also into `fresh` for their scaling."""
         counted = ("fresh",) if self.reward_normalisation else ()
-        return Collection(self.num_envs, self.rollout_steps, ("policy", "value", *counted))
+        completed = None if self.value_clip is None and self.recurrent_size is None else complete
+        return Collection(self.num_envs, self.rollout_steps, ("policy", "value", *counted), complete=completed)
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return two ring buffers of segments with the behaviour policy's log-probabilities, and the new rewards."""
         mask = ("mask",) if spec.masked else ()
         flags = ("reward", "terminated", "truncated", "valid")
-        whole = ("observation", *mask, "action", "log_probability", *flags, "following")
+        begins = () if self.recurrent_size is None else ("first", "carry", "value_carry")
+        whole = ("observation", *mask, "action", "log_probability", *flags, "following", *begins)
+        old = () if self.value_clip is None else ("old_value",)
         fresh = {"fresh": StoreSpec(flags, self.num_envs)} if self.reward_normalisation else {}
         return {
             "policy": StoreSpec(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
-            "value": StoreSpec(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
+            "value": StoreSpec((*whole, *old), self.value_capacity, self.value_max_use, self.value_max_staleness),
             **fresh,
         }
 
@@ -398,7 +424,8 @@ class OffPolicyPPG:
         )
         rewards, values = ppg_common.initial_rewards(self), ppg_common.initial_values(self)
         proximal = restarted(copied(network))
-        return OffPolicyState(network, proximal, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
+        carry = ppg_common.initial_value_carry(self, network)
+        return OffPolicyState(network, proximal, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
     with_new_episodes = ppg_common.with_new_episodes
     policy_params = ppg_common.policy_params

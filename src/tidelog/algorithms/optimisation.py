@@ -57,6 +57,19 @@ def init_opt_state(optimiser: Transformation, network: Any) -> optax.OptState:
     return jax.tree.map(lambda leaf: from_host(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
+def norm(tree: Any) -> jax.Array:
+    """Return the Euclidean norm of all numbers of a gradient or network."""
+    squares = (jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))
+    return jnp.sqrt(sum(squares, start=jnp.zeros(())))
+
+
+def norms(networks: Mapping[str, Any], gradients: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Return metrics: the norm of each network and gradient by its name, and of all gradients together."""
+    parts = {f"gradient_norm_{name}": norm(gradient) for name, gradient in gradients.items()}
+    weights = {f"weight_norm_{name}": norm(network) for name, network in networks.items()}
+    return {"gradient_norm": norm(list(parts.values())), **parts, **weights}
+
+
 def clipped(gradient: Any, limit: jax.Array | float | None) -> Any:
     """Return the gradient, shrunk to this norm where it is longer."""
     if limit is None:
@@ -94,10 +107,16 @@ class GradientStep(NamedTuple):
 def gradient_step(
     loss: Callable[..., Any], network: Any, opt_state: Any, rate: jax.Array | float, config: Any, *inputs: Any
 ) -> GradientStep:
-    """Do one gradient step on `loss(network, config, *inputs) -> (loss, metrics)` with the settings of `config`."""
+    """Do one gradient step on `loss(network, config, *inputs) -> (loss, metrics)` with the settings of `config`.
+
+    Its `debug_metrics` adds the norms of the network's parts.
+    """
     differentiated: Callable[..., Any] = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, metrics), gradient = differentiated(network, config, *inputs)
     network, opt_state = descend(config.optimiser, network, gradient, opt_state, rate, config.gradient_clip)
+    if getattr(config, "debug_metrics", False):
+        parts = [name for name in network.__dataclass_fields__ if jax.tree.leaves(getattr(gradient, name))]
+        metrics = metrics | norms(*({name: getattr(one, name) for name in parts} for one in (network, gradient)))
     return GradientStep(network, opt_state, value, metrics)
 
 

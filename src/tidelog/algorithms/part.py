@@ -111,7 +111,7 @@ class PolicyPart(eqx.Module):
         """Return the probabilities of the policy's actions and of the present practice."""
         return self._chances(params, observation, mask, carry)[0]
 
-    def q_values(self, params: PartParams, observation: Observation) -> None:
+    def q_values(self, params: PartParams, observation: Observation, action: Any = None) -> None:
         """Return None: what the present practice earns is not in the policy's values."""
         return
 

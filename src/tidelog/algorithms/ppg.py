@@ -54,23 +54,22 @@ from tidelog.algorithms.ppg_common import (
     Rewards,
     Running,
     add_values,
-    apply_in_blocks,
     auxiliary_loss,
-    explained_variance,
+    check_network,
     kl_after,
     record_old_policy,
     scale_rewards,
     segment_starts,
     standardise,
     value_unit,
+    values_of_segments,
 )
 from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
 from tidelog.algorithms.short_form import algorithm, configure
-from tidelog.errors import ConfigError
 from tidelog.losses.policy import ratio_divergence, surrogate
 from tidelog.losses.td import advantages, value_error
-from tidelog.networks.layers import ACTIVATIONS, Activation
+from tidelog.networks.layers import Activation
 from tidelog.networks.phasic import Architecture
 from tidelog.networks.pictures import Layers, by_size
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
@@ -106,7 +105,7 @@ def estimate(config: PPG, state: PPGState, columns: Columns) -> tuple[PPGState, 
     """
     state, reward = scale_rewards(config, state, columns)
     unit = value_unit(state)
-    state, value, following, begins = values_of_segments(config, state, columns)
+    state, value, following, begins = values_of_segments(state, columns, config.num_chunks)
     value, following = unit * value, unit * following
     flags = columns["terminated"], columns["truncated"], columns["valid"]
     advantage = advantages(reward, value, following, *flags, config.discount, config.gae_lambda)
@@ -117,29 +116,6 @@ def estimate(config: PPG, state: PPGState, columns: Columns) -> tuple[PPGState, 
     if config.advantage_normalisation:
         advantage = standardise(advantage, columns["valid"])
     return state, {"advantage": advantage, "target": target, "value": value, **begins}
-
-
-def values_of_segments(
-    config: PPG, state: PPGState, columns: Columns
-) -> tuple[PPGState, jax.Array, jax.Array, Columns]:
-    """Return the network's values [C, T] of all steps and of their next observations, in its own units.
-
-    A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
-    it at the start of each of `P` chunks.
-    """
-    seen, later = columns["observation"], columns["following"]
-    if "first" not in columns:
-        value, following = (apply_in_blocks(state.network.value_of, leaf) for leaf in (seen, later))
-        return state, value, following, {}
-    (past,) = segment_starts(columns)
-    value, following, carries = apply_in_blocks(
-        state.network.values_of_segment, seen, later, past._replace(value=state.carry)
-    )
-    if state.carry is None:
-        return state, value, following, {}
-    each = carries.shape[1] // config.num_chunks
-    into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
-    return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
 
 
 # Losses of the policy phase: each returns the mean over the minibatch and its metrics.
@@ -193,7 +169,7 @@ def _value_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     target, old = batch.data["target"] / unit, batch.data["value"] / unit
     error = batch.mean(value_error(value, target, old, config.value_clip))
-    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    metrics = {"value_loss": 0.5 * error, "explained_variance": batch.explained_variance(target, old)}
     return config.value_weight * error, metrics
 
 
@@ -303,7 +279,8 @@ class PPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    value_clip: float | None = field(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
+    debug_metrics: bool = fields.debug_metrics(False)
+    value_clip: float | None = fields.value_clip(None, "the value around that before the round")
     num_envs: int = field(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = field(256, least=1, help="decisions of each copy in a round", group=MAIN)
     minibatches: int = field(8, least=1, help="updates per epoch of the policy phase")
@@ -316,9 +293,9 @@ class PPG:
     advantage_normalisation: bool = field(True, help="standardise the advantages")
     architecture: Architecture = fields.architecture("dual")
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
-    activation: Activation = field(
-        ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"
-    )
+    policy_hidden: tuple[int, ...] = fields.policy_hidden()
+    value_hidden: tuple[int, ...] = fields.value_hidden()
+    activation: Activation = fields.activation("tanh")
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
@@ -347,11 +324,7 @@ class PPG:
         check_divides("num_chunks", self.num_chunks, "rollout_steps", self.rollout_steps)
         parts = self.num_envs * self.num_chunks
         check_divides("minibatches", self.minibatches, "num_envs * num_chunks", parts)
-        if self.recurrent_size is not None and self.network is not None:
-            raise ConfigError(
-                f"PPG.recurrent_size = {self.recurrent_size} and network=... exclude each other",
-                fix="set only one of them",
-            )
+        check_network(self)
         if self.auxiliary_epochs:
             capacity = self.num_envs * self.policy_iterations
             check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "num_envs * policy_iterations", capacity)
@@ -409,7 +382,7 @@ class PPG:
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> PPGState:
         """Return a new network and empty statistics of rewards and values, for a run of `updates` updates."""
-        network = ppg_common.new_network(self, spec, key, self.recurrent_size)
+        network = ppg_common.new_network(self, spec, key)
         apart = self.policy_epochs != self.value_epochs
         opt_states = OptStates(
             init_opt_state(self.optimiser, network),
@@ -417,8 +390,7 @@ class PPG:
             init_opt_state(self.optimiser, network) if self.auxiliary_epochs else None,
         )
         rewards, values = ppg_common.initial_rewards(self), ppg_common.initial_values(self)
-        own = self.recurrent_size is not None and network.value_trunk is not None
-        carry = network.value_trunk.encoder.initial_state(self.num_envs) if own else None
+        carry = ppg_common.initial_value_carry(self, network)
         return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
     with_new_episodes = ppg_common.with_new_episodes

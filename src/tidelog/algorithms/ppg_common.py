@@ -81,12 +81,13 @@ class Rewards(NamedTuple):
 # Initial state.
 
 
-def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | None = None) -> Any:
-    """Return the user's network or one of the named architecture, with a recurrent unit of this size or None.
+def new_network(config: Any, spec: Spec, key: jax.Array) -> Any:
+    """Return the user's network or one of the named architecture.
 
     SpecError where there are several rewards, ConfigError where the user's network is recurrent.
     """
     one_reward(type(config).__name__, spec)
+    recurrent_size = config.recurrent_size
     encoder_config = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
     if config.network is None:
         network = phasic.create(
@@ -97,13 +98,15 @@ def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | N
             activation=config.activation,
             layer_norm=config.layer_norm,
             encoder_config=encoder_config,
+            policy_hidden=config.policy_hidden,
+            value_hidden=config.value_hidden,
         )
     else:
         network = copied(config.network(spec, key))
     if recurrent_size is None and isinstance(network, Phasic) and network.initial_state(1) is not None:
         raise ConfigError(
             f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported",
-            fix="use PPG(recurrent_size=64)",
+            fix=f"use {type(config).__name__}(recurrent_size=64)",
         )
     return network
 
@@ -116,6 +119,23 @@ def initial_rewards(config: Any) -> Rewards | None:
 def initial_values(config: Any) -> Running | None:
     """Return empty statistics of value targets, or None without value normalisation."""
     return empty_statistics() if config.value_normalisation else None
+
+
+def initial_value_carry(config: Any, network: Any) -> jax.Array | None:
+    """Return the first recurrent state [W, H] of a value network that has its own; None for others."""
+    own = config.recurrent_size is not None and network.value_trunk is not None
+    return network.value_trunk.encoder.initial_state(config.num_envs) if own else None
+
+
+def check_network(config: Any) -> None:
+    """Raise ConfigError where an algorithm has a network of the user and settings that only networks made here have."""
+    settings = {name: getattr(config, name) for name in ("recurrent_size", "policy_hidden", "value_hidden")}
+    for name, value in settings.items() if config.network is not None else ():
+        if value not in (None, ()):
+            raise ConfigError(
+                f"{type(config).__name__}.{name} = {value} and network=... exclude each other",
+                fix="set only one of them",
+            )
 
 
 # Preparation of a rollout.
@@ -158,22 +178,33 @@ def apply_in_blocks(network: Callable[..., Any], *inputs: Any) -> Any:
     return in_blocks(lambda rows: network(*rows), inputs, max(1, PASS_STEPS // steps))
 
 
+def values_of_segments(state: Any, columns: Columns, num_chunks: int = 1) -> tuple[Any, jax.Array, jax.Array, Columns]:
+    """Return the network's values [C, T] of all steps and of their next observations, in its own units.
+
+    A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
+    it at the start of each of `P` chunks.
+    """
+    seen, later = columns["observation"], columns["following"]
+    if "first" not in columns:
+        value, following = (apply_in_blocks(state.network.value_of, leaf) for leaf in (seen, later))
+        return state, value, following, {}
+    (past,) = segment_starts(columns)
+    value, following, carries = apply_in_blocks(
+        state.network.values_of_segment, seen, later, past._replace(value=state.carry)
+    )
+    if state.carry is None:
+        return state, value, following, {}
+    each = carries.shape[1] // num_chunks
+    into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
+    return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
+
+
 def segment_starts(columns: Columns) -> tuple[SegmentStart, ...]:
     """Return the start of segments for recurrent networks; nothing for feed-forward networks."""
     if "first" not in columns:
         return ()
     value = columns.get("value_carry")
     return (SegmentStart(columns["first"], columns["carry"][:, 0], None if value is None else value[:, 0]),)
-
-
-def explained_variance(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
-    """Return the share of the targets' variance that values [B, T] explain; 0 where targets do not vary."""
-
-    def variance(values: jax.Array) -> jax.Array:
-        return batch.average(jnp.square(values - batch.average(values)))
-
-    total = variance(target)
-    return jnp.where(total > 1e-8, 1.0 - variance(target - value) / jnp.maximum(total, 1e-8), 0.0)
 
 
 # One step.

@@ -48,6 +48,15 @@ class Batch(NamedTuple):
             return jnp.mean(self.per_sample(values))
         return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
+    def explained_variance(self, target: jax.Array, value: jax.Array) -> jax.Array:
+        """Share of the targets' variance that values of the same shape explain; 0 where targets do not vary."""
+
+        def variance(values: jax.Array) -> jax.Array:
+            return self.average(jnp.square(values - self.average(values)))
+
+        total = variance(target)
+        return jnp.where(total > 1e-8, 1.0 - variance(target - value) / jnp.maximum(total, 1e-8), 0.0)
+
     def per_sample(self, values: jax.Array) -> jax.Array:
         """Values [B], or the mean of [B, T] over each sample's valid steps: for priorities."""
         if self.valid is None:
@@ -70,6 +79,7 @@ class StoredLog(NamedTuple):
     terminated: jax.Array | None = None  # [N] bool
     mask: jax.Array | None = None  # [M, A] bool
     weight: jax.Array | None = None  # [N]
+    log_propensity: jax.Array | None = None  # [N]
 
 
 class SampleData(NamedTuple):
@@ -160,7 +170,7 @@ class NStep:
     """
 
     n_step: int
-    discount: Any  # float, or a tracer in a population
+    discount: Any  # float, or a tracer in a population; a tuple [K] has one for each reward
 
     def rows(self, store: StoredLog) -> tuple[int, jax.Array | None]:
         """Return the steps whose window ends in a terminal or a known observation."""
@@ -174,20 +184,25 @@ class NStep:
             )
         last = self.last(store, rows, limit)
         reward = store.reward[rows]
+        several = isinstance(self.discount, tuple)
+        discount = jnp.asarray(self.discount, jnp.float32) if several else self.discount
         for k in range(1, self.n_step):
             inside = (rows + k <= last).reshape(-1, *[1] * (reward.ndim - 1))
-            reward += jnp.where(inside, self.discount**k * store.reward[jnp.minimum(rows + k, last)], 0.0)
-        length = last - rows + 1
-        factor = self.discount if self.n_step == 1 else self.discount ** length.astype(jnp.float32)
+            reward += jnp.where(inside, discount**k * store.reward[jnp.minimum(rows + k, last)], 0.0)
+        length, terminated = last - rows + 1, store.terminated[last]
+        if several:
+            length, terminated = length[:, None], terminated[:, None]
+        factor = discount if self.n_step == 1 else discount ** length.astype(jnp.float32)
         here, after = store.position[rows], store.next_position[last]
         row = Transition(
             observation=_at(store.observation, here),
             action=store.action[rows],
             reward=reward,
-            discount=factor * (1.0 - store.terminated[last].astype(jnp.float32)),
+            discount=factor * (1.0 - terminated.astype(jnp.float32)),
             next_observation=_at(store.observation, after),
             mask=None if store.mask is None else store.mask[here],
             next_mask=None if store.mask is None else store.mask[after],
+            log_propensity=None if store.log_propensity is None else store.log_propensity[rows],
         )
         return SampleData(row, _weight(store, rows))
 
@@ -378,7 +393,7 @@ class Prioritised:
     """Samples in proportion to their last priority; new samples have the largest priority so far."""
 
     exponent: Any  # 0: uniform; 1: in proportion. A float, or a tracer in a population
-    correction: Any  # 0: weights are 1; 1: the mean is unbiased. The initial value; the final value is 1
+    correction: Any  # 0: weights are 1; 1: the mean is unbiased. The initial value, it goes to 1; None: no weights
 
     def init(self, count: int, key: jax.Array | None = None) -> Priorities:
         """Return equal priorities for all samples."""
@@ -386,12 +401,14 @@ class Prioritised:
 
     def draw(
         self, state: Priorities, key: jax.Array, size: int, count: int, progress: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return indices [size] and their importance weights, at a share of the run in [0, 1]."""
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Return indices [size] and their importance weights or None, at a share of the run in [0, 1]."""
         strata = (jnp.arange(size) + jax.random.uniform(key, (size,))) / size
         scale = jnp.stack([jnp.ones(()), self._mass(state.largest)])
         mass = jnp.sum(total(state.tree) * scale)
         indices = jnp.minimum(find(state.tree, strata * mass, scale), count - 1)
+        if self.correction is None:
+            return indices, None
         leaves = state.tree.levels[0][indices // WIDTH, indices % WIDTH]  # [B, 2]
         probability = jnp.sum(leaves * scale, axis=1) / mass
         correction = self.correction + (1.0 - self.correction) * progress

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tidelog.algorithms.contract import Feedback, Phase, StoreSpec, check_components, one_reward
+from tidelog.algorithms.contract import Feedback, Phase, StoreSpec, check_components, check_discounts, one_reward
 from tidelog.algorithms.hyperparameters import hyperparameters
 from tidelog.algorithms.optimisation import (
     clipped,
@@ -46,11 +46,13 @@ from tidelog.algorithms.optimisation import (
     copied,
     descend,
     init_opt_state,
+    norms,
     polyak_update,
     tree_where,
 )
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered
 from tidelog.errors import ConfigError, SpecError, unknown_name
+from tidelog.losses.imitation import pick
 from tidelog.networks import recipe
 from tidelog.networks.actors import choose, initial_state, sampled
 from tidelog.networks.critics import smallest_values
@@ -65,11 +67,14 @@ TARGETS = "targets"  # in `delayed`: all target networks
 DEFAULTS = {
     "batch_size": 256,
     "discount": 0.99,
+    "discounts": None,  # one for each of several rewards, in place of `discount`
     "n_step": 1,
+    "returns": "n-step",  # others are computed along windows
     "learning_rate": 3e-4,
     "schedule": constant,
     "optimiser": optax.scale_by_adam,
     "gradient_clip": None,
+    "debug_metrics": False,  # norms of gradients and networks among the metrics
     "tau": 0.005,
     "target_update_period": None,  # updates between two updates of the targets
     "copy_period": None,  # updates between two copies into the targets, in place of their updates
@@ -131,9 +136,10 @@ def setting(config: Any, name: str) -> Any:
     return getattr(config, name, DEFAULTS[name])
 
 
-def discount_of(algorithm: Any) -> float:
-    """Return the discount per step of an algorithm's values."""
-    return float(setting(algorithm, "discount"))
+def discount_of(algorithm: Any) -> float | tuple[float, ...]:
+    """Return the discount per step of an algorithm's values, or one for each reward."""
+    discounts: tuple[float, ...] | None = setting(algorithm, "discounts")
+    return float(setting(algorithm, "discount")) if discounts is None else discounts
 
 
 class NetworkMaker:
@@ -145,8 +151,7 @@ class NetworkMaker:
             "hidden": config.hidden,
             "encoder_config": EncoderConfig(setting(config, "embedding"), config.hidden[0], *encoder),
         }
-        if hasattr(config, "layer_norm"):
-            self.options["layer_norm"] = config.layer_norm
+        self.options |= {name: getattr(config, name) for name in ("layer_norm", "activation") if hasattr(config, name)}
         self.spec, self.key, self.generator, self.made = spec, key, host_generator(key), 0
 
     def __call__(self, kind: Any, own: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -169,6 +174,7 @@ def gradient_steps(
     loss is computed with the networks that the first one has already changed.
     """
     metrics: dict[str, jax.Array] = {}
+    raw: dict[str, Any] = {}  # gradients
     losses = named_losses(config, state, batch, key)[0]
     unknown = [str(name) for name in getattr(config, "delayed", ()) if name not in (*losses, TARGETS)]
     if unknown:
@@ -180,6 +186,7 @@ def gradient_steps(
         (value, more), gradients = eqx.filter_value_and_grad(_loss_of, has_aux=True)(
             networks, fields, name, config, state, batch, key
         )
+        raw |= zip(fields, gradients, strict=True)
         gradients = clipped(gradients, setting(config, "gradient_clip"))
         rate, opt_states, due = _learning_rate(config, name, state), dict(state.opt_states), _due(config, state, name)
         for field, network, gradient in zip(fields, networks, gradients, strict=True):
@@ -189,6 +196,8 @@ def gradient_steps(
             state = state._replace(**{field: network})
         state = state._replace(opt_states=opt_states)
         metrics |= {_metric(config, name): value} | more
+    if setting(config, "debug_metrics"):
+        metrics |= norms({field: getattr(state, field) for field in raw}, raw)
     return state, metrics
 
 
@@ -284,8 +293,9 @@ def held_out_losses(config: Any, state: Any, batch: Batch, key: jax.Array) -> di
 def sampler(config: Any) -> Sampler:
     """Return the sampler of an algorithm: rows or windows of them, uniform or by priority."""
     order = ordered(setting(config, "priority_exponent"), setting(config, "priority_correction"))
-    unit: Any = NStep(setting(config, "n_step"), setting(config, "discount")) if _columns(config) else LoggedAction()
-    if setting(config, "recurrent_size") is not None:
+    discount = setting(config, "discounts") or setting(config, "discount")
+    unit: Any = NStep(setting(config, "n_step"), discount) if _columns(config) else LoggedAction()
+    if setting(config, "recurrent_size") is not None or setting(config, "returns") != "n-step":
         unit = Window(unit, setting(config, "window"), setting(config, "burn_in"))
     return Sampler("log", setting(config, "batch_size"), unit, order)
 
@@ -302,6 +312,7 @@ def _complete_learning(name: str, cls: type[Any], by_actor: bool) -> None:
         """Return the log with the columns that the loss reads."""
         if hasattr(self, "reward_weights"):
             check_components(self.reward_weights, spec)
+            check_discounts(setting(self, "discounts"), spec)
         elif _columns(self):
             one_reward(cls.__name__, spec)
         return {"log": StoreSpec(_columns(self))}
@@ -416,6 +427,7 @@ def _complete_acting_by_actor(cls: type[Any]) -> None:
 
 def _complete_acting(cls: type[Any]) -> None:
     own_act, own_distribution = getattr(cls, "act", None), getattr(cls, "distribution", None)
+    own_values: Any = getattr(cls, "q_values", None)
     act_reads, distribution_reads = _arguments(cls, "act"), _arguments(cls, "distribution")
 
     def act(
@@ -447,18 +459,26 @@ def _complete_acting(cls: type[Any]) -> None:
     def begin(self: Any, params: Any, batch: int) -> None:
         """Return None: this policy has no recurrent state."""
 
-    def q_values(self: Any, params: Any, observation: Observation) -> jax.Array | None:
-        """Return the smallest critic's values [B, A] of discrete actions; None for others and recurrent networks."""
+    def q_values(self: Any, params: Any, observation: Observation, action: jax.Array | None = None) -> jax.Array | None:
+        """Return the smallest critic's values [B, A] of discrete actions, or [B] of chosen actions.
+
+        None for continuous actions that are not chosen, without a critic, and for recurrent networks.
+        """
+        if own_values is not None:
+            values = own_values(self, params, observation)
+            return values if action is None or values is None else pick(values, action)
         critic = getattr(params, "critic", None)
         if critic is None or setting(self, "recurrent_size") is not None:
             return None
-        return smallest_values(critic, observation, setting(self, "reward_weights"))
+        return smallest_values(critic, observation, setting(self, "reward_weights"), action)
 
     if not act_reads >= {"mask", "carry", "key"}:
         _set(cls, act=act)
     if not distribution_reads >= {"mask", "carry"}:
         _set(cls, distribution=distribution)
-    _fill(cls, initial_state=begin, q_values=q_values)
+    if "action" not in _arguments(cls, "q_values"):
+        _set(cls, q_values=q_values)
+    _fill(cls, initial_state=begin)
 
 
 def _known(optional: dict[str, Any], names: set[str]) -> dict[str, Any]:

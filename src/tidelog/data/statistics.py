@@ -642,15 +642,15 @@ class Scaler:
         scaled: Values = np.asarray(reward, np.float64) * self.reward_scale + np.asarray(self.reward_shift)
         return scaled.astype(np.float32)
 
-    def value_unit(self, discount: float, weights: Sequence[float] | None = None) -> ValueUnit:
+    def value_unit(self, discount: float | Sequence[float], weights: Sequence[float] | None = None) -> ValueUnit:
         """Return the unit of values of scaled rewards, at a discount; `weights` are those of several rewards."""
         constant = self.value_constant(discount)
         if constant.ndim:
             constant = constant @ (np.ones(len(constant)) if weights is None else np.asarray(weights, np.float64))
         return ValueUnit(1.0 / self.reward_scale, float(constant))
 
-    def value_constant(self, discount: float) -> Values:
-        """The value of what was subtracted from rewards, in their unit: a number or [K] float64.
+    def value_constant(self, discount: float | Sequence[float]) -> Values:
+        """The value of what was subtracted from rewards, in their unit: a number or [K] float64; discounts [K] or one.
 
         It counts once for each discounted reward that is to come: exact for single decisions, and for episodes that do
         not end by themselves (a discount of 1 has no such sum, and it is 0). In episodes of one length the number of
@@ -659,14 +659,16 @@ class Scaler:
         subtracted = 0.0 - np.asarray(self.reward_shift, np.float64) / self.reward_scale
         if self.reward_steps is None:
             return np.zeros_like(subtracted)
+        each = np.asarray(discount, np.float64)
         if self.reward_steps == ENDLESS:
-            times = 1.0 / (1.0 - discount) if discount < 1.0 else 0.0
+            times = np.divide(1.0, 1.0 - each, out=np.zeros_like(each), where=each < 1.0)
         else:
-            times = float(np.cumsum(discount ** np.arange(self.reward_steps, dtype=np.float64)).mean())
+            powers = each[..., None] ** np.arange(self.reward_steps, dtype=np.float64)
+            times = np.cumsum(powers, axis=-1).mean(axis=-1)
         constant: Values = np.asarray(subtracted * times)
         return constant
 
-    def initial_value(self, rewards: LoggedRewards, discount: float) -> Values:
+    def initial_value(self, rewards: LoggedRewards, discount: float | Sequence[float]) -> Values:
         """The value at which Q and V start, a number or [K] float64: the mean over steps of the scaled return to come.
 
         0 unless `starts_at_mean`.
@@ -676,9 +678,10 @@ class Scaler:
         scaled = rewards.reward * self.reward_scale + np.asarray(self.reward_shift)
         begun = np.arange(1, len(scaled) + 1) - np.repeat(rewards.starts[:-1], np.diff(rewards.starts))
         # a reward is part of the return of every step of its episode until its own
-        parts = begun if discount == 1.0 else (1.0 - discount**begun) / (1.0 - discount)
-        start: Values = parts @ scaled / len(scaled)
-        return start
+        each = np.ravel(discount)
+        parts = [begun if one == 1.0 else (1.0 - one**begun) / (1.0 - one) for one in each.tolist()]
+        starts: list[Values] = [part @ scaled / len(scaled) for part in parts]
+        return np.asarray([start[k] for k, start in enumerate(starts)]) if np.ndim(discount) else starts[0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers that `from_json` reads back exactly."""

@@ -65,8 +65,13 @@ def ratio_divergence(log_ratio: jax.Array) -> jax.Array:
 
 
 def categorical_divergence(old: jax.Array, new: jax.Array) -> jax.Array:
-    """`KL(old || new)` over the full distributions: logits [..., A] -> [...]; forbidden actions (-inf) add nothing."""
+    """`KL(old || new)` over the full distributions: logits [..., A] -> [...]; forbidden actions (-inf) add nothing.
+
+    Where old and new are equal to the bit, the gradient is exactly 0: its rounding, of size 1e-9, would move the
+    weights of an unchanged policy by a part of a learning rate, because Adam divides it by its own size.
+    """
     same_shape(old=old, new=new)
+    new = jnp.where(jnp.all(old == new, axis=-1, keepdims=True), jax.lax.stop_gradient(new), new)
     old_log, new_log = jax.nn.log_softmax(old), jax.nn.log_softmax(new)
     allowed = jnp.isfinite(old_log)
     gap = jnp.where(allowed, old_log, 0.0) - jnp.where(allowed, new_log, 0.0)

@@ -160,6 +160,28 @@ def backwards(addend: jax.Array, factor: jax.Array) -> jax.Array:
     return sums.T
 
 
+# Targets of action values along windows of logged steps. Letters: `B` windows, `T` steps, `K` reward components.
+
+RETURNS: Mapping[str, str] = {name: name for name in ("n-step", "td-lambda", "retrace")}
+
+
+def lambda_returns(
+    reward: jax.Array, next_value: jax.Array, control: jax.Array, discount: jax.Array, trace: jax.Array
+) -> jax.Array:
+    """Targets `G_t = r_t + discount_t (V'_t + c_t (G_(t+1) - control_t))` of Q; all [B, T] or all [B, T, K].
+
+    `trace` is c, 0 where the next step is not in the window: the target then bootstraps from `next_value`. With c =
+    lambda and `control` = V' these are lambda-returns (Sutton 1988); with c = lambda min(1, pi / mu) and `control` = Q
+    of the next logged step they are those of Retrace. Source: Munos et al. 2016, arXiv:1606.02647, equation 4.
+    """
+    same_shape(reward=reward, discount=discount, next_value=next_value, control=control, trace=trace)
+    addend, factor = reward + discount * (next_value - trace * control), discount * trace
+    if reward.ndim == 2:
+        return backwards(addend, factor)
+    along: jax.Array = jax.vmap(backwards, in_axes=-1, out_axes=-1)(addend, factor)
+    return along
+
+
 def value_error(value: jax.Array, target: jax.Array, old: jax.Array, clip: jax.Array | float | None) -> jax.Array:
     """Squared error to the target, all of one shape; with a clip at least that of the value clipped near `old`."""
     same_shape(value=value, target=target, old=old)

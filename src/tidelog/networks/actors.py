@@ -19,7 +19,7 @@ import numpy as np
 from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence
 from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig
-from tidelog.networks.layers import MLP, Linear, MakeLinear, normal, zeros
+from tidelog.networks.layers import MLP, Activation, Linear, MakeLinear, normal, zeros
 from tidelog.support import allow, best
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
@@ -218,8 +218,11 @@ def gaussian(generator: np.random.Generator, features: int, actions: int) -> Gau
 
 
 def state_gaussian(generator: np.random.Generator, features: int, actions: int) -> StateGaussianHead:
-    """Return a Gaussian whose standard deviation depends on the observation, starting near 1."""
-    log_std = Linear.create(generator, features, actions, gain=1e-3 * math.sqrt(2.0))
+    """Return a Gaussian whose standard deviation depends on the observation, starting near 1.
+
+    The gain is that of IQL's authors (ikostrikov/implicit_q_learning).
+    """
+    log_std = Linear.create(generator, features, actions, gain=1e-3)
     return StateGaussianHead(Linear.create(generator, features, actions), log_std)
 
 
@@ -250,6 +253,7 @@ class Actor(eqx.Module):
         *,
         hidden: tuple[int, ...] = (256, 256),
         layer_norm: bool = False,
+        activation: Activation = jax.nn.relu,
         encoder_config: EncoderConfig = DEFAULT_ENCODER,
         head: HeadFactory = gaussian,
         linear: MakeLinear | None = None,
@@ -260,7 +264,9 @@ class Actor(eqx.Module):
         """
         sizes = (encoder_config.size(spec), *hidden)
         encoder = Encoder.create(generator, spec, encoder_config)
-        trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear)
+        trunk = MLP.create(
+            generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear, activation=activation
+        )
         if isinstance(spec.action, Discrete):
             return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))
         if not isinstance(spec.action, Continuous):

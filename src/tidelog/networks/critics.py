@@ -7,6 +7,7 @@ a last axis `K` where the log has several rewards, and none where it has one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,7 @@ import numpy as np
 
 from tidelog.losses.imitation import pick
 from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
-from tidelog.networks.layers import MLP, Linear, MakeLinear
+from tidelog.networks.layers import MLP, Activation, Linear, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
 
@@ -35,11 +36,13 @@ class Value(eqx.Module):
         *,
         hidden: tuple[int, ...] = (256, 256),
         layer_norm: bool = False,
+        activation: Activation = jax.nn.relu,
         encoder_config: EncoderConfig = DEFAULT_ENCODER,
     ) -> Value:
         """Return a network of widths `hidden`."""
         encoder = Encoder.create(generator, spec, encoder_config)
-        body = MLP.create(generator, (encoder_config.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
+        sizes = (encoder_config.size(spec), *hidden, spec.rewards or 1)
+        body = MLP.create(generator, sizes, layer_norm=layer_norm, activation=activation)
         return cls(encoder, body, spec.rewards)
 
     def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
@@ -75,20 +78,22 @@ class Critic(eqx.Module):
         *,
         hidden: tuple[int, ...] = (256, 256),
         layer_norm: bool = False,
+        activation: Activation = jax.nn.relu,
         encoder_config: EncoderConfig = DEFAULT_ENCODER,
         linear: MakeLinear | None = None,
     ) -> Critic:
         """Return a network of widths `hidden`; `linear` creates its dense layers (default: orthogonal)."""
         size, space, each = encoder_config.size(spec), spec.action, spec.rewards or 1
         encoder = Encoder.create(generator, spec, encoder_config)
+        layers = partial(MLP.create, generator, layer_norm=layer_norm, linear=linear, activation=activation)
         if isinstance(space, Discrete):
-            body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm, linear=linear)
+            body = layers((size, *hidden, space.n * each))
             return cls(encoder, body, space.n, spec.rewards)
         if not isinstance(space, Continuous):
             raise TypeError(
                 f"a critic supports Discrete or Continuous actions, got {type(space).__name__}. fix: use one of these"
             )
-        body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
+        body = layers((size + space.size, *hidden, each))
         return cls(encoder, body, None, spec.rewards)
 
     def all_actions(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
@@ -141,11 +146,20 @@ class Ensemble(eqx.Module):
         return jnp.stack([member.all_actions(observation) for member in self.members])
 
 
-def smallest_values(critic: Any, observation: Observation, weights: tuple[float, ...] | None) -> jax.Array | None:
+def smallest_values(
+    critic: Any, observation: Observation, weights: tuple[float, ...] | None, action: Array | None = None
+) -> jax.Array | None:
     """Return the smallest critic's values [B, A] of all discrete actions, or None for continuous ones.
 
-    `critic` is one network or an ensemble; several rewards are summed by `weights` [K] (None: ones).
+    With an `action` these are its values [B], of either kind. `critic` is one network or an ensemble; several rewards
+    are summed by `weights` [K] (None: ones).
     """
+    if action is not None:
+        chosen: jax.Array = critic(observation, action)
+        chosen = chosen if isinstance(critic, Ensemble) else chosen[None]
+        if chosen.ndim == 3:  # [E, B, K]
+            chosen = jnp.sum(chosen if weights is None else chosen * jnp.asarray(weights), axis=2)
+        return jnp.min(chosen, axis=0)
     if not all(getattr(member, "actions", None) for member in getattr(critic, "members", (critic,))):
         return None
     values: jax.Array = critic.all_actions(observation)
@@ -195,7 +209,13 @@ class Perturbation(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], encoder_config: EncoderConfig
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...],
+        encoder_config: EncoderConfig,
+        activation: Activation = jax.nn.relu,
     ) -> Perturbation:
         """Return a network of widths `hidden`."""
         if not isinstance(spec.action, Continuous):
@@ -203,7 +223,8 @@ class Perturbation(eqx.Module):
                 f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
         sizes = (encoder_config.size(spec) + spec.action.size, *hidden, spec.action.size)
-        return cls(Encoder.create(generator, spec, encoder_config), MLP.create(generator, sizes, linear=Linear.uniform))
+        encoder = Encoder.create(generator, spec, encoder_config)
+        return cls(encoder, MLP.create(generator, sizes, linear=Linear.uniform, activation=activation))
 
     def __call__(self, observation: Seen, action: jax.Array) -> jax.Array:
         return jnp.tanh(self.body(jnp.concatenate([self.encoder(observation), action], axis=-1)))
@@ -239,6 +260,7 @@ class Generator(eqx.Module):
         hidden: tuple[int, ...],
         latent: int,
         encoder_config: EncoderConfig,
+        activation: Activation = jax.nn.relu,
     ) -> Generator:
         """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
         if not isinstance(spec.action, Continuous):
@@ -247,9 +269,9 @@ class Generator(eqx.Module):
             )
         features, actions = encoder_config.size(spec), spec.action.size
         encoder = Encoder.create(generator, spec, encoder_config)
-        inward = MLP.create(generator, (features + actions, *hidden, 2 * latent), linear=Linear.uniform)
-        outward = MLP.create(generator, (features + latent, *hidden, actions), linear=Linear.uniform)
-        return cls(encoder, inward, outward)
+        layers = partial(MLP.create, generator, linear=Linear.uniform, activation=activation)
+        inward = layers((features + actions, *hidden, 2 * latent))
+        return cls(encoder, inward, layers((features + latent, *hidden, actions)))
 
     def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return mean and log-std [B, L] of the latents of an action [B, A]."""

@@ -214,7 +214,14 @@ _of_rounded.defvjp(_forwards_rounded, _backwards_rounded)
 # NumPy initialises a set of networks in a tenth of the time of JAX leaf by leaf.
 
 Activation = Callable[[jax.Array], jax.Array]
-ACTIVATIONS: Mapping[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+ACTIVATIONS: Mapping[str, Activation] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "gelu": jax.nn.gelu,  # by the tanh of Hendrycks and Gimpel 2016
+    "silu": jax.nn.silu,
+    "elu": jax.nn.elu,
+    "leaky-relu": jax.nn.leaky_relu,  # slope 0.01 below 0
+}
 MakeLinear = Callable[[np.random.Generator, int, int], "Linear"]
 
 

@@ -16,6 +16,7 @@ Letters: `B` batch (or `B, T`), `T` steps, `A` number of actions or action size,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -87,18 +88,19 @@ class Phasic(eqx.Module):
 
     trunk: Trunk
     head: LogitsHead | MeanHead
-    auxiliary: Linear | None
+    auxiliary: Linear | MLP | None
     value_trunk: Trunk | None  # None: the value uses the policy's trunk
-    value: Linear
+    value: Linear | MLP
     stops: bool = eqx.field(static=True)  # in the policy phase the value's gradient stops at the shared trunk
     stops_always: bool = eqx.field(static=True)
+    policy_body: MLP | None = None  # the policy's own layers between trunk and head
 
     def __call__(
         self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
     ) -> tuple[Distribution, jax.Array]:
         """Return the policy and its value [B], as the policy phase trains them."""
         features = self._features(observation, past)
-        return self.head(features, mask), self._value(observation, features, self.stops, past)
+        return self._policy(features, mask), self._value(observation, features, self.stops, past)
 
     def both_values(
         self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
@@ -106,13 +108,13 @@ class Phasic(eqx.Module):
         """Return the policy, its value [B] and its auxiliary value [B] or None, as the auxiliary phase trains them."""
         features = self._features(observation, past)
         auxiliary = None if self.auxiliary is None else self.auxiliary(features)[..., 0]
-        return self.head(features, mask), self._value(observation, features, self.stops_always, past), auxiliary
+        return self._policy(features, mask), self._value(observation, features, self.stops_always, past), auxiliary
 
     def policy(
         self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
     ) -> Distribution:
         """Return the policy alone."""
-        return self.head(self._features(observation, past), mask)
+        return self._policy(self._features(observation, past), mask)
 
     def value_of(self, observation: Observation) -> jax.Array:
         """Return the value alone [B]."""
@@ -141,7 +143,10 @@ class Phasic(eqx.Module):
     ) -> tuple[Distribution, jax.Array | None]:
         """Return the policy at one more observation, and the new recurrent state [B, H]."""
         seen, carry = self.trunk.encoder.step(observation, carry)
-        return self.head(self.trunk.body(seen), mask), carry
+        return self._policy(self.trunk.body(seen), mask), carry
+
+    def _policy(self, features: jax.Array, mask: jax.Array | None) -> Distribution:
+        return self.head(features if self.policy_body is None else self.policy_body(features), mask)
 
     def _features(self, observation: Observation, past: SegmentStart | None) -> jax.Array:
         return self.trunk(observation) if past is None else self.trunk(observation, past.policy, past.first)
@@ -163,7 +168,7 @@ class PhasicParts(NamedTuple):
 
     trunk: Callable[[], Trunk]
     head: Callable[[], LogitsHead | MeanHead]
-    value: Callable[[], Linear]
+    value: Callable[[], Linear | MLP]
 
 
 Architecture = Callable[[PhasicParts], Phasic]
@@ -201,22 +206,32 @@ def create(
     activation: Activation,
     layer_norm: bool,
     encoder_config: EncoderConfig,
+    policy_hidden: tuple[int, ...] = (),
+    value_hidden: tuple[int, ...] = (),
 ) -> Phasic:
-    """Return a network of that architecture for a spec's observations and actions."""
+    """Return a network of that architecture for a spec's observations and actions.
+
+    `policy_hidden` and `value_hidden` are widths of layers between the trunk and the head of policy and values.
+    """
     sizes = (encoder_config.size(spec), *hidden)
+    layers = partial(MLP.create, generator, layer_norm=layer_norm, activate_last=True, activation=activation)
 
     def trunk() -> Trunk:
-        encoder = Encoder.create(generator, spec, encoder_config)
-        body = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, activation=activation)
-        return Trunk(encoder, body)
+        return Trunk(Encoder.create(generator, spec, encoder_config), layers(sizes))
 
-    return architecture(
-        PhasicParts(
-            trunk,
-            head=lambda: _head(generator, spec, sizes[-1]),
-            value=lambda: _initial_linear(generator, spec, sizes[-1], 1, 1.0),
-        )
-    )
+    def value() -> Linear | MLP:
+        if not value_hidden:
+            return _initial_linear(generator, spec, sizes[-1], 1, 1.0)
+        body, last = layers((sizes[-1], *value_hidden)), _initial_linear(generator, spec, value_hidden[-1], 1, 1.0)
+        return MLP((*body.layers, last), body.norms, activation)
+
+    head_width = (sizes[-1], *policy_hidden)[-1]
+    network = architecture(PhasicParts(trunk, lambda: _head(generator, spec, head_width), value))
+    if not policy_hidden:
+        return network
+    own = layers((sizes[-1], *policy_hidden))
+    whole: Phasic = eqx.tree_at(lambda part: part.policy_body, network, own, is_leaf=lambda leaf: leaf is None)
+    return whole
 
 
 def _initial_linear(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:

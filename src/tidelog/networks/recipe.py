@@ -117,7 +117,10 @@ def _actor(part: Any) -> tuple[Encoder, MLP, Any]:
     if isinstance(part, Actor):
         return part.encoder, part.trunk, part.head
     if isinstance(part, Phasic) and isinstance(part.trunk, Trunk):
-        return part.trunk.encoder, part.trunk.body, part.head
+        trunk, own = part.trunk.body, part.policy_body  # layers of the policy follow those of the trunk
+        if own is not None:
+            trunk = MLP((*trunk.layers, *own.layers), (*trunk.norms, *own.norms), own.activation, activate_last=True)
+        return part.trunk.encoder, trunk, part.head
     raise foreign(part)
 
 

@@ -173,7 +173,7 @@ class FQE:
     def distribution(self, params: FQEParams, observation: Observation, mask: Any = None, carry: Any = None) -> None:
         """None: there is no policy."""
 
-    def q_values(self, params: FQEParams, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: FQEParams, observation: Observation, action: Any = None) -> jax.Array | None:
         """Values of all actions under the first policy, [B, A]; None for continuous ones."""
         return None if params.critic.actions is None else params.critic.all_actions(observation)[:, 0] + self.centre
 

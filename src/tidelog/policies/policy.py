@@ -152,8 +152,13 @@ def _log_probability(algorithm: Any, params: Any, leaves: Any, mask: Any, action
 
 
 @eqx.filter_jit
-def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: None) -> Any:
-    return algorithm.q_values(params, leaves), None
+def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: Any, key: None, carry: None) -> Any:
+    return algorithm.q_values(params, leaves, *(() if action is None else (action,))), None
+
+
+@eqx.filter_jit
+def _imitation_logits(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    return algorithm.imitation_logits(params, leaves, carry), None
 
 
 class Policy(BasePolicy, Recommends):
@@ -257,19 +262,41 @@ class Policy(BasePolicy, Recommends):
             return None
         return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
 
-    def q_values(self, observation: Any) -> NumpyArray:
-        """Return the critic's values [A] or [B, A] of discrete actions, in the unit of the log's rewards.
+    def q_values(self, observation: Any, action: Any = None) -> NumpyArray:
+        """Return the critic's values [A] or [B, A] of discrete actions, or of chosen actions, one number or [B].
 
-        A mean that training subtracted is added again (`Scaler.value_constant`). SpecError without values.
+        Actions are as in `log_probability`; continuous ones must be chosen. Of several critics it is the smallest
+        value; BCQ's is that of its first critic, which acting reads. They are in the unit of the log's rewards: a mean
+        that training subtracted is added again (`Scaler.value_constant`). SpecError without values.
+
+        Example:
+            >>> log = tl.collect("point-mass", episodes=50, seed=0)
+            >>> policy = tl.fit(tl.IQL(hidden=(16,)), log, steps=20).policy()
+            >>> policy.q_values(log.observation, log.action).shape == (len(log.action),)
+            True
         """
         inputs = self._read(observation, None)
-        values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.initial_state(inputs.size))
+        chosen = None if action is None else read_action(inputs, action, self.spec)
+        state = self.initial_state(inputs.size) if self.is_recurrent else None
+        values = self._apply(_q_values, inputs, state, chosen)
         if values is None:
-            raise SpecError(
-                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values",
-                fix="use a policy of discrete actions with a critic",
-            )
+            name = f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions"
+            if self.is_recurrent:
+                raise SpecError(f"{name} and recurrent networks has no Q-values", fix="use a feed-forward policy")
+            if action is None and hasattr(self.params, "critic"):
+                raise SpecError(f"{name} has no Q-values of all actions", fix="use q_values(observation, action)")
+            raise SpecError(f"{name} has no Q-values", fix="use a policy with a critic")
         return _unbatched(value_unit(self.algorithm, self.scaler)(values), inputs)
+
+    def imitation_logits(self, observation: Any, state: RecurrentState | None = None) -> NumpyArray:
+        """Return the logits [A] or [B, A] of the imitator of discrete BCQ; SpecError for every other policy.
+
+        They are of all actions, before any mask; the recurrent state does not change.
+        """
+        if not hasattr(self.algorithm, "imitation_logits"):
+            return super().imitation_logits(observation, state)
+        inputs = self._read(observation, None)
+        return _unbatched(self._apply(_imitation_logits, inputs, state), inputs)
 
     def with_items(self, ids: Sequence[Any], features: Sequence[Mapping[str, Any]]) -> Policy:
         """Return a policy that also ranks new items: their ids, and for each a mapping from columns to values.

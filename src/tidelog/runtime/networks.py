@@ -22,6 +22,10 @@ Node: TypeAlias = Mapping[str, Any]
 ACTIVATIONS: Mapping[str, Callable[[Any, Array], Array]] = {
     "relu": lambda xp, x: xp.maximum(x, 0.0),
     "tanh": lambda xp, x: xp.tanh(x),
+    "gelu": lambda xp, x: 0.5 * x * (1.0 + xp.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x))),
+    "silu": lambda xp, x: x * _sigmoid(xp, x),
+    "elu": lambda xp, x: xp.maximum(x, 0.0) + (xp.exp(xp.minimum(x, 0.0)) - 1.0),
+    "leaky-relu": lambda xp, x: xp.maximum(x, 0.01 * x),
 }
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.artefact import SavedPolicy, notes_of
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
-from tidelog.runtime.observations import RawBatch, read_mask, read_observation
+from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.way_of_acting import BasePolicy
 from tidelog.types import Continuous, Discrete, Spec
 
@@ -120,17 +120,21 @@ class NumpyPolicy(BasePolicy):
         outputs = self._run(inputs, None if state is None else RecurrentState(state.carry))
         return _unbatched(outputs.probabilities, inputs)
 
-    def q_values(self, observation: Any) -> NumpyArray:
-        """Return the critic's values [A] or [B, A] of discrete actions, in the unit of the log's rewards.
+    def q_values(self, observation: Any, action: Any = None) -> NumpyArray:
+        """Return the critic's values [A] or [B, A] of discrete actions, or of chosen ones, one number or [B].
 
-        SpecError without values.
+        They are in the unit of the log's rewards. SpecError without values, and for continuous actions.
         """
         if not self.has_values:
-            raise SpecError("this policy has no Q-values", fix="use a policy of discrete actions with a critic")
+            fix = "use tl.load_policy(path).q_values(observation, action), with JAX, of a policy with a critic"
+            raise SpecError("this policy has no Q-values without JAX", fix=fix)
         inputs = self._read(observation, None)
         with refuse_overflow():
-            parts = [self.values(leaves) for _, leaves in _chunks(inputs, self._chunk)]
-        return _unbatched(np.concatenate(parts), inputs)
+            values = np.concatenate([self.values(leaves) for _, leaves in _chunks(inputs, self._chunk)])
+        if action is not None:
+            codes = read_action(inputs, action, self.spec)
+            values = np.take_along_axis(values, codes[:, None], axis=1)[:, 0]
+        return _unbatched(values, inputs)
 
     def outputs(self, seen: PolicyInputs) -> PolicyOutputs:
         """Return what the networks compute for [B] rows."""

@@ -141,7 +141,7 @@ class Rule(BasePolicy):
         chances = np.eye(len(self._labels), dtype=np.float32)[self._chosen(inputs)]
         return chances[0] if inputs.single else chances
 
-    def q_values(self, observation: Any) -> NDArray[Any]:
+    def q_values(self, observation: Any, action: Any = None) -> NDArray[Any]:
         """Raise SpecError: a rule has no values."""
         raise SpecError("a rule has no Q-values", fix="use a policy with a critic")
 

@@ -239,11 +239,18 @@ class BasePolicy(ABC):
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for other actions."""
 
     @abstractmethod
-    def q_values(self, observation: Any) -> NDArray[Any]:
-        """Return the critic's values [A] or [B, A] of discrete actions, in the unit of the log's rewards.
+    def q_values(self, observation: Any, action: Any = None) -> NDArray[Any]:
+        """Return the critic's values [A] or [B, A] of discrete actions, or of chosen actions, one number or [B].
 
-        SpecError without values.
+        They are in the unit of the log's rewards. SpecError without values.
         """
+
+    def imitation_logits(self, observation: Any, state: Any = None) -> NDArray[Any]:
+        """Return the imitator's logits [A] or [B, A] of a discrete BCQ policy; SpecError for every other policy."""
+        raise SpecError(
+            f"this {self._learner} policy has no imitator",
+            fix="use a discrete BCQ policy of tl.load_policy, or policy.probabilities(observation)",
+        )
 
     @abstractmethod
     def act(

@@ -359,6 +359,7 @@ class Engine:
         self._stores = self._placement.copies(self.stores)
         self._compiled: set[int] = set()  # compiled phases over a log; -1 for whole rounds
         self._seconds, self._decisions, self._rate = 0.0, 0, 0.0  # of chunks since the last report, and per second
+        self._timed = 0  # updates from a log in these seconds
         self._hosts = [] if assignment is None else assignment.hosts
         self._failed = False  # whether a rollout failed, and the environments must be restored first
         self._blank = self._blank_rollout(assignment) if assignment is not None and self._hosts else None
@@ -424,7 +425,9 @@ class Engine:
         self.position, left = self._schedule.next_phase(self.position, self.update)
         phase = self.position.phase
         count = min(self._log_block(phase) if self._streams else most, left, left if until is None else until)
+        start = time.monotonic()
         self._run_phase(phase, count)
+        self._seconds, self._timed = self._seconds + time.monotonic() - start, self._timed + count
         self._compiled.add(phase)
         self.update += count
         self.position = self.position._replace(updates=self.position.updates + count)
@@ -618,8 +621,14 @@ class Engine:
         return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
 
     def report(self) -> list[dict[str, float]]:
-        """Return the mean metrics of every member since the last call; in an environment also decisions and times."""
+        """Return the mean metrics of every member since the last call, and times; in an environment also decisions.
+
+        Seconds an update are of the wall clock, for all members side by side.
+        """
         metrics = [report(learner) for learner in self._placement.reporting(self._learners)]
+        if self._timed:
+            metrics = [row | {"time/seconds_per_update": self._seconds / self._timed} for row in metrics]
+            self._seconds, self._timed = 0.0, 0
         if self._assignment is not None:
             times = {"time/decisions_per_second": len(self.members) * self._rate}
             self._seconds, self._decisions = 0.0, 0

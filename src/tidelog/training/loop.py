@@ -478,6 +478,9 @@ def planned_stores(
     """Return the column shapes [any, T, ...] and the spec of each store, including the columns that phases prepare."""
     collection = algorithm.collection()
     rollout_shapes = shapes(algorithm, algorithm.policy_params(state), spec, collection, recorded)
+    complete = collection.complete
+    if complete is not None:
+        rollout_shapes |= jax.eval_shape(lambda columns: complete(algorithm, state, columns)[1], rollout_shapes)
     specs = {name: one for name, one in algorithm.stores(spec).items() if one.capacity is not None}
     if recorded:
         specs = {**specs, RECORDED_STORE: StoreSpec(RECORDED, collection.num_envs)}
@@ -552,20 +555,22 @@ def after_name(phase: Phase) -> str:
 def collect(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     """Collect a rollout, or take the host rollout; add it to the stores and count the episodes that ended."""
     algorithm, collection_state = inputs.chunk.algorithm, learner.collection_state
-    columns = inputs.rollout or {}
+    columns, collection, state = inputs.rollout or {}, algorithm.collection(), learner.state
     if inputs.source is not None:
         key = collection_key(learner.key, collection_state.rounds)
-        params, collection = algorithm.policy_params(learner.state), algorithm.collection()
+        params = algorithm.policy_params(state)
         names = frozenset().union(*(learner.segments[name].columns for name in _stores_of_learner(learner, algorithm)))
         collection_state, columns = rollout(
             inputs.source, algorithm, params, collection_state, key, collection.steps, names, collection.num_chunks
         )
     collection_state, sums, episodes = count_episodes(collection_state, columns)
+    if collection.complete is not None:
+        state, more = collection.complete(algorithm, state, columns)
+        columns = columns | more
     stores = {name: added(learner.segments[name], columns) for name in _stores_of_learner(learner, algorithm)}
     segments = learner.segments | stores
-    return _add_to_tally(
-        learner._replace(segments=segments, collection_state=collection_state), COLLECT, sums, episodes
-    )
+    learner = learner._replace(state=state, segments=segments, collection_state=collection_state)
+    return _add_to_tally(learner, COLLECT, sums, episodes)
 
 
 def prepare(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> LearnerState:

@@ -577,7 +577,7 @@ class Run:
         if unit == (1.0, 0.0):
             return dict(metrics)
         constants = {**dict.fromkeys(VALUES, unit.constant), **dict.fromkeys(DIFFERENCES, 0.0)}
-        kinds = {name: name.rpartition("/")[2] for name in metrics}
+        kinds = {name: name.rpartition("/")[2].rstrip("_0123456789") for name in metrics}  # of critics: q_mean_1
         return {
             name: value * unit.factor + constants[kinds[name]] if kinds[name] in constants else value
             for name, value in metrics.items()

@@ -20,7 +20,7 @@ from tidelog.data.log import Log
 from tidelog.data.raw import ranges
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import LogError, MemoryLimitError
-from tidelog.networks.layers import from_host, int32
+from tidelog.networks.layers import float32, from_host, int32
 from tidelog.recommend.interactions import Interactions
 from tidelog.types import Continuous, Discrete, Spec
 
@@ -55,6 +55,7 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> StoredLog:
         terminated=from_host(log.terminated) if "terminated" in store_spec.columns else None,
         mask=None if log.action_mask is None else from_host(log.action_mask),
         weight=None if log.weight is None else from_host(log.weight / mean_weight(log.weight, usable)),
+        log_propensity=float32(log_propensity(log)) if "propensity" in store_spec.columns else None,
     )
 
 
@@ -73,10 +74,23 @@ def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None)
     return mean
 
 
+def log_propensity(log: Log, rows: Any = slice(None)) -> np.ndarray[Any, Any]:
+    """Return the logarithms [N] of propensities; of continuous actions in units in which the bounds are [-1, 1]."""
+    space, propensity = log.spec.action, np.asarray(log.propensity[rows])  # type: ignore[index]
+    volume = space.log_volume() if isinstance(space, Continuous) else 0.0
+    logs: np.ndarray[Any, Any] = np.log(propensity.astype(np.float64)) + volume
+    return logs
+
+
 def check_columns(log: Log, store_spec: StoreSpec) -> None:
     """Raise LogError if the log lacks a column of a store."""
     if "reward" in store_spec.columns and log.reward is None:
         raise LogError("this log has no reward column, and the algorithm learns from rewards", fix="map one, or use bc")
+    if "propensity" in store_spec.columns and log.propensity is None:
+        raise LogError(
+            "this log has no propensities, and the algorithm weighs logged actions by them (Retrace)",
+            fix="map a propensity column, declare them with log.with_propensities, or use td-lambda returns",
+        )
 
 
 def check_differences(algorithm: Algorithm, log: Log) -> None:
@@ -189,6 +203,7 @@ class Stream:
         space = log.spec.action
         action = _pad(np.asarray(log.action[fetched]), missing)
         needs_reward = "reward" in self._keep.columns and log.reward is not None
+        weighs = "propensity" in self._keep.columns
         return StoredLog(
             observation={name: from_host(leaf) for name, leaf in self._scaler.observation(observation).items()},
             position=int32(_pad(position, missing)),
@@ -201,6 +216,7 @@ class Stream:
             terminated=_column(log.terminated[fetched], missing) if "terminated" in self._keep.columns else None,
             mask=None if log.action_mask is None else from_host(np.asarray(log.action_mask[stored])),
             weight=None if log.weight is None else _column(log.weight[fetched] / self._mean_weight, missing),
+            log_propensity=_column(log_propensity(log, fetched).astype(np.float32), missing) if weighs else None,
         )
 
     @cached_property
