@@ -52,7 +52,7 @@ def shapes(function, *inputs):
 @pytest.mark.parametrize("kind", KINDS)
 def test_shapes(kind, rows):
     observation = seen(rows)
-    action = jnp.zeros(rows, int) if kind == "discrete" else jnp.zeros((rows, 2))
+    action = jnp.zeros(rows, int) if kind == "discrete" else jnp.zeros((rows, 4 if kind == "hybrid" else 2))
     assert shapes(Value.create(rng(), SPECS[kind], **SHAPE), observation) == (rows,)
     assert shapes(Ensemble.create(3, lambda: Critic.create(rng(), SPECS[kind], **SHAPE)), observation, action) == (
         3,

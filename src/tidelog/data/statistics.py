@@ -17,7 +17,7 @@ from tidelog.data.raw import LogColumns, Values, ranges
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.plots import WIDTH, Plot, bars, figure, histogram
 from tidelog.schema import Count, typed
-from tidelog.types import Codes, Discrete, Image, MultiDiscrete, Vector
+from tidelog.types import Codes, Discrete, Hybrid, Image, MultiDiscrete, Vector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -438,7 +438,9 @@ def log_figure(log: LogColumns) -> Figure:
         labels, written = [name for name, _ in listed], "{:,.0f}".format
         return figure([*pictures, bars("Steps by action", labels, [("bar", numbers)], written, "steps", more)])
     wide = log.action.reshape(log.steps, -1).T
-    names = [str(name) for name in getattr(log.spec.action, "names", ())] or [f"action[{i}]" for i in range(len(wide))]
+    space = log.spec.action
+    named = space.labels if isinstance(space, Hybrid) else getattr(space, "names", ())
+    names = [str(name) for name in named] or [f"action[{i}]" for i in range(len(wide))]
     for index, values in enumerate(wide[:MOST_DIMENSIONS]):
         which = f", {index + 1} of {len(wide)}" if len(wide) > 1 else ""
         pictures.append(histogram(f"{names[index]}{which}", values, "steps", WIDTH))

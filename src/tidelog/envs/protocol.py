@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector, check_seed, is_masked
+from tidelog.types import LARGEST, Codes, Continuous, Discrete, Hybrid, Leaf, Spec, Vector, check_seed, is_masked
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
@@ -105,7 +105,7 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
     shape: tuple[int, ...] = (count,)
     kind = "a discrete action"
     sizes: tuple[int, ...] = ()
-    if isinstance(space, Continuous):
+    if isinstance(space, Continuous | Hybrid):
         shape = (count, space.size)
     elif isinstance(space, Discrete):
         sizes = (space.n,)
@@ -113,7 +113,7 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
         shape, kind, sizes = (count, len(space.sizes)), "a multi-discrete action", space.sizes
     if action.shape != shape:
         raise SpecError(f"the action has shape {action.shape}", f"{shape}")
-    if isinstance(space, Continuous):
+    if isinstance(space, Continuous | Hybrid):
         if not np.isfinite(action).all():
             raise SpecError(f"the action holds {action[~np.isfinite(action)][0]}", "finite numbers")
         return action.astype(np.float32)

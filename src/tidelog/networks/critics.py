@@ -17,7 +17,27 @@ import numpy as np
 from tidelog.losses.imitation import pick
 from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
 from tidelog.networks.layers import MLP, Linear, MakeLinear
-from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
+from tidelog.types import ActionSpace, Array, Continuous, Discrete, Hybrid, Observation, Spec, Transition
+
+
+def action_codes(space: ActionSpace) -> tuple[int, ...]:
+    """How many codes each number of an action [..., W] has, 0 for a continuous one; () where none has codes."""
+    if isinstance(space, Continuous):
+        return ()
+    return space.codes if isinstance(space, Hybrid) else (space.n,) if isinstance(space, Discrete) else space.sizes
+
+
+def input_size(space: ActionSpace) -> int:
+    """How many numbers `as_input` returns for an action."""
+    return space.size if isinstance(space, Continuous) else sum(n or 1 for n in action_codes(space))
+
+
+def as_input(action: Array, codes: tuple[int, ...]) -> jax.Array:
+    """Return an action [..., W] as a network reads it: codes one-hot, continuous numbers unchanged."""
+    if not codes:
+        return action
+    columns = [action[..., i, None] if n == 0 else action[..., i, None] == jnp.arange(n) for i, n in enumerate(codes)]
+    return jnp.concatenate([column.astype(jnp.float32) for column in columns], axis=-1)
 
 
 class Value(eqx.Module):
@@ -60,12 +80,16 @@ class Value(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A]."""
+    """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A].
+
+    Several choices and actions with parts are read as one-hot codes and numbers in [-1, 1].
+    """
 
     encoder: Encoder
     body: MLP
     actions: int | None = eqx.field(static=True)  # number of discrete actions
     rewards: int | None = eqx.field(static=True, default=None)
+    codes: tuple[int, ...] = eqx.field(static=True, default=())  # of `as_input`
 
     @classmethod
     def create(
@@ -84,12 +108,9 @@ class Critic(eqx.Module):
         if isinstance(space, Discrete):
             body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm, linear=linear)
             return cls(encoder, body, space.n, spec.rewards)
-        if not isinstance(space, Continuous):
-            raise TypeError(
-                f"a critic supports Discrete or Continuous actions, got {type(space).__name__}. fix: use one of these"
-            )
-        body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
-        return cls(encoder, body, None, spec.rewards)
+        sizes = (size + input_size(space), *hidden, each)
+        body = MLP.create(generator, sizes, layer_norm=layer_norm, linear=linear)
+        return cls(encoder, body, None, spec.rewards, action_codes(space))
 
     def all_actions(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
         """Return the values of every discrete action, [B, A], or [B, K, A] for several rewards."""
@@ -111,13 +132,14 @@ class Critic(eqx.Module):
     def __call__(self, observation: Seen, action: Array, real: jax.Array | None = None) -> jax.Array:
         if self.actions is not None:
             return pick(self.all_actions(observation, real), action if self.rewards is None else action[..., None])
-        outputs = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
+        features = self.encoder(observation, real)
+        outputs = self.body(jnp.concatenate([features, as_input(action, self.codes)], axis=-1))
         return outputs[..., 0] if self.rewards is None else outputs
 
     def in_unit(self, factor: float, constant: Any) -> Critic:
         """Return the network with values `factor * Q + constant`; the constant is a number or [K]."""
         each = np.repeat(constant, self.actions or 1)  # [K] becomes [K * A], in the order of the outputs
-        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards)
+        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards, self.codes)
 
 
 class Ensemble(eqx.Module):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.errors import CheckpointError, SpecError, nearest
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Spec
 
 Array: TypeAlias = Any
 Node: TypeAlias = Mapping[str, Any]
@@ -164,6 +164,7 @@ class PolicyOutputs(NamedTuple):
     mean: Array | None = None  # [B, A] of a Gaussian
     std: Array | None = None  # [B, A] its standard deviations
     carry: Array | None = None  # [B, H]
+    parts: tuple[PolicyOutputs, ...] = ()  # of several choices, or of the parts of an action
 
 
 def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
@@ -184,13 +185,35 @@ def logits(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: fl
 
 def several(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """Several choices at once, [B, M]."""
-    scores, chosen, start = linear(node["linear"], features), [], 0
+    scores, parts, start = linear(node["linear"], features), [], 0
     for size in node["sizes"]:
         part = scores[:, start : start + size]
-        noise = None if seen.noise is None else seen.noise[:, start : start + size]
-        chosen.append(_drawn(xp, xp.argmax(part, axis=-1), _softmax(xp, part), noise))
+        noise, chances = None if seen.noise is None else seen.noise[:, start : start + size], _softmax(xp, part)
+        parts.append(PolicyOutputs(_drawn(xp, xp.argmax(part, axis=-1), chances, noise), chances))
         start += size
-    return PolicyOutputs(xp.stack(chosen, axis=-1))
+    return PolicyOutputs(xp.stack([part.action for part in parts], axis=-1), parts=tuple(parts))
+
+
+def joint(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
+    """The parts of an action, as one row [B, W]; `noise` has that of every part, side by side."""
+    parts, start = [], 0
+    for head in node["parts"]:
+        width = noise_width(head)
+        noise = None if seen.noise is None or not width else seen.noise[:, start : start + width]
+        parts.append(HEADS[head["kind"]](xp, head, features, seen._replace(mask=None, noise=noise), None))
+        start += width
+    rows = [part.action[:, None] if part.action.ndim == 1 else part.action for part in parts]
+    return PolicyOutputs(xp.concatenate([row.astype(xp.float32) for row in rows], axis=-1), parts=tuple(parts))
+
+
+def noise_width(head: Node) -> int:
+    """Return how many numbers of noise a head reads in a row."""
+    if head["kind"] == "joint":
+        return sum(map(noise_width, head["parts"]))
+    if head["kind"] == "several":
+        return sum(head["sizes"])
+    layer = {"logits": "linear", "gaussian": "mean"}.get(head["kind"])
+    return 0 if layer is None else int(head[layer]["bias"].shape[0])
 
 
 def gaussian(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
@@ -308,6 +331,7 @@ HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], Pol
     "several": several,
     "gaussian": gaussian,
     "point": point,
+    "joint": joint,
 }
 
 
@@ -389,6 +413,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "several": "linear sizes",
         "gaussian": "mean log_std squashed range",
         "point": "mean",
+        "joint": "parts",
     }.items()
 }
 
@@ -438,9 +463,10 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
 class SampleNoise(NamedTuple):
     """The noise of a policy's samples: `shape` of a row, or for candidates of the whole array."""
 
-    kind: str  # "gumbel", "normal" or "latents"
+    kind: str  # "gumbel", "normal", "latents", or "joint": `parts` side by side
     shape: tuple[int, ...]
     clip: float = math.inf  # limit of latents
+    parts: tuple[SampleNoise, ...] = ()
 
 
 def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
@@ -448,6 +474,10 @@ def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
     act, space = recipe["act"], spec.action
     if act["kind"] == "candidates":
         return SampleNoise("latents", tuple(act["latents"].shape), act["clip"])
+    if isinstance(space, Hybrid):
+        heads = [head for head in act["head"]["parts"] if noise_width(head)]
+        parts = [SampleNoise("normal" if h["kind"] == "gaussian" else "gumbel", (noise_width(h),)) for h in heads]
+        return SampleNoise("joint", (sum(one.shape[0] for one in parts),), parts=tuple(parts)) if parts else None
     if isinstance(space, Continuous):
         return SampleNoise("normal", (space.size,)) if act["head"]["kind"] == "gaussian" else None
     return SampleNoise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
