@@ -361,6 +361,22 @@ def _codes_of(space: Any) -> tuple[int, ...]:
     return space.sizes if isinstance(space, MultiDiscrete) else (0,) * space.size
 
 
+def same_choices(one: Any, two: Any) -> bool:
+    """Whether two spaces hold the same actions, whatever the bounds of their continuous numbers."""
+    if isinstance(one, Hybrid) and isinstance(two, Hybrid):
+        pairs = zip(one.parts, two.parts, strict=False)
+        alike = len(one.parts) == len(two.parts)
+        return alike and all(a[0] == b[0] and same_choices(a[1], b[1]) for a, b in pairs)
+    if isinstance(one, Continuous) and isinstance(two, Continuous):
+        return one.size == two.size and (one.names == two.names or not (one.names and two.names))
+    return bool(one == two)
+
+
+def has_densities(space: Any) -> bool:
+    """Whether the propensities of a space's actions are densities, and no probabilities."""
+    return isinstance(space, Continuous) or (isinstance(space, Hybrid) and not space.is_discrete)
+
+
 def flat_leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Leaves of nested mappings, named `outer/inner`."""
     for key, value in values.items():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import ACTIONS, KINDS, world
-from tidelog.networks import phasic
+from tidelog.networks import critics, phasic
 from tidelog.networks.actors import (
     HEADS,
     Actor,
@@ -23,7 +23,7 @@ from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, 
 from tidelog.networks.encoder import Encoder, EncoderConfig
 from tidelog.networks.layers import Linear
 from tidelog.networks.phasic import Trunk
-from tidelog.types import Codes, Discrete, MultiDiscrete, Spec, Vector
+from tidelog.types import Codes, Discrete, Spec, Vector
 
 SHAPE = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8), "layer_norm": False}
 SPECS = {kind: world(kind).spec for kind in KINDS}
@@ -169,13 +169,16 @@ def test_an_actor_honours_its_mask_and_its_dropout():
         compiled(observation, mask=mask[:, :3])
 
 
-def test_actions_of_other_kinds_are_refused():
-    spec = Spec({"s": Vector(2)}, MultiDiscrete((2, 2)))
-    with pytest.raises(TypeError, match=r"Discrete or Continuous actions, got MultiDiscrete. fix: use one"):
-        Actor.create(rng(), spec, head=gaussian, **SHAPE)
-    with pytest.raises(TypeError, match=r"Discrete or Continuous actions, got MultiDiscrete. fix: use one"):
-        Critic.create(rng(), spec, **SHAPE)
-    assert Actor.create(rng(), Spec({"s": Vector(2)}, Discrete(3)), head=gaussian, **SHAPE)
+def test_a_critic_reads_codes_one_hot_and_numbers_as_they_are():
+    action = jnp.array([[-0.5, 2.0, 0.0, 1.0], [0.25, 0.0, 1.0, 0.0]])
+    spec = SPECS["hybrid"].action
+    assert critics.action_codes(spec) == (0, 3, 3, 2)
+    assert critics.input_size(spec) == 9
+    expected = [[-0.5, 0, 0, 1, 1, 0, 0, 0, 1], [0.25, 1, 0, 0, 0, 1, 0, 1, 0]]
+    np.testing.assert_array_equal(critics.as_input(action, critics.action_codes(spec)), expected)
+    critic = Critic.create(rng(), SPECS["hybrid"], **SHAPE)
+    scaled = critic.in_unit(2.0, 3.0)  # keeps the codes
+    np.testing.assert_allclose(scaled(seen(2), action), 2.0 * critic(seen(2), action) + 3.0, rtol=1e-5)
 
 
 def test_wrong_inputs_of_a_network_are_a_mistake_of_the_algorithm_and_named():
