@@ -4,10 +4,12 @@ import importlib.util
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.runtime.cases import ONNX, WITHOUT
 from tidelog import BC, IQL, Log, fit, load_policy, runtime
+from tidelog.policies.batch_inference import act_on_arrays, act_on_table
 from tidelog.policies.export import export, onnx_answers, onnx_file
 from tidelog.types import flat_leaves
 
@@ -119,6 +121,20 @@ def test_http_answers_as_numpy_to_the_bit(saved, log):
     one, mode = answer(observation=seen[0].tolist()), plain.act(seen[0])[0]
     assert one["code"]["move"]["steer"] == mode["move"]["steer"].tolist()
     assert one["action"]["horn"] == ("off", "on")[int(mode["horn"])]
+
+
+def test_tables_and_archives_get_a_column_or_an_array_a_part(policy, log, tmp_path):
+    seen = log.observation["observation"][:6]
+    action = flat(policy.act(seen)[0])
+    table = act_on_table(policy, pl.DataFrame({f"observation_{i}": seen[:, i] for i in range(2)}))
+    assert table.columns[2:] == [f"action_{name}" for name in NAMES]
+    np.testing.assert_array_equal(table["action_move/steer"].to_numpy(), action["move/steer"][:, 0])
+    np.testing.assert_array_equal(table["action_lights"].to_numpy(), action["lights"])
+    assert table["action_horn"].to_list() == [("off", "on")[code] for code in action["horn"]]
+    np.savez(tmp_path / "rows.npz", observation=seen)
+    arrays, _ = act_on_arrays(policy, tmp_path / "rows.npz")
+    for name in NAMES:
+        np.testing.assert_array_equal(arrays[f"action/{name}"], action[name])
 
 
 @pytest.mark.full

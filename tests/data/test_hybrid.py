@@ -1,11 +1,14 @@
 """Actions with parts: mappings in, one array inside, the same mappings out."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
-from tidelog import ConfigError, Log, LogError, SpecError
+from tidelog import Columns, ConfigError, Log, LogError, SpecError, read_log
+from tidelog.report.data_page import data_page
 from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Vector
 
 N = 40
@@ -145,3 +148,103 @@ def test_parts_are_checked_when_a_mapping_is_packed():
     broken["action"]["parts"][0][1]["low"] = [5.0]
     with pytest.raises(SpecError):
         Spec.from_json(broken)
+
+
+TABLE = {
+    "angle": np.linspace(-1.0, 1.0, N),
+    "speed": np.linspace(0.0, 4.0, N),
+    "gear": np.arange(N) % 3,
+    "left": np.arange(N) % 2,
+    "right": np.arange(N) // 2 % 4,
+    "horn": np.where(np.arange(N) % 2, "on", "off"),
+    "seen": np.arange(N, dtype=np.float32),
+    "earned": np.ones(N),
+}
+DECLARED = {
+    "observation": "seen",
+    "reward": "earned",
+    "terminated": True,
+    "action": {"move": {"steer": ["angle", "speed"], "gear": "gear"}, "lights": ["left", "right"], "horn": "horn"},
+    "bounds": {"move": {"steer": [[-1.0, 0.0], [1.0, 4.0]]}},
+    "actions": {"lights": [2, 4], "move/gear": 3},
+}
+NAMED = replace(DRIVE.parts[0][1], names=("angle", "speed"))
+
+
+def test_a_mapping_names_the_columns_of_each_part(tmp_path):
+    columns = Columns(**DECLARED)
+    assert columns.parts == {"move/steer": ("angle", "speed"), "move/gear": "gear", "lights": ("left", "right"),
+                             "horn": "horn"}  # fmt: skip
+    assert replace(columns) == columns
+    assert columns.used()["action"] == ["angle", "speed", "gear", "left", "right", "horn"]
+    log = read_log(pl.DataFrame(TABLE), columns)
+    assert log.spec.action == Hybrid((("move/steer", NAMED), *DRIVE.parts[1:]))
+    np.testing.assert_array_equal(log.action[:, 2], TABLE["gear"])
+    (tmp_path / "log.toml").write_text(
+        'observation = "seen"\nreward = "earned"\nterminated = true\n'
+        '[action]\nlights = ["left", "right"]\nhorn = "horn"\n[action.move]\nsteer = ["angle", "speed"]\n'
+        'gear = "gear"\n'
+        "[bounds.move]\nsteer = [[-1.0, 0.0], [1.0, 4.0]]\n[actions]\nlights = [2, 4]\n[actions.move]\ngear = 3\n"
+    )
+    pl.DataFrame(TABLE).write_csv(tmp_path / "log.csv")
+    other = read_log(tmp_path / "log.csv", tmp_path / "log.toml")
+    assert [name for name, _ in other.spec.action.parts] == ["lights", "horn", "move/steer", "move/gear"]
+    same(other.spec.action.unpack(other.action), log.spec.action.unpack(log.action))
+
+
+def test_tables_and_archives_hold_the_same_log(log, tmp_path):
+    log.to_npz(tmp_path / "log.npz")
+    assert sorted(one for one in np.load(tmp_path / "log.npz") if one.startswith("action/")) == [
+        "action/horn", "action/lights", "action/move/gear", "action/move/steer"]  # fmt: skip
+    for mapping, path in (
+        (None, tmp_path / "log.npz"),
+        (log.to_parquet(tmp_path / "t.parquet"), tmp_path / "t.parquet"),
+    ):
+        other = read_log(path, mapping)
+        assert [name for name, _ in other.spec.action.parts] == [name for name, _ in DRIVE.parts]
+        np.testing.assert_array_equal(other.action, log.action)
+    assert dict(other.spec.action.parts)["horn"] == Discrete(2, ("off", "on"))
+
+
+MISFITS = {
+    "a missing column": ({"action": {"gear": "gaer", "horn": "horn"}}, LogError, "no column 'gaer' for action"),
+    "no columns": ({"action": {"gear": []}}, ConfigError, "at least one column"),
+    "no parts": ({"action": {}}, ConfigError, "expected at least one part"),
+    "numbers": ({"action": {"gear": 3}}, ConfigError, "action = 3: expected a column or a list of columns"),
+    "a count for all": ({"actions": 3, "bounds": None}, ConfigError, "actions = 3 of an action with the parts"),
+    "an unknown part": ({"actions": {"gaer": 3}}, ConfigError, "actions names 'gaer', which is no part of the action"),
+    "out of range": ({"actions": {"lights": [2, 3]}}, LogError, "action out of range in 'left, right'"),
+    "out of bounds": ({"bounds": {"move/steer": [-1.0, 2.0]}}, LogError, "action out of bounds in 'angle, speed'"),
+    "too few bounds": ({"bounds": {"move/steer": [[0, 0, 0], [1, 1, 1]]}}, LogError, "2 action columns, but 3 were"),
+    "a word": ({"vocabularies": {"horn": ["on"]}}, LogError, "unknown category in 'horn'"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_what_does_not_fit_a_part_is_named(name):
+    changes, kind, text = MISFITS[name]
+    plain = {} if "action" not in changes else {"actions": None, "bounds": None}
+    with pytest.raises(kind, match=text) as caught:
+        read_log(pl.DataFrame(TABLE), Columns(**(DECLARED | plain | changes)))
+    assert len(getattr(getattr(caught.value, "report", None), "errors", [0])) == 1
+
+
+def test_a_mapping_from_a_run_folder_is_the_same():
+    columns = Columns(**DECLARED)
+    kept = json.loads(
+        json.dumps({name: getattr(columns, name) for name in ("observation", "action", "actions", "bounds")})
+    )
+    other = Columns(**{**kept, "reward": "earned", "terminated": True})
+    assert (other.parts, other.actions, other.bounds) == (columns.parts, columns.actions, columns.bounds)
+
+
+def test_statistics_count_choices_and_measure_numbers(log):
+    actions = log.statistics().actions
+    assert actions["counts"] == {
+        "move/gear": [14, 13, 13], "lights[0]": [20, 20], "lights[1]": [10, 10, 10, 10], "horn": [20, 20]
+    }  # fmt: skip
+    np.testing.assert_allclose(actions["mean"], log.action[:, :2].mean(axis=0), rtol=1e-6)
+    assert len(log.plot().axes) >= 6
+    page = data_page(log.report, log)
+    for label in ("move/steer[0]", "move/gear", "lights[1]", "horn"):
+        assert label in page

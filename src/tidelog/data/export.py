@@ -85,8 +85,9 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
             "an npz file does not support declared propensities", fix="save the log as a folder, or write it to Parquet"
         )
     flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
-    for role in ("observation", "next_observation"):
-        flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
+    for role in ("observation", "next_observation", "action", "actions", "bounds"):
+        if isinstance(arrays.get(role, {}), dict):
+            flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
 
     def save(aside: Path) -> None:
         with stream_to(aside) as stream:

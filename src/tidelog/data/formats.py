@@ -587,22 +587,28 @@ def raw_archive(path: Path) -> RawLog:
 
 
 def raw_npz(path: str | Path) -> RawLog:
-    """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
+    """Read named arrays, `observation/<leaf>` for several leaves, `action/<part>` for those of an action.
+
+    LogError for other files or unknown names.
+    """
     arrays, objects = named_arrays(path)
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
         found = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
         expected = f"arrays named {', '.join(ROLES)}"
         raise unreadable(path, f"arrays {found}", expected, "rename them", "unknown mapping key")
-    if "action" not in arrays or not any(name.split("/")[0] == "observation" for name in arrays):
+    if not {"action", "observation"} <= {name.split("/")[0] for name in arrays}:
         found = f"arrays {', '.join(arrays)}"
         raise unreadable(path, found, "observation and action", "add or rename", "missing column")
     arguments: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
-    for role in _LEAVES:
+    for role in (*_LEAVES, "action"):
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
         arguments |= {role: leaves} if leaves else {}
     for name in ("actions", "bounds", "atoms", "reward_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
+    for name in ("actions", "bounds"):
+        parts = {key.partition("/")[2]: value.tolist() for key, value in arrays.items() if key.startswith(f"{name}/")}
+        arguments |= {name: parts} if parts else {}
     refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)
     return replace(raw, found=(*raw.found, *unread_note(objects)))

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
@@ -26,6 +26,7 @@ from tidelog.data.columns import (
     Bounds,
     Columns,
     Declaration,
+    by_part,
     declaration_of,
     declared_actions,
     declared_atoms,
@@ -377,26 +378,6 @@ def _check_parts(parts: Mapping[str, Any]) -> None:
         )
         raise ConfigError(f"the action is a mapping of {found or 'no parts'}", "parts that are arrays of N rows each",
                           "give every part one value for every row")  # fmt: skip
-
-
-def by_part(parts: Mapping[str, Any], actions: Any, bounds: Any) -> Iterator[tuple[tuple[str, Any], tuple[Any, Any]]]:
-    """Each part of an action with its declared `actions` and `bounds`; ConfigError unless both are by part."""
-    declared: list[dict[str, Any]] = []
-    for name, value in (("actions", actions), ("bounds", bounds)):
-        if value is not None and not isinstance(value, Mapping):
-            raise ConfigError(
-                f"{name} = {value!r:.80} of an action with the parts {', '.join(parts)}",
-                "a mapping from parts",
-                f"write {name}={{{next(iter(parts), 'part')!r}: ...}}",
-            )
-        declared.append(dict(flat_leaves(value or {})))
-        for part in declared[-1]:
-            if part not in parts:
-                raise ConfigError(
-                    f"{name} names '{part}', which is no part of the action; {nearest(part, list(parts))}"
-                )
-    for name, value in parts.items():
-        yield (name, value), (declared[0].get(name), declared[1].get(name))
 
 
 # Parse one column of a table into numbers, codes, flags, masks or times; list the rows that do not parse.
@@ -1504,11 +1485,23 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
 
 def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
     """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
-    selected = names(columns.action)
-    series = _present(table, columns.action)
+    if columns.parts is None:
+        return _action_of_columns(table, columns, columns.action, columns.actions, columns.bounds, listed)
+    read = {
+        name: _action_of_columns(table, columns, selected, *declared)
+        for (name, selected), declared in by_part(columns.parts, columns.actions, columns.bounds)
+    }
+    parts = {name: part for name, part in read.items() if part is not None}
+    return RawAction.of_parts(parts) if len(parts) == len(read) else None
+
+
+def _action_of_columns(
+    table: ParsedTable, columns: Columns, action: Any, actions: Any, bounds: Any, listed: Sequence[pl.Series] = ()
+) -> RawAction | None:
+    selected, series = names(action), _present(table, action)
     if len(series) != len(selected):
         return None
-    sizes, bounds = declared_actions(columns.actions, columns.bounds)
+    sizes, bounds = declared_actions(actions, bounds)
     words = columns.vocabulary_of.get(selected[0])
     series = [one if words or one.name in columns.categorical_names else as_lists(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
@@ -1627,5 +1620,10 @@ def _report_unknown_values(raw: RawLog) -> RawLog:
         {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}
         for side in (raw.observation, raw.next_observation)
     ]
-    action = raw.action and replace(raw.action, columns=tuple(map(known, raw.action.columns)))
+    action = raw.action
+    if action is not None and action.parts:
+        parts = {name: replace(part, columns=tuple(map(known, part.columns))) for name, part in action.parts}
+        action = RawAction.of_parts(parts)
+    elif action is not None:
+        action = replace(action, columns=tuple(map(known, action.columns)))
     return replace(raw, observation=sides[0], next_observation=sides[1], action=action, found=tuple(found))

@@ -148,9 +148,19 @@ def _actions(log: LogColumns) -> dict[str, Any]:
     if isinstance(space, MultiDiscrete):
         columns = (_counts(log.action[:, position], size) for position, size in enumerate(space.sizes))
         return {"counts": {str(position): list(counts.values()) for position, counts in enumerate(columns)}}
-    mean, std = moments(log.action)
-    low, high = log.action.min(axis=0), log.action.max(axis=0)
-    return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
+    numbers, counts = log.action, {}
+    if isinstance(space, Hybrid):
+        codes = np.asarray(space.codes)
+        numbers = np.asarray(log.action)[:, codes == 0]
+        choices = {name: part.names for name, part in space.parts if isinstance(part, Discrete)}
+        for column in np.flatnonzero(codes):
+            label = space.labels[column]
+            each = _counts(log.action[:, column].astype(np.int64), int(codes[column]), choices.get(label, ()))
+            counts[label] = list(each.values())
+    mean, std = moments(numbers)
+    low, high = numbers.min(axis=0), numbers.max(axis=0)
+    measures = {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
+    return (measures if numbers.size else {}) | ({"counts": counts} if counts else {})
 
 
 def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
