@@ -99,9 +99,12 @@ class Resumable(Protocol):
 
 
 def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the action as int32 or float32; SpecError if its shape, range or finiteness is wrong."""
-    action = np.asarray(action)
+    """Return the action as int32 or float32; SpecError if its shape, range or finiteness is wrong.
+
+    Of an action with parts, a mapping is returned as its rows.
+    """
     space = spec.action
+    action = np.asarray(space.pack(action) if isinstance(space, Hybrid) and isinstance(action, Mapping) else action)
     shape: tuple[int, ...] = (count,)
     kind = "a discrete action"
     sizes: tuple[int, ...] = ()
@@ -116,6 +119,11 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
     if isinstance(space, Continuous | Hybrid):
         if not np.isfinite(action).all():
             raise SpecError(f"the action holds {action[~np.isfinite(action)][0]}", "finite numbers")
+        parts = zip(space.labels, space.codes, action.T, strict=True) if isinstance(space, Hybrid) else ()
+        for label, most, codes in parts:
+            if most and ((codes < 0) | (codes >= most) | (codes % 1 != 0)).any():
+                found = f"values from {codes.min():g} to {codes.max():g}"
+                raise SpecError(f"the part '{label}' of the action has {found}", f"whole numbers from 0 to {most - 1}")
         return action.astype(np.float32)
     if not np.issubdtype(action.dtype, np.integer):
         raise SpecError(f"{kind} has type {action.dtype}", "whole numbers")

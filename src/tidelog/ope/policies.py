@@ -18,7 +18,7 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.evidence import Floats, Target, atoms_of
 from tidelog.policies.policy import Policy
 from tidelog.policies.rollout import action_orders, leaf_translations
-from tidelog.runtime.policy import Leaves, as_rows, replay, replay_actions, replay_log_probability
+from tidelog.runtime.policy import Leaves, as_rows, likeness, replay, replay_actions, replay_log_probability
 from tidelog.runtime.rule import Rule
 from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, has_densities, same_choices
 
@@ -540,8 +540,9 @@ class Imitation(NamedTuple):
             constant = different[counts.argmax()]
             label = space.names[int(constant)] if isinstance(space, Discrete) and space.names else constant
             name = f"the most common action ({label})"
-        always = likeness(log, np.broadcast_to(constant, logged.shape), starts)
-        return cls(likeness(log, actions, starts), always, name, has_densities(space), starts)
+        always = likeness(space, np.broadcast_to(constant, logged.shape).astype(np.float64), logged)
+        own = likeness(space, actions.astype(np.float64), logged)
+        return cls(own, always, name, has_densities(space), starts)
 
     @property
     def difference(self) -> tuple[float, float, float]:
@@ -572,24 +573,6 @@ class Imitation(NamedTuple):
             compared = f"chooses the logged action at {own:.1%} of the steps"
             beside = f"{self.constant_name} is right at {always:.1%}"
         return f"{compared}, {beside}: a difference of {mean}{unit}{ends}"
-
-
-def likeness(log: Log, actions: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any]:
-    """Compare actions [N, ...] with those of the first N rows of a log.
-
-    [N] float64: 1 where all choices of a step are the logged ones, else 0; for continuous numbers their distance.
-    """
-    logged = np.asarray(log.action[: starts[-1]])
-    space = log.spec.action
-    if has_densities(space):
-        apart = actions.astype(np.float64) - logged
-        if isinstance(space, Hybrid):  # in units of half a range; another choice is 1 away
-            unit = space.to_unit(actions.astype(np.float64)) - space.to_unit(logged)
-            apart = np.where(space.codes, actions != logged, unit)
-        distance: NDArray[Any] = np.linalg.norm(apart, axis=-1)
-        return distance
-    same: NDArray[Any] = (actions == logged).reshape(len(logged), -1).all(axis=-1).astype(np.float64)
-    return same
 
 
 def imitation_of(policy: Any, log: Log) -> Imitation:

@@ -18,7 +18,7 @@ from tidelog.runtime.artefact import SavedPolicy, notes_of
 from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.way_of_acting import BasePolicy
-from tidelog.types import Continuous, Discrete, Hybrid, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Spec, has_densities
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
@@ -285,6 +285,21 @@ def replay_actions(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mas
         return as_rows(policy.spec.action, policy.act(seen, mask=allowed, state=state)[0])
 
     return cast("NDArray[Any]", replay(policy, leaves, starts, mask, answer))
+
+
+def likeness(space: Any, actions: NDArray[Any], logged: NDArray[Any]) -> NDArray[Any]:
+    """Compare actions [N, ...] with others: [N] distances, or without continuous numbers 1 where all choices are equal.
+
+    With parts the distance is in network units, and another choice is 1 away.
+    """
+    if not has_densities(space):
+        same: NDArray[Any] = (actions == logged).reshape(len(logged), -1).all(axis=-1).astype(np.float64)
+        return same
+    apart = actions - logged
+    if isinstance(space, Hybrid):
+        apart = np.where(space.codes, actions != logged, space.to_unit(actions) - space.to_unit(logged))
+    distance: NDArray[Any] = np.linalg.norm(apart, axis=-1)
+    return distance
 
 
 def replay_log_probability(
