@@ -8,14 +8,18 @@ import polars as pl
 import pytest
 
 from tests.runtime.cases import ONNX, WITHOUT
-from tidelog import BC, IQL, Log, fit, load_policy, runtime
+from tidelog import BC, BCQ, IQL, DiscreteBCQ, Log, SpecError, fit, load_policy, runtime
 from tidelog.policies.batch_inference import act_on_arrays, act_on_table
 from tidelog.policies.export import export, onnx_answers, onnx_file
 from tidelog.types import flat_leaves
 
 SMALL = {"hidden": (16,), "batch_size": 64}
 RATES = dict.fromkeys(("actor_learning_rate", "critic_learning_rate", "value_learning_rate"), 0.01)
-LEARNERS = {"bc": BC(**SMALL, learning_rate=0.01), "iql": IQL(**SMALL, **RATES)}
+LEARNERS = {
+    "bc": BC(**SMALL, learning_rate=0.01),
+    "iql": IQL(**SMALL, **RATES),
+    "bcq": BCQ(**SMALL, generator_hidden=(32,), perturbation_hidden=(8,), generator_learning_rate=0.01, samples=20),
+}
 NAMES = ["move/steer", "move/gear", "lights", "horn"]
 
 
@@ -60,6 +64,9 @@ def test_the_answer_is_the_mapping_of_the_log_and_what_was_learnt(policy, log):
     assert list(flat(action)) == NAMES
     assert [flat(action)[name].shape for name in NAMES] == [(400, 1), (400,), (400, 2), (400,)]
     assert [flat(action)[name].dtype.kind for name in NAMES] == ["f", "i", "i", "i"]
+    if isinstance(policy.algorithm, BCQ):  # acts among the candidates, and the reward is for the gear alone
+        assert (action["move"]["gear"] == 2 * (seen[:, 0] > 0)).mean() > 0.8
+        return
     right = np.asarray(seen[:, 0] > 0)
     assert (action["move"]["gear"] == right * 2).mean() > 0.9
     assert (policy(seen)["horn"].labels == np.where(right, "on", "off")).mean() > 0.9
@@ -71,6 +78,10 @@ def test_the_answer_is_the_mapping_of_the_log_and_what_was_learnt(policy, log):
 def test_likelihoods_of_parts_add_and_are_those_of_samples(policy, log):
     seen, rows = log.observation["observation"][:50], log.spec.action
     action, propensity = policy.act(seen, seed=1)
+    if isinstance(policy.algorithm, BCQ):
+        assert propensity is None
+        assert policy.log_probability(seen, action) is None
+        return
     np.testing.assert_allclose(propensity, np.exp(policy.log_probability(seen, action)), rtol=1e-5)
     np.testing.assert_allclose(propensity, np.exp(policy.log_probability(seen, rows.pack(action))), rtol=1e-5)
     every = {"gear": 3, "horn": 2, "light": 2, "other": 2}
@@ -94,7 +105,9 @@ def test_every_runtime_gives_the_same_mapping(policy, saved, log):
         assert part.dtype == flat(expected)[name].dtype
         np.testing.assert_allclose(part, flat(expected)[name], atol=1e-5)
     action, propensity = plain.act(seen, seed=3)
-    np.testing.assert_allclose(propensity, np.exp(policy.log_probability(seen, action)), rtol=2e-4)
+    assert (propensity is None) == isinstance(policy.algorithm, BCQ)
+    if propensity is not None:
+        np.testing.assert_allclose(propensity, np.exp(policy.log_probability(seen, action)), rtol=2e-4)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("starlette") is None, reason="the extra [serve] is not installed")
@@ -109,7 +122,7 @@ def test_http_answers_as_numpy_to_the_bit(saved, log):
 
     action, propensity = plain.act(seen, seed=5)
     several = answer(observations=seen.tolist(), seed=5)
-    assert several["propensities"] == propensity.tolist()
+    assert several["propensities"] == (None if propensity is None else propensity.tolist())
     for row in range(8):
         codes = several["codes"][row]
         assert codes == {
@@ -140,8 +153,8 @@ def test_tables_and_archives_get_a_column_or_an_array_a_part(policy, log, tmp_pa
 @pytest.mark.full
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
 def test_onnx_has_one_output_a_part(policy, log):
-    if not isinstance(policy.algorithm, BC):
-        return  # the same nodes
+    if isinstance(policy.algorithm, IQL):
+        return  # the nodes of BC
     content, facts = onnx_file(policy)
     assert facts["outputs"] == [f"action/{name}" for name in NAMES]
     seen = {"observation": log.observation["observation"][:64]}
@@ -149,3 +162,8 @@ def test_onnx_has_one_output_a_part(policy, log):
     expected = log.spec.action.pack(policy.act(seen)[0])
     np.testing.assert_allclose(rows, expected, atol=1e-5)
     np.testing.assert_array_equal(rows[:, 1:], expected[:, 1:])
+
+
+def test_what_cannot_learn_from_parts_says_what_can(log):
+    with pytest.raises(SpecError, match=r"DiscreteBCQ requires Discrete actions, but.* Hybrid.*bc, bcq, iql"):
+        fit(DiscreteBCQ(**SMALL), log, steps=1)

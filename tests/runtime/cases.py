@@ -59,6 +59,7 @@ CASES = {
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
     "ppg, parts": (PPG(**SMALL), SEEN, PARTS),
+    "bcq, parts": (BCQ(**NARROW), SEEN, PARTS),
     "iql, parts, mixed": (IQL(**SMALL, epsilon=0.2), SEEN, CHOICES),
     "iql, dials": (IQL(**SMALL, epsilon=0.2), SEEN, DIALS),
     "bc, parts, point, memory": (BC(**SMALL, actor_head="deterministic", recurrent_size=3), SEEN, PARTS),

@@ -14,7 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.losses.imitation import pick
+from tidelog.errors import SpecError
+from tidelog.losses.imitation import categorical_log_probability, pick
+from tidelog.losses.vae import reconstruction_error
 from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
 from tidelog.networks.layers import MLP, Linear, MakeLinear
 from tidelog.types import ActionSpace, Array, Continuous, Discrete, Hybrid, Observation, Spec, Transition
@@ -210,34 +212,49 @@ def ratings_after(critic: Any, row: Transition) -> jax.Array:
 
 
 class Perturbation(eqx.Module):
-    """The direction of an action's perturbation: observation and action [B, A] -> [B, A] within [-1, 1]."""
+    """The direction of an action's perturbation: observation and action [B, A] -> [B, A] within [-1, 1], 0 of codes."""
 
     encoder: Encoder
     body: MLP
+    codes: tuple[int, ...] = eqx.field(static=True, default=())  # of `as_input`
 
     @classmethod
     def create(
         cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], encoder_config: EncoderConfig
     ) -> Perturbation:
-        """Return a network of widths `hidden`."""
-        if not isinstance(spec.action, Continuous):
+        """Return a network of widths `hidden`; SpecError for an action of codes alone."""
+        if not isinstance(spec.action, Continuous | Hybrid):
             raise TypeError(
                 f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
-        sizes = (encoder_config.size(spec) + spec.action.size, *hidden, spec.action.size)
-        return cls(Encoder.create(generator, spec, encoder_config), MLP.create(generator, sizes, linear=Linear.uniform))
+        codes = action_codes(spec.action)
+        moved = spec.action.size if not codes else codes.count(0)
+        if not moved:
+            raise SpecError("BCQ moves continuous numbers, and no part of this action has one", fix="use IQL or BC")
+        sizes = (encoder_config.size(spec) + input_size(spec.action), *hidden, moved)
+        body = MLP.create(generator, sizes, linear=Linear.uniform)
+        return cls(Encoder.create(generator, spec, encoder_config), body, codes)
 
     def __call__(self, observation: Seen, action: jax.Array) -> jax.Array:
-        return jnp.tanh(self.body(jnp.concatenate([self.encoder(observation), action], axis=-1)))
+        features = self.encoder(observation)
+        direction = jnp.tanh(self.body(jnp.concatenate([features, as_input(action, self.codes)], axis=-1)))
+        if not self.codes:
+            return direction
+        numbers = iter(range(direction.shape[-1]))
+        columns = [jnp.zeros_like(direction[..., 0]) if n else direction[..., next(numbers)] for n in self.codes]
+        return jnp.stack(columns, axis=-1)
 
 
-def perturb(action: jax.Array, direction: jax.Array, reach: jax.Array | float) -> jax.Array:
-    """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1]: all [..., A]."""
+def perturb(
+    action: jax.Array, direction: jax.Array, reach: jax.Array | float, codes: tuple[int, ...] = ()
+) -> jax.Array:
+    """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1] but for codes: all [..., A]."""
     if action.shape != direction.shape:
         raise TypeError(
             f"action {action.shape} and direction {direction.shape} have different shapes. fix: give both one shape"
         )
-    return jnp.clip(action + reach * direction, -1.0, 1.0)
+    moved = jnp.clip(action + reach * direction, -1.0, 1.0)
+    return jnp.where(np.asarray(codes) > 0, action, moved) if codes else moved
 
 
 # A conditional variational autoencoder of actions. Letters: `B` batch, `A` action size, `L` latent size.
@@ -246,11 +263,12 @@ LOG_STD_RANGE = (-4.0, 15.0)
 
 
 class Generator(eqx.Module):
-    """A model of the logged actions, given observations or encoder features of them."""
+    """A model of the logged actions, given observations or encoder features of them: numbers, and logits of codes."""
 
     encoder: Encoder
     inward: MLP
     outward: MLP
+    codes: tuple[int, ...] = eqx.field(static=True, default=())  # of `as_input`
 
     @classmethod
     def create(
@@ -263,22 +281,53 @@ class Generator(eqx.Module):
         encoder_config: EncoderConfig,
     ) -> Generator:
         """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
-        if not isinstance(spec.action, Continuous):
+        if not isinstance(spec.action, Continuous | Hybrid):
             raise TypeError(
                 f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
-        features, actions = encoder_config.size(spec), spec.action.size
+        features, actions = encoder_config.size(spec), input_size(spec.action)
         encoder = Encoder.create(generator, spec, encoder_config)
         inward = MLP.create(generator, (features + actions, *hidden, 2 * latent), linear=Linear.uniform)
         outward = MLP.create(generator, (features + latent, *hidden, actions), linear=Linear.uniform)
-        return cls(encoder, inward, outward)
+        return cls(encoder, inward, outward, action_codes(spec.action))
 
     def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return mean and log-std [B, L] of the latents of an action [B, A]."""
-        outputs = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
+        features = self.encoder(observation)
+        outputs = self.inward(jnp.concatenate([features, as_input(action, self.codes)], axis=-1))
         mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
     def decode(self, observation: Seen, latent: jax.Array) -> jax.Array:
-        """Return the action [B, A] within [-1, 1] of latents [B, L]."""
-        return jnp.tanh(self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1)))
+        """Return the action [B, A] of latents [B, L]: numbers within [-1, 1], and the most likely codes."""
+        outputs = self._outputs(observation, latent)
+        if not self.codes:
+            return jnp.tanh(outputs)
+        columns = [
+            jnp.argmax(one, axis=-1).astype(jnp.float32) if n else jnp.tanh(one[..., 0])
+            for one, n in zip(self._columns(outputs), self.codes, strict=True)
+        ]
+        return jnp.stack(columns, axis=-1)
+
+    def error(self, observation: Seen, latent: jax.Array, action: jax.Array) -> jax.Array:
+        """Return the error [B] of latents [B, L] for actions [B, A], averaged over their numbers.
+
+        It is the squared distance of a continuous number, and the negative log-probability of a code.
+        """
+        if not self.codes:
+            return reconstruction_error(self.decode(observation, latent), action)
+        errors = [
+            -categorical_log_probability(one, action[..., i].astype(jnp.int32))
+            if n
+            else jnp.square(jnp.tanh(one[..., 0]) - action[..., i])
+            for i, (one, n) in enumerate(
+                zip(self._columns(self._outputs(observation, latent)), self.codes, strict=True)
+            )
+        ]
+        return jnp.mean(jnp.stack(errors, axis=-1), axis=-1)
+
+    def _outputs(self, observation: Seen, latent: jax.Array) -> jax.Array:
+        return self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1))
+
+    def _columns(self, outputs: jax.Array) -> list[jax.Array]:
+        return jnp.split(outputs, np.cumsum([n or 1 for n in self.codes])[:-1].tolist(), axis=-1)

@@ -29,7 +29,7 @@ from tidelog.policies.policy import Policy, artefact_contents, load_policy, reci
 from tidelog.recommend.interactions import Interactions
 from tidelog.runtime.artefact import ONNX, SavedPolicy, check_target, write
 from tidelog.runtime.load import load_saved
-from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
+from tidelog.runtime.networks import CANDIDATES, KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
 from tidelog.runtime.policy import as_rows
 from tidelog.runtime.ranking import (
@@ -407,7 +407,7 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
                 f"the artefact's parity record is invalid: {error!r}", fix="export the policy again"
             ) from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
-    candidates = recipe is not None and recipe["act"]["kind"] == "candidates"
+    candidates = recipe is not None and recipe["act"]["kind"] in CANDIDATES
     return BOUNDS[f"{kind}, chosen among candidates" if candidates else kind]
 
 

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.artefact import SavedPolicy, notes_of
-from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
+from tidelog.runtime.networks import (
+    CANDIDATES,
+    KINDS,
+    PolicyInputs,
+    PolicyOutputs,
+    Recipe,
+    noise_of,
+    refuse_overflow,
+    smallest,
+)
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.way_of_acting import BasePolicy
 from tidelog.types import Continuous, Discrete, Hybrid, Spec, has_densities
@@ -69,7 +78,7 @@ class NumpyPolicy(BasePolicy):
         self._scales, self._unit, self._noise = saved.scales, saved.value_unit, noise_of(recipe, saved.spec)
         mixed = self._noise is not None and not isinstance(saved.spec.action, Discrete)
         self._epsilon: float | None = self._act.get("epsilon") if mixed else None
-        self._chunk = CHUNK_OF_CANDIDATES if self._act["kind"] == "candidates" else CHUNK
+        self._chunk = CHUNK_OF_CANDIDATES if self._act["kind"] in CANDIDATES else CHUNK
         try:
             self.declare(saved.manifest.get("acting"), saved.manifest.get("verdict"))
         except ConfigError as error:
@@ -221,6 +230,8 @@ def _likelihood(space: Any, outputs: PolicyOutputs, action: NumpyArray) -> tuple
         away = (space.to_unit(action) - outputs.mean) / outputs.std
         logs = -0.5 * np.square(away) - np.log(outputs.std) - 0.5 * math.log(2 * math.pi)
         return np.exp(logs.sum(axis=-1) - space.log_volume()), False
+    if not outputs.parts:  # of candidates
+        return None
     if isinstance(space, Hybrid):
         own = [action[:, columns] for columns in space.columns().values()]
         own = [
