@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog._text import rows_table
-from tidelog.errors import ConfigError, SpecError
+from tidelog.errors import ConfigError, SpecError, nearest
 
 if TYPE_CHECKING:
     import jax
@@ -299,6 +299,8 @@ class Hybrid:
         arrays = []
         for name, space in self.parts:
             array, width = np.asarray(values[name]), len(_codes_of(space))
+            if isinstance(space, Discrete) and space.names and array.dtype.kind in "UOT":
+                array = _codes_of_labels(array, space, name)
             array = array[..., None] if isinstance(space, Discrete) else array
             if array.dtype.kind not in "biuf" or array.ndim == 0 or array.shape[-1] != width:
                 shape = "[] or [B]" if isinstance(space, Discrete) else f"[{width}] or [B, {width}]"
@@ -352,6 +354,15 @@ class Hybrid:
                 for one in whole] for _, space in self.parts]  # fmt: skip
         centre, half = (np.concatenate(one) for one in zip(*each, strict=True))
         return centre, half
+
+
+def _codes_of_labels(labels: np.ndarray[Any, Any], space: Discrete, name: str) -> np.ndarray[Any, Any]:
+    """The codes of labels of a discrete part; SpecError for one that it does not have."""
+    table = {label: code for code, label in enumerate(space.names)}
+    unknown = [label for label in map(str, labels.ravel()) if label not in table]
+    if unknown:
+        raise SpecError(f"the part '{name}' is {unknown[0]!r:.80}: {nearest(unknown[0], space.names)}")
+    return np.asarray([table[str(label)] for label in labels.ravel()], np.int64).reshape(labels.shape)
 
 
 def _codes_of(space: Any) -> tuple[int, ...]:

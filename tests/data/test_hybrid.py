@@ -131,10 +131,13 @@ def test_declarations_are_by_part():
 def test_parts_are_checked_when_a_mapping_is_packed():
     whole = {"move": {"steer": np.zeros(2), "gear": 1}, "lights": [0, 1], "horn": 0}
     assert DRIVE.pack(whole).tolist() == [0.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    labels = {**whole, "horn": "on"}
+    assert DRIVE.pack(labels)[5] == 1.0
     for wrong, text in (
         ({**whole, "hron": 1}, "check hron"),
         ({**whole, "lights": [0, 1, 1]}, r"the part 'lights' has shape \[3\]"),
-        ({**whole, "horn": "on"}, "the part 'horn' has shape"),
+        ({**whole, "horn": "onn"}, "the part 'horn' is 'onn': did you mean 'on'"),
+        ({**whole, "move": {"steer": ["a", "b"], "gear": 1}}, "the part 'move/steer' has shape"),
         ({**whole, "horn": [0, 1]}, "different numbers of rows"),
     ):
         with pytest.raises(SpecError, match=text):

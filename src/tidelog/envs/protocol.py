@@ -81,7 +81,7 @@ class Environment(Protocol):
         """Restart every copy; the same seed gives the same future."""
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Step every copy: action `[W]`, `[W, M]` or `[W, A]`; raises EnvironmentFailure or SpecError."""
+        """Step every copy: action `[W]`, `[W, M]`, `[W, A]` or rows of parts; EnvironmentFailure or SpecError."""
 
     def close(self) -> None:
         """Release the resources of all copies."""
