@@ -24,6 +24,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.ope.policy_evidence import estimate
 from tidelog.policies.policy import load_policy, named_arrays
+from tidelog.runtime.policy import as_rows
 from tidelog.training.fit import fit
 from tidelog.training.learn import load_run
 from tidelog.training.run import Run
@@ -145,7 +146,7 @@ def _mask(log: Log) -> Any:
 
 def _act(policy: Any, seen: Any, mask: Any, seed: int | None = None) -> np.ndarray[Any, Any]:
     """Return the actions of all rows, each as the first step of an episode; with a seed, samples."""
-    return np.asarray(policy.act(seen, seed, mask, _state(policy, seen))[0])
+    return as_rows(policy.spec.action, policy.act(seen, seed, mask, _state(policy, seen))[0])
 
 
 def _state(policy: Any, seen: Any) -> Any:

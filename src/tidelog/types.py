@@ -7,16 +7,17 @@ Letters in shapes: `B` batch, `N` steps in a log, `M` stored observations, `A` a
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tidelog._text import rows_table
-from tidelog.errors import ConfigError, SpecError
+from tidelog.errors import ConfigError, SpecError, nearest
 
 if TYPE_CHECKING:
     import jax
@@ -185,6 +186,10 @@ class Continuous:
         """Number of action dimensions."""
         return len(self.low)
 
+    def cut(self, action: Any) -> Any:
+        """Actions `[..., A]` in units of [-1, 1], clipped to it."""
+        return action.clip(-1.0, 1.0)
+
     def to_unit(self, action: Any) -> Any:
         """Actions `[..., A]` within the bounds, mapped to [-1, 1]."""
         centre, half = self._centre_and_half()
@@ -210,12 +215,206 @@ class Continuous:
         return ((low + high) / 2).astype(np.float32), half.astype(np.float32)
 
 
+EXACT = 2**24  # whole numbers up to here are exact in float32
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """Several parts of an action, each discrete, multi-discrete or continuous; nested ones are named `outer/inner`.
+
+    Logs, stores and networks hold an action as one row of `size` float32 numbers, the parts side by side, codes as
+    numbers (`log.action`); `unpack` returns the mapping that people write, `pack` the row. SpecError without parts, for
+    a name twice or of both a part and a mapping, and for more codes than float32 counts exactly (2**24).
+
+    Example:
+        >>> action = {"steer": np.array([[0.5], [-1.0]], np.float32), "gear": np.array([0, 2])}
+        >>> zeros = np.zeros(2, np.float32)
+        >>> log = tl.Log.from_arrays(observation=zeros, action=action, reward=zeros, bounds={"steer": (-1, 1)})
+        >>> log.action.shape, log.spec.action.unpack(log.action)["gear"]
+        ((2, 2), array([0, 2], dtype=int32))
+    """
+
+    parts: tuple[tuple[str, Discrete | MultiDiscrete | Continuous], ...]
+
+    def __post_init__(self) -> None:
+        names, fix = [name for name, _ in self.parts], "give every part its own name"
+        if not names or len(set(names)) < len(names):
+            raise SpecError(f"the parts of an action are {names}", "at least one, each with its own name", fix)
+        for name in names:
+            if inner := next((one for one in names if one.startswith(f"{name}/")), None):
+                raise SpecError(f"the action has a part '{name}' and one in it, '{inner}'", fix=fix)
+        for name, space in self.parts:
+            if max(_codes_of(space)) > EXACT:
+                raise SpecError(
+                    f"the part '{name}' has {max(_codes_of(space)):,} codes",
+                    f"at most {EXACT:,}",
+                    "divide the choice into two parts",
+                )
+
+    @property
+    def size(self) -> int:
+        """W: numbers of a row."""
+        return len(self.codes)
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """[W]: how many codes each number of a row has, 0 for one that is continuous."""
+        return tuple(n for _, space in self.parts for n in _codes_of(space))
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """[W]: lower bounds; 0 of codes."""
+        return tuple(low for _, space in self.parts for low in getattr(space, "low", (0.0,) * len(_codes_of(space))))
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """[W]: upper bounds; the largest of codes."""
+        each = (getattr(space, "high", None) or [n - 1.0 for n in _codes_of(space)] for _, space in self.parts)
+        return tuple(high for part in each for high in part)
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether no part is continuous."""
+        return all(self.codes)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """[W]: the name of each number of a row: of its part, or `part[0]`, `part[1]`, ... of several."""
+        each = ((name,) if isinstance(space, Discrete) else getattr(space, "names", ())
+                or list_labels(name, len(_codes_of(space))) for name, space in self.parts)  # fmt: skip
+        return tuple(label for part in each for label in part)
+
+    def columns(self) -> dict[str, slice]:
+        """The numbers of a row that belong to each part, by name."""
+        ends = [0, *itertools.accumulate(len(_codes_of(space)) for _, space in self.parts)]
+        return {name: slice(ends[i], ends[i + 1]) for i, (name, _) in enumerate(self.parts)}
+
+    def pack(self, action: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """Return the rows [..., W] float32 of a mapping, nested or with names `outer/inner`; SpecError for a misfit."""
+        values, names = dict(flat_leaves(action)), [name for name, _ in self.parts]
+        if set(values) != set(names):
+            different = sorted({*values}.symmetric_difference(names))
+            raise SpecError(f"the action has the parts {', '.join(values) or 'none'}", f"{', '.join(names)}",
+                            f"check {', '.join(different[:3])}")  # fmt: skip
+        arrays = []
+        for name, space in self.parts:
+            array, width = np.asarray(values[name]), len(_codes_of(space))
+            if isinstance(space, Discrete) and space.names and array.dtype.kind in "UOT":
+                array = _codes_of_labels(array, space, name)
+            array = array[..., None] if isinstance(space, Discrete) else array
+            if array.dtype.kind not in "biuf" or array.ndim == 0 or array.shape[-1] != width:
+                shape = "[] or [B]" if isinstance(space, Discrete) else f"[{width}] or [B, {width}]"
+                raise SpecError(f"the part '{name}' has shape {list(np.shape(values[name]))} of {array.dtype}",
+                                f"numbers of shape {shape}", "give it this shape")  # fmt: skip
+            arrays.append(array.astype(np.float32))
+        if len({array.shape[:-1] for array in arrays}) > 1:
+            counts = {name: len(array) for (name, _), array in zip(self.parts, arrays, strict=True)}
+            raise SpecError(
+                f"the parts of the action have different numbers of rows: {counts}", fix="use equal numbers"
+            )
+        return np.concatenate(arrays, axis=-1)
+
+    def unpack(self, action: Any) -> dict[str, Any]:
+        """Return rows [..., W] as a nested mapping: int32 codes [...] or [..., M], float32 numbers [..., A]."""
+        flat: dict[str, Any] = {}
+        for (name, space), columns in zip(self.parts, self.columns().values(), strict=True):
+            part = action[..., columns]
+            part = part if isinstance(space, Continuous) else part.astype(np.int32)
+            flat[name] = part[..., 0][()] if isinstance(space, Discrete) else part
+        return nested(flat)
+
+    def to_unit(self, action: Any) -> Any:
+        """Rows [..., W] whose continuous numbers are mapped to [-1, 1]; codes are unchanged."""
+        centre, half = self._centre_and_half()
+        return (action - centre) / half
+
+    def from_unit(self, action: Any) -> Any:
+        """Rows [..., W] whose continuous numbers in [-1, 1] are mapped to the bounds; codes are unchanged."""
+        centre, half = self._centre_and_half()
+        return action * half + centre
+
+    def cut(self, action: Any) -> Any:
+        """Rows [..., W] in network units, clipped to [-1, 1]; codes are unchanged."""
+        low, high = ([c if n else u for c, n in zip(codes, self.codes, strict=True)]
+                     for codes, u in ((self.low, -1.0), (self.high, 1.0)))  # fmt: skip
+        return action.clip(np.asarray(low, np.float32), np.asarray(high, np.float32))
+
+    def executed(self, action: Any) -> Any:
+        """The executed rows for [..., W] in network units: mapped and clipped to the bounds."""
+        low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
+        return self.from_unit(self.cut(action)).clip(low, high)
+
+    def log_volume(self) -> float:
+        """Log-density in network units minus the log-density in the units of the action."""
+        return math.fsum(space.log_volume() for _, space in self.parts if isinstance(space, Continuous))
+
+    def _centre_and_half(self) -> tuple[Any, Any]:
+        whole = (np.zeros(1, np.float32), np.ones(1, np.float32))
+        each = [space._centre_and_half() if isinstance(space, Continuous) else [np.repeat(one, len(_codes_of(space)))
+                for one in whole] for _, space in self.parts]  # fmt: skip
+        centre, half = (np.concatenate(one) for one in zip(*each, strict=True))
+        return centre, half
+
+
+def _codes_of_labels(labels: np.ndarray[Any, Any], space: Discrete, name: str) -> np.ndarray[Any, Any]:
+    """The codes of labels of a discrete part; SpecError for one that it does not have."""
+    table = {label: code for code, label in enumerate(space.names)}
+    unknown = [label for label in map(str, labels.ravel()) if label not in table]
+    if unknown:
+        raise SpecError(f"the part '{name}' is {unknown[0]!r:.80}: {nearest(unknown[0], space.names)}")
+    return np.asarray([table[str(label)] for label in labels.ravel()], np.int64).reshape(labels.shape)
+
+
+def _codes_of(space: Any) -> tuple[int, ...]:
+    """How many codes each number of a part has, 0 for continuous ones."""
+    if isinstance(space, Discrete):
+        return (space.n,)
+    return space.sizes if isinstance(space, MultiDiscrete) else (0,) * space.size
+
+
+def same_choices(one: Any, two: Any) -> bool:
+    """Whether two spaces hold the same actions, whatever the bounds of their continuous numbers."""
+    if isinstance(one, Hybrid) and isinstance(two, Hybrid):
+        pairs = zip(one.parts, two.parts, strict=False)
+        alike = len(one.parts) == len(two.parts)
+        return alike and all(a[0] == b[0] and same_choices(a[1], b[1]) for a, b in pairs)
+    if isinstance(one, Continuous) and isinstance(two, Continuous):
+        return one.size == two.size and (one.names == two.names or not (one.names and two.names))
+    return bool(one == two)
+
+
+def has_densities(space: Any) -> bool:
+    """Whether the propensities of a space's actions are densities, and no probabilities."""
+    return isinstance(space, Continuous) or (isinstance(space, Hybrid) and not space.is_discrete)
+
+
+def flat_leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings, named `outer/inner`."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from flat_leaves(value, f"{prefix}{key}/")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The nested mappings of leaves named `outer/inner`."""
+    mapping: dict[str, Any] = {}
+    for name, leaf in leaves.items():
+        *outer, last = name.split("/")
+        inner = mapping
+        for one in outer:
+            inner = inner.setdefault(one, {})
+        inner[last] = leaf
+    return mapping
+
+
 Leaf: TypeAlias = Vector | Codes | Image
-ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
+ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous | Hybrid
 # History, Profile, Users and Catalogue are not in these unions: only `recommend` uses them.
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Vector, Codes, Image, History, Profile, Users, Discrete, MultiDiscrete, Continuous, Catalogue)
+    for kind in (Vector, Codes, Image, History, Profile, Users, Discrete, MultiDiscrete, Continuous, Hybrid, Catalogue)
 }
 
 
@@ -240,6 +439,8 @@ MOST_NAMES = 8  # of a part, in a table of a notebook
 
 def in_words(part: Leaf | ActionSpace) -> str:
     """The kind of a part of the observation, or of the action, and the first of its names."""
+    if isinstance(part, Hybrid):
+        return f"Hybrid ({', '.join(f'{name}: {in_words(one)}' for name, one in part.parts[:MOST_NAMES])})"
     names = [str(name) for name in getattr(part, "names", ())]
     listed = f" ({', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''})" if names else ""
     return f"{type(part).__name__}{listed}"
@@ -289,7 +490,7 @@ class Spec:
         for name, part in {**spec.observation, "action": spec.action}.items():
             if not _is_sound(part):
                 raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}", fix="write it again")
-        actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
+        actions = isinstance(spec.action, ActionSpace | Catalogue)
         inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile | Users) for leaf in leaves.values())
         plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
         if not (actions and inputs and plain and leaves):
@@ -298,6 +499,8 @@ class Spec:
 
 
 def _tagged(value: Any) -> dict[str, Any]:
+    if isinstance(value, Hybrid):
+        return {"kind": "Hybrid", "parts": [[name, _tagged(part)] for name, part in value.parts]}
     fields = asdict(value)
     if not fields.get("rare_labels", True):
         del fields["rare_labels"]  # of labels, which few logs have
@@ -309,6 +512,8 @@ def _untagged(data: Mapping[str, Any]) -> Any:
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
         raise SpecError(f"kind = {kind!r} in a spec is unknown", f"one of {', '.join(_KINDS)}", "write it again")
+    if kind == "Hybrid":
+        fields["parts"] = [[name, _untagged(part)] for name, part in fields["parts"]]
     parts = {name: _tuples(value) for name, value in fields.items()}
     if kind == "History":
         parts.pop("times", None)  # of policies that were saved when some read the times between events
@@ -363,6 +568,9 @@ def _is_sound(part: Any) -> bool:
         return _is_count(part.n) and _are_names(part.names, part.n)
     if isinstance(part, MultiDiscrete):
         return _all(part.sizes, _is_count) and len(part.sizes) > 0
+    if isinstance(part, Hybrid):
+        inner = all(isinstance(one, Discrete | MultiDiscrete | Continuous) and _is_sound(one) for _, one in part.parts)
+        return inner and all(_is_word(name) for name, _ in part.parts)
     bounds = _all(part.low, _is_number) and _all(part.high, _is_number) and len(part.low) > 0
     return bounds and _are_names(part.names, len(part.low))
 
@@ -406,7 +614,7 @@ class Decision(NamedTuple):
     """Observation and action, in the units of the networks; in windows, all shapes are [B, T, ...]."""
 
     observation: Observation  # leaves [B, ...]
-    action: Array  # [B] int, [B, M] ints, or [B, A] float
+    action: Array  # [B] int, [B, M] ints, or [B, A] float; of parts [B, W] float
     mask: Array | None = None  # [B, A] bool: the actions allowed; None: all of them
     real: Array | None = None  # windows only, [B, T] bool: False at padding steps
 
@@ -423,7 +631,7 @@ class Transition(NamedTuple):
     """
 
     observation: Observation  # leaves [B, ...]
-    action: Array  # [B] int, [B, M] ints, or [B, A] float
+    action: Array  # [B] int, [B, M] ints, or [B, A] float; of parts [B, W] float
     reward: Array  # [B] or [B, K]: sum of gamma**k * reward over the m <= n steps actually summed
     discount: Array  # [B]: gamma**m * (1 - terminated within the window); [B, K] with a gamma for each reward
     next_observation: Observation  # leaves [B, ...]: after those m steps

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog import BC, IQL, ConfigError
+from tidelog import BC, BCQ, IQL, ConfigError
 from tidelog.algorithms.hyperparameters import (
     field,
     from_config,
@@ -129,9 +129,9 @@ def test_an_unknown_preset_or_algorithm_is_refused_with_the_nearest():
 
 
 def test_actions_that_an_algorithm_does_not_take_are_refused():
-    check_fit(IQL(), Spec({"s": Vector(1)}, Discrete(2)))
-    with pytest.raises(SpecError, match="IQL requires Continuous or Discrete actions, but this log has MultiDiscrete"):
-        check_fit(IQL(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
+    check_fit(IQL(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
+    with pytest.raises(SpecError, match="BCQ requires Continuous or Hybrid actions, but this log has MultiDiscrete"):
+        check_fit(BCQ(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
 
 
 def test_a_class_of_ones_own_can_check_itself():

@@ -15,10 +15,10 @@ from tidelog.algorithms.sampling import Batch
 from tidelog.data.statistics import Scaler
 from tidelog.training.loop import as_arrays
 from tidelog.training.stores import stores_of
-from tidelog.types import Continuous, Discrete
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete
 
 QUICK = {"xla_backend_optimization_level": 0}  # for programs that run a few times: half the compile time
-KINDS = {"discrete": Discrete, "continuous": Continuous}
+KINDS = {"discrete": Discrete, "continuous": Continuous, "multi": MultiDiscrete, "hybrid": Hybrid}
 ACTIONS = 4
 SMALL = {
     "hidden": (8,), "generator_hidden": (8,), "perturbation_hidden": (8,), "embedding": 2, "batch_size": 16,
@@ -42,7 +42,10 @@ def uneven(rng: np.random.Generator, episodes: int, longest: int = 7) -> dict[st
 
 
 def world(kind: str, seed: int = 0, **changes: Any) -> Log:
-    """A random log: leaves "vitals" (4 numbers) and "ward" (two columns of codes); discrete actions are masked."""
+    """A random log: leaves "vitals" (4 numbers) and "ward" (two columns of codes); discrete actions are masked.
+
+    Actions with parts are a number, two choices and one choice, [N, 4].
+    """
     rng = np.random.default_rng(seed)
     columns = uneven(rng, 16)
     rows = len(columns["episode"])
@@ -52,6 +55,14 @@ def world(kind: str, seed: int = 0, **changes: Any) -> Log:
         bounds = ([-2.0, -2.0], [2.0, 2.0])
         action = np.clip(rng.standard_normal((rows, 2)), -1.9, 1.9).astype(np.float32)
         return Log.from_arrays(**(columns | {"action": action, "bounds": bounds} | changes))
+    if kind in ("multi", "hybrid"):
+        action = rng.permutation(np.arange(2 * rows) % 3).reshape(rows, 2)
+        dose = np.clip(rng.standard_normal((rows, 1)), -1.9, 1.9).astype(np.float32)
+        parts = {"dose": {"drip": dose}, "drugs": action, "ward": np.arange(rows) % 2}
+        bounds = {"dose": {"drip": (-2.0, 2.0)}}
+        own = {"action": action} if kind == "multi" else {"action": parts, "bounds": bounds}
+        rows_of_parts = {"action": changes.pop("action")} if kind == "hybrid" and "action" in changes else {}
+        return dataclasses.replace(Log.from_arrays(**(columns | own | changes)), **rows_of_parts)
     mask = rng.random((rows, ACTIONS)) < 0.6
     action = rng.permutation(np.arange(rows) % ACTIONS)
     mask[np.arange(rows), action] = True

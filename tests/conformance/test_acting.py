@@ -123,12 +123,28 @@ def test_actions_have_the_logs_shape(case):
 
 
 def test_continuous_epsilon_mixes_samples_with_the_mean_and_has_no_density(case):
-    if case.kind == "discrete" or not hasattr(case.algorithm, "epsilon"):
+    if case.kind in ("discrete", "multi") or not hasattr(case.algorithm, "epsilon"):
         return
     mixed = case.but(epsilon=0.5)
     act, mean = mixed.act(mixed.init(), 0), mixed.act(mixed.init()).action
     at_mean = np.isclose(act.action, mean, rtol=0.0, atol=1e-6)  # of two programs: their last bits can differ
-    at_mode = at_mean.all(axis=1)
+    numbers = at_mean[:, :1] if case.kind == "hybrid" else at_mean
+    at_mode = numbers.all(axis=1)
     assert act.log_probability is None
+    assert at_mean[at_mode].all()  # one draw decides for all parts
     assert 0.25 < at_mode.mean() < 0.75  # of 65 rows; a right mixture fails for 5 in 100,000 seeds
-    assert not at_mean.any(axis=1)[~at_mode].any()
+    assert not numbers.any(axis=1)[~at_mode].any()
+
+
+def test_epsilon_mixes_samples_of_several_choices_with_their_mode(case):
+    if case.kind != "multi" or not hasattr(case.algorithm, "epsilon"):
+        return
+    rows, every = slice(0, 5), np.stack(np.divmod(np.arange(9), 3), axis=1)
+    mixed, observation = case.but(epsilon=0.25), {name: leaf[:5] for name, leaf in case.observation.items()}
+    state = mixed.init()
+    policy, plain = mixed.policy(state, observation), case.policy(state, observation)
+    chances = np.exp([policy.log_probability(np.tile(choice, (5, 1))) for choice in every])
+    pure = np.exp([plain.log_probability(np.tile(choice, (5, 1))) for choice in every])
+    at_mode = (every[:, None] == np.asarray(mixed.act(state).action)[None, rows]).all(axis=2)
+    np.testing.assert_allclose(chances, 0.25 * pure + 0.75 * at_mode, atol=1e-6)
+    np.testing.assert_allclose(pure.sum(axis=0), 1.0, atol=1e-5)

@@ -305,7 +305,7 @@ def test_actions_reach_the_environment_in_its_own_words(space, kind, action, tak
 
 
 @pytest.mark.parametrize(
-    "space", [spaces.Box(0, 1, (2, 2)), spaces.Tuple([spaces.Discrete(2)]), spaces.Dict({"a": spaces.Dict({})})]
+    "space", [spaces.Box(0, 1, (2, 2)), spaces.Tuple([spaces.MultiBinary(2)]), spaces.Dict({"a": spaces.Dict({})})]
 )
 def test_observations_that_are_not_taken_say_the_mend(space):
     with pytest.raises(SpecError, match="FlattenObservation"):

@@ -13,14 +13,15 @@ from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, column, numbers, plain
 from tidelog import BCQ
 from tidelog.algorithms import bcq
-from tidelog.algorithms.bcq import UpdateNoise, target_value
+from tidelog.algorithms.bcq import UpdateNoise, differences, target_value
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import step
+from tidelog.errors import SpecError
 from tidelog.losses.td import between
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
 from tidelog.networks.critics import Ensemble, Generator, Perturbation, perturb
 from tidelog.networks.encoder import EncoderConfig
-from tidelog.types import Continuous, Spec, Transition, Vector
+from tidelog.types import Continuous, Discrete, Hybrid, Spec, Transition, Vector
 
 close = np.testing.assert_allclose
 
@@ -73,6 +74,32 @@ def test_divergence_by_hand():
     close(found, [[2.0 - math.log(2.0), 0.0]], rtol=1e-6)
     close(mean_over_latents(found), [1.0 - math.log(2.0) / 2], rtol=1e-6)
     close(sum_over_latents(found), [2.0 - math.log(2.0)], rtol=1e-6)
+
+
+def test_a_generator_of_parts_has_logits_of_codes():
+    # outputs (0, ln 1, ln 2, ln 1): the number tanh 0 = 0, and the second code with probability 2 / 4
+    outputs = numbers([0.0, 0.0, math.log(2.0), 0.0])
+    mixed = Generator(lambda seen: seen, None, lambda inputs: jnp.tile(outputs, (len(inputs), 1)), codes=(0, 3))
+    seen, latent = jnp.zeros((2, 1)), jnp.zeros((2, 1))
+    close(mixed.decode(seen, latent), [[0.0, 1.0]] * 2)
+    # the number 0.5 is 0.25 away; codes 1 and 0 have -ln 1/2 and -ln 1/4: the mean of both numbers
+    error = mixed.error(seen, latent, numbers([0.5, 1.0], [0.5, 0.0]))
+    close(error, [(0.25 + math.log(2.0)) / 2, (0.25 + math.log(4.0)) / 2], rtol=1e-6)
+
+
+def test_a_perturbation_moves_numbers_and_no_codes():
+    space = Hybrid((("gear", Discrete(3)), ("steer", Continuous((-1.0,), (1.0,)))))
+    spec = Spec({"s": Vector(1)}, space)
+    made = Perturbation.create(np.random.default_rng(0), spec, hidden=(4,), encoder_config=EncoderConfig(1, 4))
+    direction = eqx.filter_jit(made)({"s": column(1.0, 2.0)}, numbers([2.0, 0.95], [1.0, -0.5]))
+    assert (direction[:, 0] == 0.0).all()
+    assert (jnp.abs(direction[:, 1]) > 0.0).all()
+    moved = perturb(numbers([2.0, 0.95], [1.0, -0.5]), numbers([0.0, 1.0], [0.0, 1.0]), 0.1, (3, 0))
+    close(moved, [[2.0, 1.0], [1.0, -0.4]], rtol=1e-6)  # 0.95 + 0.1 is cut at 1, a code of 2 is not
+    close(differences(numbers([2.0, 0.5]), numbers([0.0, 0.2]), (3, 0)), [[1.0, 0.3]], rtol=1e-6)
+    both = Spec({"s": Vector(1)}, Hybrid((("gear", Discrete(3)), ("horn", Discrete(2)))))
+    with pytest.raises(SpecError, match=r"BCQ moves continuous numbers, and no part of this action has one\. fix: use"):
+        Perturbation.create(np.random.default_rng(0), both, hidden=(4,), encoder_config=EncoderConfig(1, 4))
 
 
 def test_reconstruction_is_a_mean_over_dimensions():

@@ -295,7 +295,7 @@ def test_two_target_modes_are_refused_with_the_mend():
 def test_the_wrong_kind_of_action_is_refused():
     with pytest.raises(SpecError, match="DiscreteBCQ requires Discrete actions, but this log has Continuous actions"):
         check_fit(small("discrete-bcq"), MOVES.spec)
-    with pytest.raises(SpecError, match="BCQ requires Continuous actions, but this log has Discrete actions"):
+    with pytest.raises(SpecError, match="BCQ requires Continuous or Hybrid actions, but this log has Discrete actions"):
         check_fit(small("bcq"), LOG.spec)
     with pytest.raises(SpecError, match="learns from one reward, but this log has 2"):
         small("bcq").stores(dataclasses.replace(MOVES.spec, rewards=2))

@@ -16,6 +16,7 @@ from tidelog.algorithms.short_form import step
 from tidelog.data.statistics import Scaler
 from tidelog.networks.actors import HEADS, Categorical, EpsilonMode
 from tidelog.training.loop import as_arrays
+from tidelog.types import Hybrid
 
 stepped = compiled(step)
 LOG = world("discrete")
@@ -49,6 +50,22 @@ def test_temperature_0_is_behaviour_cloning(kind):
         np.testing.assert_allclose(found.metrics["actor_loss"], wanted.metrics["imitation_loss"], rtol=1e-6)
     same(one.actor, two.actor, atol=1e-6)
     assert distance(one.actor, start) > 1e-2
+
+
+@pytest.mark.parametrize("name", ["bc", pytest.param("iql", marks=pytest.mark.full)])
+def test_an_action_of_one_continuous_part_is_that_part(name):
+    log, h = world("continuous"), small(name)
+    space = log.spec.action
+    spec = dataclasses.replace(log.spec, action=Hybrid((("dose", space),)))
+    one, two = fresh(h, log.spec), fresh(h, spec)
+    for seed in range(3):
+        one, found = stepped(h, one, drawn(h, log, seed))
+        two, wanted = stepped(h, two, drawn(h, dataclasses.replace(log, spec=spec), seed))
+        assert {key: float(value) for key, value in found.metrics.items()} == pytest.approx(
+            {key: float(value) for key, value in wanted.metrics.items()}, rel=1e-6
+        )
+    networks = [(getattr(one, part), getattr(two, part)) for part in ("actor", "critic") if hasattr(one, part)]
+    same(*zip(*networks, strict=True), atol=1e-6)
 
 
 def test_another_temperature_is_not_behaviour_cloning():

@@ -143,7 +143,7 @@ def test_n_steps_are_summed_into_what_the_target_reads(name):
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["bcq", "discrete-bcq"])
 def test_priorities_are_td_errors_and_change_what_is_drawn(name):
-    (case,) = [case for case in CASES if case.name == name]
+    case, *_ = [case for case in CASES if case.name == name]
     case = case.but(priority_exponent=1.0)
     state, batch = case.init(), case.batch()
     _, told = case.step(state, batch)

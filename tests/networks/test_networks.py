@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import ACTIONS, KINDS, world
-from tidelog.networks import phasic
+from tidelog.networks import critics, phasic
 from tidelog.networks.actors import (
     HEADS,
     Actor,
@@ -23,7 +23,7 @@ from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, 
 from tidelog.networks.encoder import Encoder, EncoderConfig
 from tidelog.networks.layers import Linear
 from tidelog.networks.phasic import Trunk
-from tidelog.types import Codes, Discrete, MultiDiscrete, Spec, Vector
+from tidelog.types import Codes, Discrete, Spec, Vector
 
 SHAPE = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8), "layer_norm": False}
 SPECS = {kind: world(kind).spec for kind in KINDS}
@@ -52,7 +52,7 @@ def shapes(function, *inputs):
 @pytest.mark.parametrize("kind", KINDS)
 def test_shapes(kind, rows):
     observation = seen(rows)
-    action = jnp.zeros(rows, int) if kind == "discrete" else jnp.zeros((rows, 2))
+    action = jnp.zeros(rows, int) if kind == "discrete" else jnp.zeros((rows, 4 if kind == "hybrid" else 2))
     assert shapes(Value.create(rng(), SPECS[kind], **SHAPE), observation) == (rows,)
     assert shapes(Ensemble.create(3, lambda: Critic.create(rng(), SPECS[kind], **SHAPE)), observation, action) == (
         3,
@@ -171,13 +171,42 @@ def test_an_actor_honours_its_mask_and_its_dropout():
         compiled(observation, mask=mask[:, :3])
 
 
-def test_actions_of_other_kinds_are_refused():
-    spec = Spec({"s": Vector(2)}, MultiDiscrete((2, 2)))
-    with pytest.raises(TypeError, match=r"Discrete or Continuous actions, got MultiDiscrete. fix: use one"):
-        Actor.create(rng(), spec, head=gaussian, **SHAPE)
-    with pytest.raises(TypeError, match=r"Discrete or Continuous actions, got MultiDiscrete. fix: use one"):
-        Critic.create(rng(), spec, **SHAPE)
-    assert Actor.create(rng(), Spec({"s": Vector(2)}, Discrete(3)), head=gaussian, **SHAPE)
+def test_a_phasic_network_has_one_head_a_part_and_their_quantities_add():
+    shape = {"hidden": (8,), "activation": jnp.tanh, "layer_norm": False, "encoder_config": EncoderConfig(2, 8)}
+    one, two = (phasic.create(phasic.dual, rng(seed), SPECS["hybrid"], **shape) for seed in (0, 1))
+    assert [type(head).__name__ for head in one.head.heads] == ["MeanHead", "LogitsHead", "LogitsHead"]
+
+    @eqx.filter_jit
+    def quantities(one, two, observation, key):
+        policy, other = one.policy(observation), two.policy(observation)
+        action = policy.sample(key)
+        own = (action[:, :1], action[:, 1:3].astype(int), action[:, 3].astype(int))
+        each = [[part.log_probability(a) for part, a in zip(policy.parts, own, strict=True)]]
+        each += [[part.entropy() for part in policy.parts]]
+        each += [[a.divergence(b) for a, b in zip(policy.parts, other.parts, strict=True)]]
+        whole = policy.log_probability(action), policy.entropy(), policy.divergence(other)
+        return action, policy.mode(), [part.mode().reshape(5, -1) for part in policy.parts], whole, each
+
+    action, mode, modes, whole, each = quantities(one, two, seen(5), jax.random.key(0))
+    assert action.shape == (5, 4)
+    assert set(np.unique(action[:, 1:3])) <= {0.0, 1.0, 2.0}
+    for quantity, parts in zip(whole, each, strict=True):
+        np.testing.assert_allclose(quantity, np.sum(parts, axis=0), rtol=1e-5)
+        assert quantity.shape == (5,)
+    np.testing.assert_array_equal(mode, np.concatenate(modes, axis=1))
+
+
+def test_a_critic_reads_codes_one_hot_and_numbers_as_they_are():
+    action = jnp.array([[-0.5, 2.0, 0.0, 1.0], [0.25, 0.0, 1.0, 0.0]])
+    spec = SPECS["hybrid"].action
+    assert critics.action_codes(spec) == (0, 3, 3, 2)
+    assert critics.input_size(spec) == 9
+    expected = [[-0.5, 0, 0, 1, 1, 0, 0, 0, 1], [0.25, 1, 0, 0, 0, 1, 0, 1, 0]]
+    np.testing.assert_array_equal(critics.as_input(action, critics.action_codes(spec)), expected)
+    critic = Critic.create(rng(), SPECS["hybrid"], **SHAPE)
+    scaled = critic.in_unit(2.0, 3.0)  # keeps the codes
+    one, two = eqx.filter_jit(lambda: (critic(seen(2), action), scaled(seen(2), action)))()
+    np.testing.assert_allclose(two, 2.0 * one + 3.0, rtol=1e-5)
 
 
 def test_wrong_inputs_of_a_network_are_a_mistake_of_the_algorithm_and_named():

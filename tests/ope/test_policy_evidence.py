@@ -156,16 +156,18 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
         def log_probability(self, seen, action, mask=None, recurrent_size=None):
             return np.full(len(action), np.log(0.25))
 
+        def act(self, seen, seed=None, mask=None, state=None):
+            return np.zeros((len(seen["observation"]), 2), int), None
+
     rng = np.random.default_rng(0)
     columns = {"observation": rng.random((50, 2)), "action": rng.integers(0, 2, (50, 2)), "reward": rng.random(50)}
     log = tl.Log.from_arrays(**columns, terminated=True, propensity=np.full(50, 0.5))
-    found = evidence_of(Several(log.spec), log)
-    assert found.model == "none"
+    found = evidence_of(Several(log.spec), log, sample=True, model="none")
     assert found.cloning is None
     assert found.policy.target == pytest.approx(0.25)
     assert found.policy.behaviour_all is None
-    with pytest.raises(SpecError, match="model = 'neural' does not support several simultaneous choices"):
-        evidence_of(Several(log.spec), log, model="neural")
+    always = evidence_of(Several(log.spec), log, model="none").policy.target  # of the most likely action
+    np.testing.assert_array_equal(always, (log.action == 0).all(axis=1))
 
 
 def test_weights_of_the_log_are_not_used_and_that_is_said(log, policy):

@@ -70,7 +70,7 @@ SPEC_ERRORS = {
         "found 2 and 3 groups: expected the same grouping in both estimates",
     ),
     "several choices": (
-        lambda: target_of(policy_of(BOTH.spec.action), BOTH),
+        lambda: target_of(policy_of(BOTH.spec.action), BOTH, sample=True),
         "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy with",
     ),
     "other names": (

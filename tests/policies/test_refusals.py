@@ -15,9 +15,8 @@ from tidelog.policies import batch_inference, export, rollout
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import LoggedObservations
 from tidelog.policies.policy import fill
-from tidelog.policies.rollout import uniform_actor
 from tidelog.runtime.policy import replay
-from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import Discrete, Image, Spec
 
 ROWS = pl.DataFrame({"age": [1.0], "dose": [1.0], "pressure": [1.0], "ward": ["a"], "sex": ["f"]})
 PICTURES = Spec({"scan": Image(4, 4, 1)}, Discrete(2))
@@ -60,11 +59,6 @@ REFUSED = {
         ExportError,
         lambda: export.bound_of(None, {"parity": {}}),
         "the artefact's parity record is invalid: KeyError('bound'). fix: export the policy again",
-    ),
-    "several choices at random": (
-        SpecError,
-        lambda: uniform_actor(Spec({"x": Vector(1)}, MultiDiscrete((2, 3)))),
-        "random actions support Discrete or Continuous spaces, got MultiDiscrete. fix: pass a policy",
     ),
 }
 

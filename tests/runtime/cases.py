@@ -13,7 +13,7 @@ from tidelog.algorithms.part import PolicyPart
 from tidelog.data.statistics import Scaler
 from tidelog.networks.pictures import Stack
 from tidelog.policies.policy import Policy
-from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Hybrid, Image, MultiDiscrete, Spec, Vector
 
 LISTS = {
     "lists, gru": {},
@@ -39,6 +39,8 @@ PICTURED = {"picture": Image(9, 8, 2), "x": Vector(2)}
 FIVE, DIALS = Discrete(5, ("stay", "up", "down", "left", "right")), MultiDiscrete((2, 3))
 REMEMBERS = DiscreteBCQ(**SMALL, recurrent_size=3)
 BOX = Continuous((-1.0, -2.0), (1.0, 6.0))
+PARTS = Hybrid((("go/where", BOX), ("go/how", FIVE), ("dials", DIALS)))
+CHOICES = Hybrid((("dials", DIALS), ("how", FIVE)))
 
 CASES = {
     "iql, choice": (IQL(**SMALL, layer_norm=True), SEEN, FIVE),
@@ -56,6 +58,11 @@ CASES = {
     "ppg, dials": (PPG(**SMALL, activation="silu", policy_hidden=(5,), value_hidden=(4, 3)), SEEN, DIALS),
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
+    "ppg, parts": (PPG(**SMALL), SEEN, PARTS),
+    "bcq, parts": (BCQ(**NARROW), SEEN, PARTS),
+    "iql, parts, mixed": (IQL(**SMALL, epsilon=0.2), SEEN, CHOICES),
+    "iql, dials": (IQL(**SMALL, epsilon=0.2), SEEN, DIALS),
+    "bc, parts, point, memory": (BC(**SMALL, actor_head="deterministic", recurrent_size=3), SEEN, PARTS),
     "ppg, memory": (PPG(**SMALL, recurrent_size=4), SEEN, FIVE),
     "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single", recurrent_size=3), SEEN, FIVE),
     "part by support": (PolicyPart(DiscreteBCQ(**SMALL), BC(**SMALL), 3.0, 1.0, sampled=False, actions=4), SEEN, FIVE),

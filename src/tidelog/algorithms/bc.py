@@ -1,8 +1,8 @@
 """Behaviour cloning (BC): the baseline for every comparison.
 
 Pomerleau 1991. A network that imitates the policy of the log: a Gaussian or a point for continuous actions, a
-categorical for discrete actions. One loss, `-log pi(a | s)` (squared distance for the point), on the logged
-actions; rewards are never read.
+categorical for discrete actions, one of these for each part of an action with parts. One loss, `-log pi(a | s)`
+(squared distance for the point), on the logged actions; rewards are never read.
 
 Letters: `B` batch, `A` number of actions or action size.
 """
@@ -22,7 +22,7 @@ from tidelog.algorithms.short_form import NetworkMaker, algorithm
 from tidelog.networks.actors import Actor, HeadFactory, gaussian
 from tidelog.networks.layers import Activation, fold_in
 from tidelog.networks.pictures import Layers, by_size
-from tidelog.types import Continuous, Decision, Discrete, Spec
+from tidelog.types import Continuous, Decision, Discrete, Hybrid, MultiDiscrete, Spec
 
 
 class BCState(NamedTuple):
@@ -62,7 +62,7 @@ class BC:
     epsilon: float | None = fields.epsilon(None, help="sampling: probability of a sample, else the mode")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
-    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
+    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete, MultiDiscrete, Hybrid)
     columns: ClassVar[tuple[str, ...]] = ()
     loss_names: ClassVar[dict[str, str]] = {"actor": "imitation_loss"}
 

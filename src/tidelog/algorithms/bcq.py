@@ -1,4 +1,4 @@
-"""BCQ: batch-constrained deep Q-learning, continuous actions.
+"""BCQ: batch-constrained deep Q-learning, continuous actions and actions with parts.
 
 Fujimoto, Meger, Precup 2019, arXiv:1812.02900; reference implementation: sfujim/BCQ, continuous_BCQ.
 
@@ -19,6 +19,9 @@ key they are a fixed set in the state.
 
 Limits: phi 0 acts as the generator; mix 1 is the clipped double minimum, mix 0 the maximum.
 
+Of an action with parts, the generator also has the logits of codes: their error is the negative log-probability, and
+`decode` takes the most likely ones. The perturbation moves continuous numbers alone.
+
 Deliberate differences from the reference: actions are scaled to [-1, 1] before any network reads them, so phi is a
 share of half their range; the policy has no density and returns None.
 
@@ -36,6 +39,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import MAIN, field, own
@@ -52,7 +56,7 @@ from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, 
 from tidelog.networks.encoder import Seen, after, now
 from tidelog.networks.layers import Activation, Linear, fold_in, normal
 from tidelog.networks.pictures import Layers, by_size
-from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_shape
+from tidelog.types import Act, Continuous, Hybrid, Observation, Spec, Transition, same_shape
 
 # Candidate actions of BCQ: latents, their decoded and perturbed actions, and the critics' values of these.
 #
@@ -101,7 +105,7 @@ def candidates(
 
     def one(latent: jax.Array) -> jax.Array:
         action = generator.decode(seen, latent)
-        return perturb(action, perturbation(also_seen, action), reach)
+        return perturb(action, perturbation(also_seen, action), reach, codes_of(perturbation))
 
     return jax.vmap(one)(latents)
 
@@ -139,6 +143,25 @@ def best_candidate(
     actions = candidates(params.generator, seen, params.perturbation, also_seen, latents, reach)
     best = jnp.argmax(values_of(params.critic, rating, actions), axis=0)
     return jnp.take_along_axis(actions, best[None, :, None], axis=0)[0], carry
+
+
+def codes_of(module: Any) -> tuple[int, ...]:
+    """Return how many codes each number of an action has, as a network knows it; () of a custom module."""
+    codes: tuple[int, ...] = getattr(module, "codes", ())
+    return codes
+
+
+def generator_error(generator: Any, seen: Seen, latent: jax.Array, action: jax.Array) -> jax.Array:
+    """Return the reconstruction error [B] of latents [B, L], for a Generator or a module with `decode`."""
+    if isinstance(generator, Generator):
+        return generator.error(seen, latent, action)
+    return reconstruction_error(generator.decode(seen, latent), action)
+
+
+def differences(action: jax.Array, logged: jax.Array, codes: tuple[int, ...]) -> jax.Array:
+    """Return the differences [B, A] of actions; other codes are 1 apart."""
+    apart = action - logged
+    return jnp.where(np.asarray(codes) > 0, (action != logged).astype(jnp.float32), apart) if codes else apart
 
 
 ROWS = 256  # observations whose candidates are evaluated at once
@@ -221,7 +244,7 @@ class BCQ:
     perturbation_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
-    takes: ClassVar[tuple[type, ...]] = (Continuous,)
+    takes: ClassVar[tuple[type, ...]] = (Continuous, Hybrid)
     delayed: ClassVar[tuple[str, ...]] = ("perturbation", "targets")
 
     def check(self) -> None:
@@ -250,8 +273,7 @@ class BCQ:
         noise = drawn(self, state, batch, key)
         features = now(state.generator, row)
         mean, log_std = state.generator.encode(features, row.action)
-        decoded = state.generator.decode(features, mean + jnp.exp(log_std) * noise.posterior)
-        error = reconstruction_error(decoded, row.action)  # [B]
+        error = generator_error(state.generator, features, mean + jnp.exp(log_std) * noise.posterior, row.action)  # [B]
         divergence = self.kl_reduction(normal_divergence(mean, log_std))  # [B]
 
         target = target_value(self, frozen(state), row, noise.after)  # [B]
@@ -260,7 +282,8 @@ class BCQ:
 
         proposed = state.generator.decode(features, noise.now)  # [B, A]
         direction = state.perturbation(now(state.perturbation, row), proposed)
-        action, first = perturb(proposed, direction, self.phi), state.critic.members[0]
+        codes, first = codes_of(state.perturbation), state.critic.members[0]
+        action = perturb(proposed, direction, self.phi, codes)
 
         losses = {
             "generator": batch.mean(error + self.kl_weight * divergence),
@@ -280,7 +303,7 @@ class BCQ:
             },
             "perturbation": {
                 "perturbation_size": batch.average(jnp.mean(jnp.abs(self.phi * direction), axis=-1)),
-                "distance_to_log": batch.average(jnp.linalg.norm(action - row.action, axis=-1)),
+                "distance_to_log": batch.average(jnp.linalg.norm(differences(action, row.action, codes), axis=-1)),
             },
         }
         return losses, metrics
@@ -315,12 +338,13 @@ class BCQ:
     def recipe(self, params: BCQParams) -> dict[str, Any]:
         """Return the computation of candidates, perturbation and values as plain nodes."""
         act = {
-            "kind": "candidates",
+            "kind": "mixed_candidates" if codes_of(params.generator) else "candidates",
             "generator": recipe.network(params.generator),
             "perturbation": recipe.network(params.perturbation),
             "critic": recipe.network(params.critic),
             "latents": params.latents,
             "clip": float(self.latent_clip),
             "reach": float(self.phi),
+            **({"codes": list(codes)} if (codes := codes_of(params.generator)) else {}),
         }
         return recipe.whole(act, carry=self.recurrent_size and 3 * self.recurrent_size)

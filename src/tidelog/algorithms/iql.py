@@ -1,4 +1,4 @@
-"""Implicit Q-learning (IQL), continuous and discrete.
+"""Implicit Q-learning (IQL), continuous, discrete, several choices at once, and actions with parts.
 
 Kostrikov, Nair, Levine 2021, arXiv:2110.06169; reference implementation: ikostrikov/implicit_q_learning.
 
@@ -62,7 +62,7 @@ from tidelog.networks.actors import Actor, HeadFactory, gaussian
 from tidelog.networks.critics import Critic, Ensemble, Value, value_and_next_value
 from tidelog.networks.layers import Activation
 from tidelog.networks.pictures import Layers, by_size
-from tidelog.types import Continuous, Discrete, Spec, Transition
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Transition
 
 
 class IQLState(NamedTuple):
@@ -175,7 +175,7 @@ class IQL:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
     value_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
-    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
+    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete, MultiDiscrete, Hybrid)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @property

@@ -72,7 +72,7 @@ from tidelog.losses.td import advantages, value_error
 from tidelog.networks.layers import Activation
 from tidelog.networks.phasic import Architecture
 from tidelog.networks.pictures import Layers, by_size
-from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Image, MultiDiscrete, Spec
 
 
 class OptStates(NamedTuple):
@@ -303,7 +303,7 @@ class PPG:
     recurrent_size: int | None = fields.recurrent_size(None)
     network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module, used like a Phasic")
 
-    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
+    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous, Hybrid)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod

@@ -38,7 +38,7 @@ from tidelog.data.statistics import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
 from tidelog.recommend.interactions import Interactions
-from tidelog.types import Continuous, Discrete, Image, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Image, Spec
 
 if TYPE_CHECKING:
     from tidelog.auto.sharpness import CrossFit
@@ -114,8 +114,9 @@ def preset_of(cls: type[Any], spec: Spec) -> Preset | None:
     if name is None:
         return None
     seen = "pictures" if any(isinstance(leaf, Image) for leaf in spec.observation.values()) else "numbers"
-    actions = "continuous" if isinstance(spec.action, Continuous) else "discrete"
-    return Preset(name, f"observations are {seen}, actions are {actions}")
+    actions = "are continuous" if isinstance(spec.action, Continuous) else "are discrete"
+    actions = "have parts" if isinstance(spec.action, Hybrid) else actions
+    return Preset(name, f"observations are {seen}, actions {actions}")
 
 
 def suggest(

@@ -55,7 +55,7 @@ from tidelog.runtime.observations import unseen_text
 from tidelog.runtime.recommender import PolicyRanker, Recommends, excludes_seen
 from tidelog.runtime.way_of_acting import BasePolicy
 from tidelog.training.metrics import Progress
-from tidelog.types import Catalogue, Discrete
+from tidelog.types import Catalogue, Discrete, Hybrid
 
 ARRAYS = ".npz"
 
@@ -303,10 +303,13 @@ def _write_arrays(policy: BasePolicy, options: ActFlags, source: str, target: Pa
     arrays, objects = act_on_arrays(policy, source, flags.seed, probabilities=flags.probabilities)
     write_arrays(arrays, target)
     notes += [f"arrays of objects are not copied: {', '.join(objects)}"] if objects else []
-    if isinstance(policy.spec.action, Discrete) and policy.spec.action.names:
-        codes = ", ".join(f"{code} = {name}" for code, name in enumerate(policy.spec.action.names))
-        notes.append(f"actions are codes: {codes}")
-    return len(arrays["policy_action" if "policy_action" in arrays else "action"]), notes
+    space = policy.spec.action
+    for label, part in space.parts if isinstance(space, Hybrid) else (("actions", space),):
+        if isinstance(part, Discrete) and part.names:
+            codes = ", ".join(f"{code} = {name}" for code, name in enumerate(part.names))
+            notes.append(f"{label} are codes: {codes}")
+    acted = [name for name in arrays if name.split("/")[0] in ("action", "policy_action")]
+    return len(arrays[acted[-1]]), notes
 
 
 # Lists of items for users.

@@ -66,11 +66,8 @@ def wrong_length(raw: RawLog) -> Iterable[Finding]:
     """An array, a mask or a list of bounds has a length that does not fit the log."""
     if raw.action is None or raw.rows == 0:
         return
-    width = raw.action.values.shape[1]
-    declared = len(raw.action.sizes or ()) or len((raw.action.bounds or ((),))[0])
-    if declared and declared != width:
-        found = f"{width} action columns, but {declared} were declared"
-        yield Finding("action", None, found, "as many as declared", "correct actions= or bounds=")
+    for part in raw.action_parts():
+        yield from _undeclared(part)
     for name, mask in _masks(raw):
         allowed = mask.values.shape[1] if mask.values.ndim == 2 else 1
         count = action_count(raw) if raw.action.kind == "discrete" else allowed
@@ -79,6 +76,16 @@ def wrong_length(raw: RawLog) -> Iterable[Finding]:
                 f" of {count}" if count != allowed else ""
             )
             yield Finding(name, None, found, "one flag for each discrete action", "give one flag per action or no mask")
+
+
+def _undeclared(raw: RawLog) -> Iterable[Finding]:
+    """A finding where other than the declared number of columns is there."""
+    action: Any = raw.action
+    width, declared = action.values.shape[1], len(action.sizes or ()) or len((action.bounds or ((),))[0])
+    if declared and declared != width:
+        found = f"{width} action columns, but {declared} were declared"
+        name = action_name(raw) if action.columns[0].name.startswith("action/") else "action"
+        yield Finding(name, None, found, "as many as declared", "correct actions= or bounds=")
 
 
 @check("changing shapes", "error")
@@ -197,10 +204,10 @@ def code_out_of_range(raw: RawLog) -> Iterable[Finding]:
 @check("sparse codes", "error")
 def sparse_codes(raw: RawLog) -> Iterable[Finding]:
     """Codes without a declared number are far apart, as after a typing error: every code below the largest counts."""
-    action = raw.action
-    if action is not None and action.kind != "continuous" and action.sizes is None and raw.action_mask is None:
-        for column in action.columns:
-            yield from _sparse(column, "count actions from 0, write them as text, or declare actions=n")
+    for action in [part.action for part in raw.action_parts()]:
+        if action is not None and action.kind != "continuous" and action.sizes is None and raw.action_mask is None:
+            for column in action.columns:
+                yield from _sparse(column, "count actions from 0, write them as text, or declare actions=n")
     for feature in (*raw.observation.values(), *raw.next_observation.values()):
         if feature.kind == "codes" and feature.sizes is None:
             for column in feature.columns:
@@ -231,6 +238,11 @@ def most_codes(codes: Values) -> int:
 @check("action out of range", "error")
 def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
     """A discrete action is not a whole number, is negative, or is not below the number of actions."""
+    for part in raw.action_parts():
+        yield from _out_of_range(part)
+
+
+def _out_of_range(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.kind == "continuous" or raw.rows == 0:
         return
     values = clip_finite(raw.action.values)
@@ -252,6 +264,11 @@ def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
 @check("action out of bounds", "error")
 def action_out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     """A continuous action lies outside the declared bounds."""
+    for part in raw.action_parts():
+        yield from _out_of_bounds(part)
+
+
+def _out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.bounds is None or len(raw.action.bounds[0]) != raw.action.values.shape[1]:
         return
     low, high = (np.asarray(end, np.float32) for end in raw.action.bounds)
@@ -303,7 +320,7 @@ def propensity_out_of_range(raw: RawLog) -> Iterable[Finding]:
         return
     with np.errstate(over="ignore"):
         values = raw.propensity.values.astype(np.float32)  # as they are stored
-    discrete = raw.action is not None and raw.action.kind != "continuous"
+    discrete = raw.action is not None and raw.action.has_probabilities
     bad = ((values <= 0) | (discrete & (values > 1))) & raw.propensity.usable & np.isfinite(values)
     if bad.any():
         expected = "above 0 and at most 1" if discrete else "above 0"
@@ -1043,6 +1060,11 @@ DROP_TELLER = "drop it if it is recorded after the decision; keep it if it is kn
 @check("unbalanced actions", "warning")
 def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
     """An action is never taken, or is rare: in fewer than 10 rows or 0.1% of them."""
+    for part in raw.action_parts():
+        yield from _unbalanced_part(part)
+
+
+def _unbalanced_part(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.kind == "continuous":
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
@@ -1163,6 +1185,11 @@ def many_actions(raw: RawLog) -> Iterable[Finding]:
 @check("actions inferred", "note")
 def actions_inferred(raw: RawLog) -> Iterable[Finding]:
     """The number of actions was not declared; it is one more than the largest logged, or the number of labels."""
+    for part in raw.action_parts():
+        yield from _actions_inferred(part)
+
+
+def _actions_inferred(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.sizes is not None or raw.action.kind == "continuous" or raw.rows == 0:
         return
     values = clip_finite(raw.action.values)
@@ -1174,6 +1201,11 @@ def actions_inferred(raw: RawLog) -> Iterable[Finding]:
 @check("bounds inferred", "note")
 def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     """Bounds were not declared; they are the smallest and the largest logged action."""
+    for part in raw.action_parts():
+        yield from _bounds_inferred(part)
+
+
+def _bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.bounds is not None or raw.action.kind != "continuous" or raw.rows == 0:
         return
     values = clip_finite(raw.action.values)

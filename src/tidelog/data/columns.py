@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
 from functools import cached_property
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tidelog._files import parse_json, read_text
 from tidelog.errors import ConfigError, nearest
-from tidelog.types import Discrete
+from tidelog.types import Discrete, flat_leaves
 
 # Declared propensities: how an experiment drew its decisions, where no column recorded their probabilities.
 #
@@ -273,19 +273,21 @@ class Columns:
 
     `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
     rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
-    its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
-    or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
-    for several choices at once). `propensity`: the column with the probability of the logged action; or, for an
-    experiment without one, a declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}),
-    "shares" (each action's own share), or {"shares_by": ["village"]} (its share among rows with the same village).
-    `cluster`: groups of dependent episodes (of one person, store or day). `bounds`: `(low, high)`, numbers or one per
-    dimension. `atoms`: values of continuous actions that the behaviour policy took with a probability of their own,
-    such as [0.0] for "no change"; a recorded propensity is a probability there. `terminations="ignore"`: the task has a
-    fixed length, and terminated rows count as truncated. `extra`: further columns of the log. `vocabularies`: column ->
-    its labels, in the order of their codes, for observations and actions. `missing`: the rule for empty cells of
-    observations, "error" or "mean+flag", or column -> one of these. `other`: labels of observations in fewer rows than
-    this become one label, "other", which also stands for labels that the log does not have; a number for all columns of
-    words, or column -> number. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
+    its last row, and no column marks it. `action` and `reward` may be several columns; an action with parts is a
+    mapping from their names to their columns, and then `actions` and `bounds` are mappings too. A mask is one column
+    per action, or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of
+    actions (a list for several choices at once). `propensity`: the column with the probability of the logged action;
+    or, for an experiment without one, a declaration: the probability of every action (0.5), of each one ({"A": 0.5,
+    "B": 0.5}), "shares" (each action's own share), or {"shares_by": ["village"]} (its share among rows with the same
+    village). `cluster`: groups of dependent episodes (of one person, store or day). `bounds`: `(low, high)`, numbers or
+    one per dimension. `atoms`: values of continuous actions that the behaviour policy took with a probability of their
+    own, such as [0.0] for "no change"; a recorded propensity is a probability there. `terminations="ignore"`: the task
+    has a fixed length, and terminated rows count as truncated. `extra`: further columns of the log. `vocabularies`:
+    column -> its labels, in the order of their codes, for observations and actions. `missing`: the rule for empty cells
+    of observations, "error" or "mean+flag", or column -> one of these. `other`: labels of observations in fewer rows
+    than this become one label, "other", which also stands for labels that the log does not have; a number for all
+    columns of words, or column -> number. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports
+    show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
@@ -316,7 +318,7 @@ class Columns:
     """
 
     observation: Names
-    action: Names
+    action: Names | Mapping[str, Any]
     reward: Names | None
     episode: str | None = None
     step: str | None = None
@@ -329,8 +331,8 @@ class Columns:
     weight: str | None = None
     time: str | None = None
     cluster: str | None = None
-    actions: int | Sequence[int] | None = None
-    bounds: Sequence[Any] | None = None
+    actions: int | Sequence[int] | Mapping[str, Any] | None = None
+    bounds: Sequence[Any] | Mapping[str, Any] | None = None
     atoms: float | Sequence[float] = ()
     categorical: Names = ()
     vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -363,6 +365,14 @@ class Columns:
         for name in ("observation", "action"):
             if getattr(self, name) is None:
                 raise ConfigError(f"{name} is not set", fix="name a column of the log")
+        for name in ("action", "actions", "bounds"):
+            value = getattr(
+                self, name
+            )  # by part: in their own order, nested ones as `outer/inner`; lists in a run folder
+            by_part_name = tuple(flat_leaves(value)) if isinstance(value, Mapping) else frozen(value)
+            object.__setattr__(self, name, by_part_name if isinstance(value, Mapping | list) else value)
+        if self.action == ():
+            raise ConfigError("action = {}", "at least one part", 'write action = { dose = "mg", drug = "name" }')
         for field in fields(self):
             value = frozen(getattr(self, field.name))
             if field.name != "propensity" or declaration_of(value) is None:
@@ -381,7 +391,10 @@ class Columns:
             if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
                 raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}", "different texts, at least one")
         _one_of("terminations", self.terminations, ("stop", "ignore"))
-        declared_actions(self.actions, self.bounds)
+        for _, declared in by_part(self.parts or {}, self.actions, self.bounds) if self.parts is not None else ():
+            declared_actions(*declared)
+        if self.parts is None:
+            declared_actions(self.actions, self.bounds)
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
         object.__setattr__(self, "atoms", declared_atoms(self.atoms))
         self._check_reading()
@@ -401,6 +414,11 @@ class Columns:
                 "equally many",
                 "name the next column of each observation column, in the same order",
             )
+
+    @property
+    def parts(self) -> dict[str, Names] | None:
+        """The columns of each part of the action by name, None where the action is no mapping."""
+        return dict(self.action) if _is_parts(self.action) else None  # type: ignore[arg-type]
 
     def _check_other(self, observed: list[str]) -> None:
         """ConfigError for numbers of rows that are none, for other columns, and for columns with declared labels."""
@@ -577,11 +595,48 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_CODE
 
 
-def names(value: Names | bool | None) -> list[str]:
-    """One name, several names or None as a list."""
+def _is_parts(value: Any) -> bool:
+    """Whether a role is pairs of a part's name and its columns: two columns are two texts, and no pairs."""
+    return isinstance(value, tuple) and bool(value) and all(isinstance(pair, tuple) for pair in value)
+
+
+def names(value: Any) -> list[str]:
+    """One name, several names, those of the parts of an action, or None as a list."""
     if value is None or isinstance(value, bool):
         return []
+    if _is_parts(value):
+        return [name for _, part in value for name in names(part)]
     return [value] if isinstance(value, str) else list(value)
+
+
+def is_by_part(value: Any) -> bool:
+    """Whether a setting is pairs of names and values, as mappings are kept."""
+    return (
+        isinstance(value, tuple)
+        and bool(value)
+        and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value)
+    )
+
+
+def by_part(parts: Mapping[str, Any], actions: Any, bounds: Any) -> Iterator[tuple[tuple[str, Any], tuple[Any, Any]]]:
+    """Each part of an action with its declared `actions` and `bounds`; ConfigError unless both are by part."""
+    declared: list[dict[str, Any]] = []
+    for name, value in (("actions", actions), ("bounds", bounds)):
+        value = dict(value) if is_by_part(value) else value
+        if value is not None and not isinstance(value, Mapping):
+            raise ConfigError(
+                f"{name} = {value!r:.80} of an action with the parts {', '.join(parts)}",
+                "a mapping from parts",
+                f"write {name}={{{next(iter(parts), 'part')!r}: ...}}",
+            )
+        declared.append(dict(flat_leaves(value or {})))
+        for part in declared[-1]:
+            if part not in parts:
+                raise ConfigError(
+                    f"{name} names '{part}', which is no part of the action; {nearest(part, list(parts))}"
+                )
+    for name, value in parts.items():
+        yield (name, value), (declared[0].get(name), declared[1].get(name))
 
 
 def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None, Bounds | None]:
@@ -705,6 +760,10 @@ def _check_names(field: str, value: Any) -> None:
     if field in _SETTINGS or value is None:
         return
     if field == "terminated" and value is True:
+        return
+    if field == "action" and _is_parts(value):
+        for _, part in value:
+            _check_names(field, part)
         return
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")

@@ -13,7 +13,20 @@ from tidelog._files import stream_to, write_file
 from tidelog.data.columns import SHARES_BY, DeclaredPropensities
 from tidelog.data.raw import LogColumns, Values
 from tidelog.errors import LogError, SpecError
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
+from tidelog.types import (
+    ActionSpace,
+    Codes,
+    Continuous,
+    Discrete,
+    Hybrid,
+    Image,
+    Leaf,
+    MultiDiscrete,
+    Spec,
+    Vector,
+    flat_leaves,
+    lists_among,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,17 +41,16 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
     followed = transitions.followed
     arrays: dict[str, Any] = {"observation": transitions.observation, "action": log.action, "reward": log.reward}
+    space = log.spec.action
+    if isinstance(space, Hybrid):
+        arrays["action"] = dict(flat_leaves(space.unpack(np.asarray(log.action))))
     if followed[ends].any():
         arrays["next_observation"] = transitions.next_observation
         if not followed[ends].all():
             arrays["followed"] = followed
     if log.action_mask is not None:
         arrays |= {"action_mask": transitions.mask, "next_action_mask": transitions.next_mask}
-    space = log.spec.action
-    if isinstance(space, Continuous):
-        arrays["bounds"] = [list(space.low), list(space.high)]
-    else:
-        arrays["actions"] = space.n if isinstance(space, Discrete) else list(space.sizes)
+    arrays |= declared_space(space)
     arrays |= {"terminated": log.terminated, "truncated": log.truncated, "episode": log.episode_ids[log.episode]}
     arrays |= {name: getattr(log, name) for name in ONE_BY_ONE if getattr(log, name) is not None}
     if log.declared is not None:
@@ -47,6 +59,17 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     arrays |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
+
+
+def declared_space(space: ActionSpace) -> dict[str, Any]:
+    """The arguments `actions` and `bounds` of `Log.from_arrays` that give a space."""
+    if isinstance(space, Hybrid):
+        each = [(name, declared_space(part)) for name, part in space.parts]
+        named = {key: {name: one[key] for name, one in each if key in one} for key in ("actions", "bounds")}
+        return {key: value for key, value in named.items() if value}
+    if isinstance(space, Continuous):
+        return {"bounds": [list(space.low), list(space.high)]}
+    return {"actions": space.n if isinstance(space, Discrete) else list(space.sizes)}
 
 
 def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None:
@@ -62,8 +85,9 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
             "an npz file does not support declared propensities", fix="save the log as a folder, or write it to Parquet"
         )
     flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
-    for role in ("observation", "next_observation"):
-        flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
+    for role in ("observation", "next_observation", "action", "actions", "bounds"):
+        if isinstance(arrays.get(role, {}), dict):
+            flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
 
     def save(aside: Path) -> None:
         with stream_to(aside) as stream:
@@ -202,24 +226,32 @@ class _Sheet:
         return later.gather(rows.set(rows < 0, None))
 
     def _action(self) -> None:
-        space, action = self.log.spec.action, self.log.action
+        space = self.log.spec.action
+        if not isinstance(space, Hybrid):
+            self.mapping |= self._action_part("action", space, self.log.action)
+            return
+        values = dict(flat_leaves(space.unpack(np.asarray(self.log.action))))
+        for name, part in space.parts:
+            for key, value in self._action_part(name, part, values[name]).items():
+                if key == "vocabularies":
+                    self.mapping[key] = self.mapping.get(key, {}) | value
+                else:
+                    self.mapping.setdefault(key, {})[name] = value
+
+    def _action_part(self, label: str, space: Any, action: Values) -> dict[str, Any]:
+        """Add the columns of an action, or of one of its parts; return what the mapping says about them."""
         if isinstance(space, Discrete):
             import polars as pl
 
             values = pl.Series(space.names).gather(action) if space.names else action
-            self.mapping["action"] = self.add("action", values)
-            if space.names:
-                self.mapping.setdefault("vocabularies", {})[self.mapping["action"]] = list(space.names)
-            else:
-                self.mapping["actions"] = space.n
-        elif isinstance(space, MultiDiscrete):
-            self.mapping |= {"action": self._wide("action", action), "actions": list(space.sizes)}
-        else:
-            names = space.names or (
-                [f"action_{place}" for place in range(space.size)] if space.size > 1 else ["action"]
-            )
-            self.mapping["action"] = [self.add(name, action[:, place]) for place, name in enumerate(names)]
-            self.mapping["bounds"] = [list(space.low), list(space.high)]
+            name = self.add(label, values)
+            labels = {**self.mapping.get("vocabularies", {}), name: list(space.names)}
+            return {"action": name, **({"vocabularies": labels} if space.names else {"actions": space.n})}
+        if isinstance(space, MultiDiscrete):
+            return {"action": self._wide(label, action), "actions": list(space.sizes)}
+        names = space.names or ([f"{label}_{place}" for place in range(space.size)] if space.size > 1 else [label])
+        columns = [self.add(name, action[:, place]) for place, name in enumerate(names)]
+        return {"action": columns, "bounds": [list(space.low), list(space.high)]}
 
     def _masks(self) -> None:
         mask = self.log.action_mask

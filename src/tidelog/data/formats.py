@@ -587,22 +587,28 @@ def raw_archive(path: Path) -> RawLog:
 
 
 def raw_npz(path: str | Path) -> RawLog:
-    """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
+    """Read named arrays, `observation/<leaf>` for several leaves, `action/<part>` for those of an action.
+
+    LogError for other files or unknown names.
+    """
     arrays, objects = named_arrays(path)
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
         found = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
         expected = f"arrays named {', '.join(ROLES)}"
         raise unreadable(path, f"arrays {found}", expected, "rename them", "unknown mapping key")
-    if "action" not in arrays or not any(name.split("/")[0] == "observation" for name in arrays):
+    if not {"action", "observation"} <= {name.split("/")[0] for name in arrays}:
         found = f"arrays {', '.join(arrays)}"
         raise unreadable(path, found, "observation and action", "add or rename", "missing column")
     arguments: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
-    for role in _LEAVES:
+    for role in (*_LEAVES, "action"):
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
         arguments |= {role: leaves} if leaves else {}
     for name in ("actions", "bounds", "atoms", "reward_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
+    for name in ("actions", "bounds"):
+        parts = {key.partition("/")[2]: value.tolist() for key, value in arrays.items() if key.startswith(f"{name}/")}
+        arguments |= {name: parts} if parts else {}
     refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)
     return replace(raw, found=(*raw.found, *unread_note(objects)))
@@ -824,30 +830,32 @@ def raw_minari(source: Any) -> RawLog:
     """Read all episodes of a data set as arrays; LogError if it is missing, broken, or of an unsupported kind."""
     dataset = _dataset(source)
     spaces = dict(_flat_space("", dataset.observation_space, str(source)))
-    space = dataset.action_space
-    kind = type(space).__name__
-    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
-    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
-        fix = "use Discrete, MultiDiscrete, or a flat Box of floats"
-        raise unreadable(source, f"actions of type {kind}", _DATA_SET, fix)
+    parts = dict(_action_spaces("", dataset.action_space, str(source)))
     try:
         episodes = list(dataset.iterate_episodes())
         if not episodes:
             raise ValueError("the data set is empty")
         leaves = [dict(_flat_values("", episode.observations)) for episode in episodes]
         observation, following = _both_sides(episodes, leaves, spaces)
-        actions = _joined(episode.actions for episode in episodes)
+        acted = [dict(_flat_values("", episode.actions)) for episode in episodes]
+        actions = {name: _joined(one[name or "observation"] for one in acted) for name in parts}
         lengths = [len(episode.rewards) for episode in episodes]
         columns: dict[str, Any] = {
             name: _joined(getattr(episode, field) for episode in episodes) for name, field in _FIELDS.items()
         }
         columns |= _infos(episodes, lengths)
-        if kind != "Box" and actions.dtype.kind not in "iub":
-            raise ValueError(f"actions of {actions.dtype} in a space of codes")
+        for name, values in actions.items():
+            if type(parts[name]).__name__ != "Box" and values.dtype.kind not in "iub":
+                raise ValueError(f"actions of {values.dtype} in a space of codes")
     except _BROKEN_MINARI as error:
         found = f"episodes that cannot be read ({error})"
         raise unreadable(source, found, _DATA_SET, "download or create it again") from error
-    declared, action, note = _action(space, actions)
+    each = {name: _action(space, actions[name], name) for name, space in parts.items()}
+    action: Any = {name: values for name, (_, values, _) in each.items()}
+    declared: dict[str, Any] = {key: {name: one[key] for name, (one, _, _) in each.items() if one.get(key) is not None}
+                                for key in ("actions", "bounds")}  # fmt: skip
+    if "" in each:
+        declared, action, _ = each[""]
     raw = from_arrays(
         f"minari data set {dataset.id}",
         observation=observation,
@@ -858,7 +866,22 @@ def raw_minari(source: Any) -> RawLog:
         **declared,
         **columns,
     )
-    return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
+    notes = [("converted", note) for _, _, note in each.values() if note is not None]
+    return replace(raw, found=(*raw.found, *notes)) if notes else raw
+
+
+def _action_spaces(name: str, space: Any, source: str) -> Iterator[tuple[str, Any]]:
+    """The parts of an action space, named by Dict keys and Tuple indices joined by '/'; '' of a space without."""
+    kind = type(space).__name__
+    if kind in ("Dict", "Tuple"):
+        for key, inner in space.items() if kind == "Dict" else enumerate(space):
+            yield from _action_spaces(f"{name}/{key}" if name else str(key), inner, source)
+        return
+    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
+    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
+        fix = "use Discrete, MultiDiscrete, a flat Box of floats, or a Dict or Tuple of these"
+        raise unreadable(source, f"actions of type {kind}" + (f" in '{name}'" if name else ""), _DATA_SET, fix)
+    yield name, space
 
 
 class _Leaf(NamedTuple):
@@ -1023,7 +1046,7 @@ def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
     return columns
 
 
-def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding | None]:
+def _action(space: Any, values: Values, part: str = "") -> tuple[dict[str, Any], Values, Finding | None]:
     """The declared sizes or bounds of the action, its values counted from 0, and a note if they were not."""
     if type(space).__name__ == "Box":
         finite = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
@@ -1031,7 +1054,8 @@ def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding
         return {"bounds": limits if finite else None}, values, None
     start = np.asarray(space.start)
     sizes = int(space.n) if start.ndim == 0 else list(map(int, space.nvec))
-    note = Finding("action", None, f"actions from {start}", "actions from 0", f"add {start} to the policy's actions")
+    name = f"action/{part}" if part else "action"
+    note = Finding(name, None, f"actions from {start}", "actions from 0", f"add {start} to the policy's actions")
     return {"actions": sizes}, values - start, note if start.any() else None
 
 

@@ -1452,8 +1452,11 @@ def _measures(values: dict[str, Any]) -> str:
 
 
 def _action_lines(actions: dict[str, Any]) -> list[str]:
+    numbers = {name: values for name, values in actions.items() if name != "counts"}
     if "counts" not in actions:
         return [f"actions: {_measures(actions)}"]
+    if numbers:  # of an action with parts
+        return [f"continuous actions: {_measures(numbers)}", *_action_lines({"counts": actions["counts"]})]
     counts = list(actions["counts"].items())
     if all(isinstance(count, int) for _, count in counts):
         counts = sorted(counts, key=lambda item: -item[1])

@@ -51,6 +51,7 @@ from tidelog.types import (
     Codes,
     Continuous,
     Discrete,
+    Hybrid,
     Image,
     Leaf,
     MultiDiscrete,
@@ -96,17 +97,18 @@ class Log(LogColumns):
 
         Needed are `observation` (`[N]` or `[N, O]`: floats are a Vector, integers or text are Codes unless
         `categorical=False`; `[N, height, width, channels]` uint8 is an Image; a mapping from leaf names to such arrays
-        may hold mappings, which become leaves "outer/inner"), `action` (`[N]` integers, `[N, D]` integers or `[N, A]`
-        floats) and `reward` (`[N]`, `[N, K]` or None). `episode=None`: every row is an episode of one step.
-        `terminated=True`: every episode terminated at its end; else `terminated` and `truncated` are `[N]` flags.
-        `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
-        every row of an episode. `propensity` is `[N]`, or declared: a probability of every action, a mapping from each
-        action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`. `atoms`: values of
-        continuous actions that the behaviour policy took with a probability of their own; a recorded propensity is that
-        there. `followed` [N] bool: rows with a known `next_observation`; None: all rows. `actions` counts discrete
-        actions, `bounds` are (low, high) of continuous ones. `missing_reward`: what NaN among rewards is, as in
-        `Columns`; without it, NaN is an error. `reward_unit`: the unit of rewards, such as "EUR", which
-        verdicts and reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
+        may hold mappings, which become leaves "outer/inner"), `action` (`[N]` integers, `[N, D]` integers, `[N, A]`
+        floats, or a mapping from parts to these, which may hold mappings: `tl.types.Hybrid`) and `reward` (`[N]`, `[N,
+        K]` or None). `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated
+        at its end; else `terminated` and `truncated` are `[N]` flags. `cluster` [N] text or integers: groups of
+        dependent episodes (of one person, store or day), the same value in every row of an episode. `propensity` is
+        `[N]`, or declared: a probability of every action, a mapping from each action to its own, "shares" (each
+        action's own share), or `{"shares_by": strata [N]}`. `atoms`: values of continuous actions that the behaviour
+        policy took with a probability of their own; a recorded propensity is that there. `followed` [N] bool: rows with
+        a known `next_observation`; None: all rows. `actions` counts discrete actions, `bounds` are (low, high) of
+        continuous ones, both by part where the action has parts. `missing_reward`: what NaN among rewards is, as in
+        `Columns`; without it, NaN is an error. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and
+        reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
         `terminations="ignore"`, `sizes`, the numbers of codes of leaves of the observation, and `extra`, further
         columns by name. ConfigError names the nearest known name of a misspelt one.
         """
@@ -294,6 +296,9 @@ def _action_space(raw: RawLog) -> ActionSpace:
     action = raw.action
     if action is None:
         raise LogError("the log has no action", fix="name the action column or array")
+    if action.parts:
+        spaces: list[Any] = [_action_space(part) for part in raw.action_parts()]
+        return Hybrid(tuple((name, space) for (name, _), space in zip(action.parts, spaces, strict=True)))
     if action.kind == "discrete":
         return Discrete(action_count(raw), action.columns[0].vocabulary or ())
     values = _action(raw)
@@ -306,7 +311,7 @@ def _action_space(raw: RawLog) -> ActionSpace:
 def _action(raw: RawLog) -> Values:
     if raw.action is None:
         raise LogError("the log has no action", fix="name the action column or array")
-    kind = np.float32 if raw.action.kind == "continuous" else np.int32
+    kind = np.float32 if raw.action.kind in ("continuous", "hybrid") else np.int32
     values = _own(raw, raw.action.values, kind)
     return values[:, 0] if raw.action.kind == "discrete" else values
 

@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
@@ -26,6 +26,7 @@ from tidelog.data.columns import (
     Bounds,
     Columns,
     Declaration,
+    by_part,
     declaration_of,
     declared_actions,
     declared_atoms,
@@ -53,7 +54,7 @@ from tidelog.data.raw import (
     unreadable,
 )
 from tidelog.errors import ConfigError, nearest, unknown_name
-from tidelog.types import OTHER, is_masked
+from tidelog.types import OTHER, flat_leaves, is_masked
 
 # The actions of a log from their columns: discrete, continuous or several at once.
 
@@ -86,7 +87,7 @@ class LogArrays(TypedDict, total=False):
     """The arrays of a log, of N rows each, and what is declared about them."""
 
     observation: Required[Any]  # [N], [N, O], [N, height, width, channels] uint8, or a mapping from leaf names to these
-    action: Required[Any]  # [N] integers or text, [N, D] integers, or [N, A] floats
+    action: Required[Any]  # [N] integers or text, [N, D] integers, [N, A] floats, or a mapping from parts to these
     reward: Required[Any]  # [N] or [N, K]; None: a log without rewards
     terminated: Any  # [N] bool: the environment ended the episode there; True: it ended every episode
     truncated: Any  # [N] bool: the episode was cut off there
@@ -100,8 +101,10 @@ class LogArrays(TypedDict, total=False):
     followed: Any  # [N] bool: rows whose `next_observation` is known; None: all
     action_mask: Any  # [N, actions] bool: the allowed actions
     next_action_mask: Any  # [N, actions] bool: those after the row
-    actions: int | Sequence[int] | None  # number of discrete actions, or of those of each dimension
-    bounds: Sequence[Any] | None  # (low, high) of continuous actions, each a number or one for each dimension
+    actions: int | Sequence[int] | Mapping[str, Any] | None  # number of discrete actions, of each dimension, or by part
+    bounds: (
+        Sequence[Any] | Mapping[str, Any] | None
+    )  # (low, high) of continuous actions, each a number or one for each dimension
     atoms: float | Sequence[float]  # continuous actions with a probability of their own
     reward_unit: str | None  # the unit of rewards, such as "EUR"
     missing_reward: float | str | None  # what NaN among rewards is: a number, "unknown" or "at random"
@@ -125,6 +128,8 @@ class _ArrayFindings:
 
     def __init__(self, action: Any) -> None:
         self.found: list[tuple[str, Finding]] = []
+        if isinstance(action, Mapping):
+            action = next((part for _, part in flat_leaves(action)), ())
         shape = np.shape(action) if not isinstance(action, list | tuple) else (len(action),)
         self.rows = int(shape[0]) if shape else 0
 
@@ -198,6 +203,8 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
     if get("next_action_mask") is not None and get("action_mask") is None:
         raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
     observation, action = arrays["observation"], arrays["action"]
+    if isinstance(action, Mapping):
+        _check_parts(dict(flat_leaves(action)))
     checked = _ArrayFindings(action)
     always = get("terminated") is True
     declared, strata = _declared(checked, get("propensity"))
@@ -214,7 +221,7 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
     categorical, sizes = get("categorical", True), get("sizes")
     observed = _features(checked, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):
-        if value is None or (isinstance(value, Mapping) and not value):
+        if value is None or (name == "observation" and isinstance(value, Mapping) and not value):
             checked.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
     following = _following(checked, observed, get("next_observation"), categorical, sizes)
     extra = (checked.column(name, value, 1, _ANY) for name, value in (get("extra") or {}).items())
@@ -257,7 +264,7 @@ def _declared(arrays: _ArrayFindings, value: Any) -> tuple[Declaration | None, t
 def _features(
     arrays: _ArrayFindings, role: str, values: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, Feature]:
-    leaves = dict(flat_leaves("", values)) if isinstance(values, Mapping) else {"observation": values}
+    leaves = dict(flat_leaves(values)) if isinstance(values, Mapping) else {"observation": values}
     features = {}
     for name, value in leaves.items():
         label = name if isinstance(values, Mapping) and role == "observation" else role
@@ -270,15 +277,6 @@ def _features(
         if feature is not None:
             features[name] = feature
     return features
-
-
-def flat_leaves(prefix: str, values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings, named `a/b`."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat_leaves(f"{prefix}{key}/", value)
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _is_image(value: Any) -> bool:
@@ -348,8 +346,15 @@ def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]
     return recoded[0], recoded[1]
 
 
-def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> RawAction | None:
-    column = arrays.column("action", action, 2)
+def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any, name: str = "action") -> RawAction | None:
+    if isinstance(action, Mapping):
+        read = {
+            part: _action(arrays, value, *declared, f"action/{part}")
+            for (part, value), declared in by_part(dict(flat_leaves(action)), actions, bounds)
+        }
+        parts = {part: value for part, value in read.items() if value is not None}
+        return RawAction.of_parts(parts) if parts and len(parts) == len(read) else None
+    column = arrays.column(name, action, 2, _KINDS["action"])
     if column is None:
         return None
     sizes, limits = declared_actions(actions, bounds)
@@ -360,6 +365,19 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> R
     if limits is not None or np.asarray(action).dtype.kind == "f":
         return RawAction("continuous", (column,), None, widened(limits, column.values[0:1].size))
     return RawAction("multi" if column.values.ndim == 2 and column.values.shape[1] > 1 else "discrete", (column,))
+
+
+def _check_parts(parts: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless an action has parts, each an array, of equally many rows."""
+    rows = {
+        name: len(part) if np.ndim(part) or isinstance(part, list | tuple) else None for name, part in parts.items()
+    }
+    if not rows or None in rows.values() or len(set(rows.values())) > 1:
+        found = ", ".join(
+            f"'{name}' with {'no' if count is None else f'{count:,}'} rows" for name, count in rows.items()
+        )
+        raise ConfigError(f"the action is a mapping of {found or 'no parts'}", "parts that are arrays of N rows each",
+                          "give every part one value for every row")  # fmt: skip
 
 
 # Parse one column of a table into numbers, codes, flags, masks or times; list the rows that do not parse.
@@ -1467,11 +1485,23 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
 
 def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
     """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
-    selected = names(columns.action)
-    series = _present(table, columns.action)
+    if columns.parts is None:
+        return _action_of_columns(table, columns, columns.action, columns.actions, columns.bounds, listed)
+    read = {
+        name: _action_of_columns(table, columns, selected, *declared)
+        for (name, selected), declared in by_part(columns.parts, columns.actions, columns.bounds)
+    }
+    parts = {name: part for name, part in read.items() if part is not None}
+    return RawAction.of_parts(parts) if len(parts) == len(read) else None
+
+
+def _action_of_columns(
+    table: ParsedTable, columns: Columns, action: Any, actions: Any, bounds: Any, listed: Sequence[pl.Series] = ()
+) -> RawAction | None:
+    selected, series = names(action), _present(table, action)
     if len(series) != len(selected):
         return None
-    sizes, bounds = declared_actions(columns.actions, columns.bounds)
+    sizes, bounds = declared_actions(actions, bounds)
     words = columns.vocabulary_of.get(selected[0])
     series = [one if words or one.name in columns.categorical_names else as_lists(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
@@ -1590,5 +1620,10 @@ def _report_unknown_values(raw: RawLog) -> RawLog:
         {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}
         for side in (raw.observation, raw.next_observation)
     ]
-    action = raw.action and replace(raw.action, columns=tuple(map(known, raw.action.columns)))
+    action = raw.action
+    if action is not None and action.parts:
+        parts = {name: replace(part, columns=tuple(map(known, part.columns))) for name, part in action.parts}
+        action = RawAction.of_parts(parts)
+    elif action is not None:
+        action = replace(action, columns=tuple(map(known, action.columns)))
     return replace(raw, observation=sides[0], next_observation=sides[1], action=action, found=tuple(found))

@@ -150,12 +150,24 @@ class Feature:
 
 @dataclass(frozen=True, eq=False)
 class RawAction:
-    """The logged action with its declared sizes or bounds."""
+    """The logged action with its declared sizes or bounds, or its parts by name, whose columns are side by side."""
 
-    kind: Literal["discrete", "multi", "continuous"]
+    kind: Literal["discrete", "multi", "continuous", "hybrid"]
     columns: tuple[Column, ...]
     sizes: tuple[int, ...] | None = None
     bounds: Bounds | None = None
+    parts: tuple[tuple[str, RawAction], ...] = ()
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, RawAction]) -> RawAction:
+        """The action with these parts."""
+        columns = tuple(column for part in parts.values() for column in part.columns)
+        return cls("hybrid", columns, parts=tuple(parts.items()))
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether no part is continuous: then a propensity is a probability, and no density."""
+        return self.kind != "continuous" and all(part.has_probabilities for _, part in self.parts)
 
     @cached_property
     def values(self) -> Values:
@@ -252,6 +264,12 @@ class RawLog:
         others = (self.cluster, self.action_mask, self.next_action_mask)
         yield from (column for column in (*named, *others) if column is not None)
         yield from (*self.strata, *self.extra)
+
+    def action_parts(self) -> list[RawLog]:
+        """The log with each part of its action in place of the action; itself where that has no parts."""
+        if self.action is None or not self.action.parts:
+            return [self]
+        return [replace(self, action=part, action_mask=None) for _, part in self.action.parts]
 
     @cached_property
     def order(self) -> RowOrder:

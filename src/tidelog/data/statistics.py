@@ -17,7 +17,7 @@ from tidelog.data.raw import LogColumns, Values, ranges
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.plots import WIDTH, Plot, bars, figure, histogram
 from tidelog.schema import Count, typed
-from tidelog.types import Codes, Discrete, Image, MultiDiscrete, Vector
+from tidelog.types import Codes, Discrete, Hybrid, Image, MultiDiscrete, Vector
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -148,9 +148,19 @@ def _actions(log: LogColumns) -> dict[str, Any]:
     if isinstance(space, MultiDiscrete):
         columns = (_counts(log.action[:, position], size) for position, size in enumerate(space.sizes))
         return {"counts": {str(position): list(counts.values()) for position, counts in enumerate(columns)}}
-    mean, std = moments(log.action)
-    low, high = log.action.min(axis=0), log.action.max(axis=0)
-    return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
+    numbers, counts = log.action, {}
+    if isinstance(space, Hybrid):
+        codes = np.asarray(space.codes)
+        numbers = np.asarray(log.action)[:, codes == 0]
+        choices = {name: part.names for name, part in space.parts if isinstance(part, Discrete)}
+        for column in np.flatnonzero(codes):
+            label = space.labels[column]
+            each = _counts(log.action[:, column].astype(np.int64), int(codes[column]), choices.get(label, ()))
+            counts[label] = list(each.values())
+    mean, std = moments(numbers)
+    low, high = numbers.min(axis=0), numbers.max(axis=0)
+    measures = {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
+    return (measures if numbers.size else {}) | ({"counts": counts} if counts else {})
 
 
 def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
@@ -465,7 +475,9 @@ def log_figure(log: LogColumns) -> Figure:
         labels, written = [name for name, _ in listed], "{:,.0f}".format
         return figure([*pictures, bars("Steps by action", labels, [("bar", numbers)], written, "steps", more)])
     wide = log.action.reshape(log.steps, -1).T
-    names = [str(name) for name in getattr(log.spec.action, "names", ())] or [f"action[{i}]" for i in range(len(wide))]
+    space = log.spec.action
+    named = space.labels if isinstance(space, Hybrid) else getattr(space, "names", ())
+    names = [str(name) for name in named] or [f"action[{i}]" for i in range(len(wide))]
     for index, values in enumerate(wide[:MOST_DIMENSIONS]):
         which = f", {index + 1} of {len(wide)}" if len(wide) > 1 else ""
         pictures.append(histogram(f"{names[index]}{which}", values, "steps", WIDTH))

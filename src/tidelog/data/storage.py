@@ -19,7 +19,7 @@ from tidelog.data.columns import DeclaredPropensities, declared_atoms, declared_
 from tidelog.data.raw import OPTIONAL, PLAIN, LogColumns, Report, Values, unreadable
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.schema import typed
-from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Hybrid, Image, MultiDiscrete, Spec, Vector
 
 # Read arrays in NumPy's format after a check of their header: sizes first, then memory.
 
@@ -113,7 +113,7 @@ def check_structure(
         expect_array("action", _of(plain, "action"), "i", (count,))
     elif isinstance(action, MultiDiscrete):
         expect_array("action", _of(plain, "action"), "i", (count, len(action.sizes)))
-    elif isinstance(action, Continuous):
+    elif isinstance(action, Continuous | Hybrid):
         expect_array("action", _of(plain, "action"), "f", (count, action.size))
     else:
         raise LogError(f"actions of kind {type(action).__name__} in a log")
@@ -171,6 +171,10 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
     if isinstance(spec.action, Discrete | MultiDiscrete):
         sizes = spec.action.n if isinstance(spec.action, Discrete) else np.asarray(spec.action.sizes)
         _expect(bool(((action >= 0) & (action < sizes)).all()), "actions are out of range")
+    if isinstance(spec.action, Hybrid):
+        for column in np.flatnonzero(spec.action.codes):
+            codes, most = action[:, column], spec.action.codes[column]
+            _expect(bool(((codes >= 0) & (codes < most) & (codes % 1 == 0)).all()), "actions are out of range")
     if spec.masked:
         allowed = _of(plain, "action_mask")[position, action]
         _expect(bool(allowed.all()), "a logged action is masked out")

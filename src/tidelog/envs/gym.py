@@ -5,8 +5,9 @@ what a copy returned, and returns the last observation of an episode in a form t
 Each copy is seeded once, from the seed of `reset`; later episodes of a copy continue its own random numbers.
 
 Observations: `Box` of one dimension -> Vector, `Box` [height, width, channels] of uint8 -> Image; `Discrete` and
-one-dimensional `MultiDiscrete` -> Codes counted from 0; `Dict` of those -> one leaf each. Actions: `Discrete`,
-one-dimensional `MultiDiscrete`, `Box` with finite bounds.
+one-dimensional `MultiDiscrete` -> Codes counted from 0; `Dict` and `Tuple` of those, nested too -> one leaf each, named
+by keys and positions as `outer/inner`. Actions: `Discrete`, one-dimensional `MultiDiscrete`, `Box` with finite bounds;
+`Dict` and `Tuple` of those -> `Hybrid` with parts named in the same way, whose rows become the action of the space.
 An "action_mask" in the info of an observation becomes the action mask.
 
 gymnasium has no interface for resuming in the middle of an episode. `ResumableGymnasium` offers it only if the complete
@@ -19,7 +20,8 @@ Letters in shapes: `W` copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -46,18 +48,20 @@ from tidelog.types import (
     Codes,
     Continuous,
     Discrete,
+    Hybrid,
     Image,
     Leaf,
     MultiDiscrete,
     Spec,
     Vector,
     check_seed,
+    flat_leaves,
     is_masked,
 )
 
 _SUPPORTED = (
     "a one-dimensional Box, an image (a uint8 Box [height, width, channels]), a Discrete, a one-dimensional "
-    "MultiDiscrete, or a Dict of these"
+    "MultiDiscrete, or a Dict or Tuple of these"
 )
 _CHANNELS = 4  # a first axis of at most this size counts as channels
 _STEP = "step(action) to return (observation, reward, terminated, truncated, info)"
@@ -74,7 +78,7 @@ class SpaceColumn(NamedTuple):
     """The layout of one observation leaf in gymnasium's batches."""
 
     leaf: Leaf
-    key: str | None  # within a Dict
+    path: tuple[Any, ...]  # keys of a Dict and positions of a Tuple, from outside; () of the space itself
     shape: tuple[int, ...]  # of one copy
     start: NDArray[np.int64]  # the lowest code; 0 for numbers
 
@@ -89,18 +93,60 @@ class SpaceColumn(NamedTuple):
 
 
 def columns(space: Any) -> dict[str, SpaceColumn]:
-    """Return a column for every leaf; a space other than Dict is the leaf "observation". SpecError if not supported."""
+    """Return a column for every leaf; a space without leaves is the leaf "observation". SpecError if not supported."""
+    leaves = dict(_leaves_of(space, "the observation"))
+    named = [(_name_of(path) or "observation", path, inner) for path, inner in leaves.items()]
+    return {name: _column(inner, _what(name), path) for name, path, inner in named}
+
+
+def _leaves_of(space: Any, what: str, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The spaces in nested `Dict` and `Tuple`, each with its path; SpecError for two with one name, or none."""
+    from gymnasium import spaces
+
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        yield path, space
+        return
+    inner = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    found = [leaf for key, one in inner for leaf in _leaves_of(one, what, (*path, key))]
+    names = [_name_of(own) for own, _ in found]
+    if not names or len(set(names)) < len(names):
+        wrapper = "TransformAction" if what == "the action" else "FlattenObservation"
+        raise SpecError(f"{what} is {space} with the leaves {names}", "at least one, each with its own name",
+                        f"rename its keys, or wrap it with gymnasium.wrappers.{wrapper}")  # fmt: skip
+    yield from found
+
+
+def _name_of(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path))
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    """The value at a path of keys and positions."""
+    return reduce(getitem, path, value)
+
+
+def action_of(space: Any, leaves: Mapping[str, NDArray[Any]], path: tuple[Any, ...] = ()) -> Any:
+    """The action of a `Dict` or `Tuple` space from its leaves by name, of one copy or [W, ...] of all, in their own
+    types and counted from their own start.
+    """
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):
-        return {name: _column(inner, f"observation {name!r}", name) for name, inner in space.spaces.items()}
-    return {"observation": _column(space, "the observation", None)}
+        return {key: action_of(inner, leaves, (*path, key)) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(action_of(inner, leaves, (*path, key)) for key, inner in enumerate(space.spaces))
+    shifted = leaves[_name_of(path)] + (0 if isinstance(space, spaces.Box) else action_start(space))
+    typed = np.asarray(shifted).astype(space.dtype)
+    return int(typed) if isinstance(space, spaces.Discrete) and typed.ndim == 0 else typed
 
 
 def action_space(space: Any) -> ActionSpace:
     """Convert a gymnasium action space; SpecError, with a fix, if it is not supported."""
     from gymnasium import spaces
 
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        parts: list[Any] = [(_name_of(path), action_space(inner)) for path, inner in _leaves_of(space, "the action")]
+        return Hybrid(tuple(parts))
     if isinstance(space, spaces.Discrete):
         return Discrete(int(space.n))
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
@@ -116,7 +162,7 @@ def action_space(space: Any) -> ActionSpace:
         return bounds(space.low, space.high, space)
     raise SpecError(
         f"the action space is {space}",
-        "a Discrete, a one-dimensional MultiDiscrete, or a one-dimensional Box",
+        "a Discrete, a one-dimensional MultiDiscrete, a one-dimensional Box, or a Dict or Tuple of these",
         "wrap the environment with gymnasium.wrappers.TransformAction",
     )
 
@@ -137,18 +183,18 @@ def bounds(low: NDArray[Any], high: NDArray[Any], source: Any) -> Continuous:
     return Continuous(tuple(low.tolist()), tuple(high.tolist()))
 
 
-def _column(space: Any, what: str, key: str | None) -> SpaceColumn:
+def _column(space: Any, what: str, path: tuple[Any, ...]) -> SpaceColumn:
     from gymnasium import spaces
 
     shape = tuple(space.shape or ())
     if isinstance(space, spaces.Box) and len(shape) == 1:
-        return SpaceColumn(Vector(int(shape[0])), key, shape, _ZERO)
+        return SpaceColumn(Vector(int(shape[0])), path, shape, _ZERO)
     if isinstance(space, spaces.Box) and len(shape) in (2, 3):
-        return SpaceColumn(_image(space, what), key, shape, _ZERO)
+        return SpaceColumn(_image(space, what), path, shape, _ZERO)
     if isinstance(space, spaces.Discrete):
-        return SpaceColumn(Codes((int(space.n),)), key, shape, action_start(space))
+        return SpaceColumn(Codes((int(space.n),)), path, shape, action_start(space))
     if isinstance(space, spaces.MultiDiscrete) and len(shape) == 1:
-        return SpaceColumn(Codes(tuple(int(n) for n in space.nvec)), key, shape, action_start(space))
+        return SpaceColumn(Codes(tuple(int(n) for n in space.nvec)), path, shape, action_start(space))
     raise SpecError(f"{what} is {space}", _SUPPORTED, "wrap it with gymnasium.wrappers.FlattenObservation")
 
 
@@ -205,11 +251,14 @@ class Gymnasium:
         return self._shown
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
+        """Step every copy: action `[W]`, `[W, M]`, `[W, A]` or rows of parts, in the environment's own units."""
         require_reset(self._shown, self.name)
         action = check_action(self.spec, action, self.count)
-        if isinstance(self.spec.action, Continuous):
-            orders: list[Any] = list(action.astype(self._copies[0].action_space.dtype))
+        if isinstance(self.spec.action, Hybrid):
+            rows = (dict(flat_leaves(self.spec.action.unpack(row))) for row in action)
+            orders: list[Any] = [action_of(self._copies[0].action_space, leaves) for leaves in rows]
+        elif isinstance(self.spec.action, Continuous):
+            orders = list(action.astype(self._copies[0].action_space.dtype))
         else:
             shifted = action + self._start
             orders = [int(code) for code in shifted] if isinstance(self.spec.action, Discrete) else list(shifted)
@@ -257,8 +306,7 @@ class Gymnasium:
         """Return the observation and the mask in arrays of their own: a copy may write into its own ones again."""
         batch, leaves = self._batch(copy), {}
         for name, column in self._columns.items():
-            part = raw if column.key is None else batch.take(getitem, raw, column.key)
-            leaves[name] = column.read(batch, _what(name), [part])[0]
+            leaves[name] = column.read(batch, _what(name), [batch.take(_at, raw, column.path)])[0]
         info = batch.info(info)
         if not self._masked:
             return leaves, None
@@ -413,11 +461,15 @@ class VectorGymnasium:
         return observed
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
+        """Step every copy: action `[W]`, `[W, M]`, `[W, A]` or rows of parts, in the environment's own units."""
         require_reset(self._waiting, self.name)
         action = check_action(self.spec, action, self.count)
-        shifted = action if isinstance(self.spec.action, Continuous) else action + self._start
-        orders = shifted.astype(self._source.single_action_space.dtype)
+        if isinstance(self.spec.action, Hybrid):
+            leaves = dict(flat_leaves(self.spec.action.unpack(action)))
+            orders = action_of(self._source.single_action_space, leaves)
+        else:
+            shifted = action if isinstance(self.spec.action, Continuous) else action + self._start
+            orders = shifted.astype(self._source.single_action_space.dtype)
         self._steps += 1
         raw, earned, terminations, truncations, info = self._call("step", 5, orders)
         batch = self._batch()
@@ -498,7 +550,7 @@ class VectorGymnasium:
         leaves = {}
         for name, column in self._columns.items():
             leaves[name] = observed.observation[name].copy()
-            part = batch.take(_pick, raw, column.key, rows)
+            part = batch.take(_pick, raw, column.path, rows)
             leaves[name][rows] = column.read(batch, _what(name), part)
         if observed.action_mask is None:
             return BatchObservation(leaves)
@@ -509,8 +561,7 @@ class VectorGymnasium:
     def _read(self, raw: Any, info: Mapping[str, Any]) -> BatchObservation:
         batch, leaves = self._batch(), {}
         for name, column in self._columns.items():
-            value = raw if column.key is None else batch.take(getitem, raw, column.key)
-            leaves[name] = column.read(batch, _what(name), value)
+            leaves[name] = column.read(batch, _what(name), batch.take(_at, raw, column.path))
         return BatchObservation(leaves, self._mask(info) if self._masked else None)
 
     def _mask(self, info: Mapping[str, Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
@@ -607,11 +658,11 @@ def freezes_copies(source: Any) -> bool:
     return any(kind.__name__ == "FunctionalJaxVectorEnv" for kind in type(source).__mro__)
 
 
-def _pick(raw: Any, key: str | None, rows: NDArray[np.int64]) -> NDArray[Any]:
+def _pick(raw: Any, path: tuple[Any, ...], rows: NDArray[np.int64]) -> NDArray[Any]:
     """Rows of a batch, or of an array with one observation per copy."""
     if isinstance(raw, np.ndarray) and raw.dtype == object:
-        return np.stack([np.asarray(raw[row] if key is None else raw[row][key]) for row in rows])
-    return np.asarray(raw if key is None else raw[key])[rows]
+        return np.stack([np.asarray(_at(raw[row], path)) for row in rows])
+    return np.asarray(_at(raw, path))[rows]
 
 
 def _what(name: str) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import LARGEST, Codes, Continuous, Discrete, Leaf, Spec, Vector, check_seed, is_masked
+from tidelog.types import LARGEST, Codes, Continuous, Discrete, Hybrid, Leaf, Spec, Vector, check_seed, is_masked
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
 Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
@@ -81,7 +81,7 @@ class Environment(Protocol):
         """Restart every copy; the same seed gives the same future."""
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Step every copy: action `[W]`, `[W, M]` or `[W, A]`; raises EnvironmentFailure or SpecError."""
+        """Step every copy: action `[W]`, `[W, M]`, `[W, A]` or rows of parts; EnvironmentFailure or SpecError."""
 
     def close(self) -> None:
         """Release the resources of all copies."""
@@ -99,13 +99,16 @@ class Resumable(Protocol):
 
 
 def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the action as int32 or float32; SpecError if its shape, range or finiteness is wrong."""
-    action = np.asarray(action)
+    """Return the action as int32 or float32; SpecError if its shape, range or finiteness is wrong.
+
+    Of an action with parts, a mapping is returned as its rows.
+    """
     space = spec.action
+    action = np.asarray(space.pack(action) if isinstance(space, Hybrid) and isinstance(action, Mapping) else action)
     shape: tuple[int, ...] = (count,)
     kind = "a discrete action"
     sizes: tuple[int, ...] = ()
-    if isinstance(space, Continuous):
+    if isinstance(space, Continuous | Hybrid):
         shape = (count, space.size)
     elif isinstance(space, Discrete):
         sizes = (space.n,)
@@ -113,9 +116,14 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
         shape, kind, sizes = (count, len(space.sizes)), "a multi-discrete action", space.sizes
     if action.shape != shape:
         raise SpecError(f"the action has shape {action.shape}", f"{shape}")
-    if isinstance(space, Continuous):
+    if isinstance(space, Continuous | Hybrid):
         if not np.isfinite(action).all():
             raise SpecError(f"the action holds {action[~np.isfinite(action)][0]}", "finite numbers")
+        parts = zip(space.labels, space.codes, action.T, strict=True) if isinstance(space, Hybrid) else ()
+        for label, most, codes in parts:
+            if most and ((codes < 0) | (codes >= most) | (codes % 1 != 0)).any():
+                found = f"values from {codes.min():g} to {codes.max():g}"
+                raise SpecError(f"the part '{label}' of the action has {found}", f"whole numbers from 0 to {most - 1}")
         return action.astype(np.float32)
     if not np.issubdtype(action.dtype, np.integer):
         raise SpecError(f"{kind} has type {action.dtype}", "whole numbers")

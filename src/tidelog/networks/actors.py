@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -21,7 +21,17 @@ from tidelog.losses.policy import categorical_divergence, gaussian_divergence
 from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig
 from tidelog.networks.layers import MLP, Activation, Linear, MakeLinear, normal, zeros
 from tidelog.support import allow, best
-from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
+from tidelog.types import (
+    Act,
+    ActionSpace,
+    Continuous,
+    Discrete,
+    Hybrid,
+    MultiDiscrete,
+    Observation,
+    Spec,
+    Transition,
+)
 
 # Distributions over actions, the outputs of actors: all have the same methods; `log_probability` and `entropy` are None
 # where there is no density. Those with a density also have the `divergence` to another distribution of their kind.
@@ -174,6 +184,61 @@ def sum_of(parts: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.add, parts)
 
 
+class Joint(NamedTuple):
+    """The independent parts of a `Hybrid` action, rows [B, W]; every quantity of an action is the sum over them."""
+
+    parts: tuple[Any, ...]  # each a Categorical, Several, Gaussian or Point
+
+    def mode(self) -> jax.Array:
+        """The most likely action [B, W]."""
+        return self._row(part.mode() for part in self.parts)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A random action [B, W]."""
+        keys = jax.random.split(key, len(self.parts))
+        return self._row(part.sample(k) for part, k in zip(self.parts, keys, strict=True))
+
+    def log_probability(self, action: jax.Array) -> jax.Array | None:
+        """Log-probability or log-density [B]; None if a part has none."""
+        return self._total([part.log_probability(own) for part, own in self._each(action)])
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """The cloning loss [B]."""
+        return sum_of(part.imitation_error(own) for part, own in self._each(action))
+
+    def entropy(self) -> jax.Array | None:
+        """Entropy [B]; None if a part has none."""
+        return self._total([part.entropy() for part in self.parts])
+
+    def divergence(self, to: Joint) -> jax.Array:
+        """KL divergence [B] from this distribution to another."""
+        return sum_of(one.divergence(two) for one, two in zip(self.parts, to.parts, strict=True))
+
+    def _row(self, actions: Iterable[jax.Array]) -> jax.Array:
+        columns = [a[..., None] if isinstance(p, Categorical) else a for p, a in zip(self.parts, actions, strict=True)]
+        return jnp.concatenate([column.astype(jnp.float32) for column in columns], axis=-1)
+
+    def _each(self, action: jax.Array) -> Iterator[tuple[Any, jax.Array]]:
+        start = 0
+        for part in self.parts:
+            coded = isinstance(part, Categorical | Several)
+            width = len(getattr(part, "choices", "1")) if coded else part.mean.shape[-1]
+            own = action[..., start : start + width]
+            own = own.astype(jnp.int32) if coded else own
+            yield part, own[..., 0] if isinstance(part, Categorical) else own
+            start += width
+
+    def _total(self, terms: list[jax.Array | None]) -> jax.Array | None:
+        known = [term for term in terms if term is not None]
+        return sum_of(known) if len(known) == len(terms) else None
+
+
+def has_codes_only(policy: Any) -> bool:
+    """Whether every part of a distribution's actions is a choice: a likelihood is then a probability."""
+    parts = policy.parts if isinstance(policy, Joint) else (policy,)
+    return all(isinstance(part, Categorical | Several) for part in parts)
+
+
 # Actors: an encoder, a trunk, and a distribution head.
 
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -208,7 +273,41 @@ class PointHead(eqx.Module):
         return Point(jnp.tanh(self.mean(features)))
 
 
-Head = GaussianHead | StateGaussianHead | PointHead
+class LogitsHead(eqx.Module):
+    """Features -> one choice (`sizes` has one number) or several choices."""
+
+    linear: Linear
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    several: bool = eqx.field(static=True)
+
+    def __call__(self, features: jax.Array, mask: jax.Array | None = None) -> Categorical | Several:
+        logits = self.linear(features)
+        if not self.several:
+            return Categorical(allow(logits, mask))
+        parts = jnp.split(logits, np.cumsum(self.sizes)[:-1].tolist(), axis=-1)
+        return Several(tuple(Categorical(part) for part in parts))
+
+
+class JointHead(eqx.Module):
+    """Features -> the parts of a `Hybrid` action, each by its own head."""
+
+    heads: tuple[Any, ...]
+
+    def __call__(self, features: jax.Array, mask: jax.Array | None = None) -> Joint:
+        return Joint(tuple(head(features) for head in self.heads))
+
+
+def head_of(space: ActionSpace, logits: Callable[[int], Linear], continuous: Callable[[int], Any]) -> Any:
+    """Return the head of an action space from those of `n` logits and of `A` continuous numbers."""
+    if isinstance(space, Hybrid):
+        return JointHead(tuple(head_of(part, logits, continuous) for _, part in space.parts))
+    if isinstance(space, Continuous):
+        return continuous(space.size)
+    sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
+    return LogitsHead(logits(sum(sizes)), sizes, isinstance(space, MultiDiscrete))
+
+
+Head = GaussianHead | StateGaussianHead | PointHead | LogitsHead | JointHead
 HeadFactory = Callable[[np.random.Generator, int, int], Head]
 
 
@@ -258,7 +357,7 @@ class Actor(eqx.Module):
         head: HeadFactory = gaussian,
         linear: MakeLinear | None = None,
     ) -> Actor:
-        """Return a network of widths `hidden`; `head` is for continuous actions, discrete actions have logits.
+        """Return a network of widths `hidden`; `head` is for continuous numbers, choices have logits.
 
         `linear` creates the dense layers of the trunk and of logits (default: orthogonal).
         """
@@ -267,13 +366,10 @@ class Actor(eqx.Module):
         trunk = MLP.create(
             generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear, activation=activation
         )
+        logits = functools.partial(linear or Linear.create, generator, sizes[-1])
         if isinstance(spec.action, Discrete):
-            return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))
-        if not isinstance(spec.action, Continuous):
-            raise TypeError(
-                f"an actor supports Discrete or Continuous actions, got {type(spec.action).__name__}. fix: use one"
-            )
-        return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
+            return cls(encoder, trunk, logits(spec.action.n))
+        return cls(encoder, trunk, head_of(spec.action, logits, functools.partial(head, generator, sizes[-1])))
 
     def __call__(
         self,
@@ -359,7 +455,8 @@ class EpsilonGreedy(NamedTuple):
 class EpsilonMode(NamedTuple):
     """A sample of the base distribution with probability `epsilon`, else its mode.
 
-    Discrete mixtures have exact probabilities; continuous ones have no density, because the mode has a point mass.
+    Mixtures of choices have exact probabilities; with continuous numbers they have no density, because the mode has a
+    point mass.
     """
 
     base: Distribution
@@ -384,9 +481,12 @@ class EpsilonMode(NamedTuple):
         return self.epsilon * self.base.probabilities() + (1.0 - self.epsilon) * greedy
 
     def log_probability(self, action: jax.Array) -> jax.Array | None:
-        """Return log-probabilities [B], or None with continuous actions."""
-        if not isinstance(self.base, Categorical):
+        """Return log-probabilities [B], or None with continuous numbers."""
+        if not has_codes_only(self.base):
             return None
+        if not isinstance(self.base, Categorical):
+            likely = jnp.exp(self.base.log_probability(action))  # type: ignore[arg-type]
+            return jnp.log(self.epsilon * likely + (1.0 - self.epsilon) * jnp.all(action == self.base.mode(), axis=-1))
         return jnp.log(jnp.take_along_axis(self.probabilities(), action[:, None], axis=-1)[:, 0])
 
     def imitation_error(self, action: jax.Array) -> jax.Array:

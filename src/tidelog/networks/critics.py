@@ -15,10 +15,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.losses.imitation import pick
+from tidelog.errors import SpecError
+from tidelog.losses.imitation import categorical_log_probability, pick
+from tidelog.losses.vae import reconstruction_error
 from tidelog.networks.encoder import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
 from tidelog.networks.layers import MLP, Activation, Linear, MakeLinear
-from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
+from tidelog.types import ActionSpace, Array, Continuous, Discrete, Hybrid, Observation, Spec, Transition
+
+
+def action_codes(space: ActionSpace) -> tuple[int, ...]:
+    """How many codes each number of an action [..., W] has, 0 for a continuous one; () where none has codes."""
+    if isinstance(space, Continuous):
+        return ()
+    return space.codes if isinstance(space, Hybrid) else (space.n,) if isinstance(space, Discrete) else space.sizes
+
+
+def input_size(space: ActionSpace) -> int:
+    """How many numbers `as_input` returns for an action."""
+    return space.size if isinstance(space, Continuous) else sum(n or 1 for n in action_codes(space))
+
+
+def as_input(action: Array, codes: tuple[int, ...]) -> jax.Array:
+    """Return an action [..., W] as a network reads it: codes one-hot, continuous numbers unchanged."""
+    if not codes:
+        return action
+    columns = [action[..., i, None] if n == 0 else action[..., i, None] == jnp.arange(n) for i, n in enumerate(codes)]
+    return jnp.concatenate([column.astype(jnp.float32) for column in columns], axis=-1)
 
 
 class Value(eqx.Module):
@@ -63,12 +85,16 @@ class Value(eqx.Module):
 
 
 class Critic(eqx.Module):
-    """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A]."""
+    """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A].
+
+    Several choices and actions with parts are read as one-hot codes and numbers in [-1, 1].
+    """
 
     encoder: Encoder
     body: MLP
     actions: int | None = eqx.field(static=True)  # number of discrete actions
     rewards: int | None = eqx.field(static=True, default=None)
+    codes: tuple[int, ...] = eqx.field(static=True, default=())  # of `as_input`
 
     @classmethod
     def create(
@@ -89,12 +115,8 @@ class Critic(eqx.Module):
         if isinstance(space, Discrete):
             body = layers((size, *hidden, space.n * each))
             return cls(encoder, body, space.n, spec.rewards)
-        if not isinstance(space, Continuous):
-            raise TypeError(
-                f"a critic supports Discrete or Continuous actions, got {type(space).__name__}. fix: use one of these"
-            )
-        body = layers((size + space.size, *hidden, each))
-        return cls(encoder, body, None, spec.rewards)
+        body = layers((size + input_size(space), *hidden, each))
+        return cls(encoder, body, None, spec.rewards, action_codes(space))
 
     def all_actions(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
         """Return the values of every discrete action, [B, A], or [B, K, A] for several rewards."""
@@ -116,13 +138,14 @@ class Critic(eqx.Module):
     def __call__(self, observation: Seen, action: Array, real: jax.Array | None = None) -> jax.Array:
         if self.actions is not None:
             return pick(self.all_actions(observation, real), action if self.rewards is None else action[..., None])
-        outputs = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
+        features = self.encoder(observation, real)
+        outputs = self.body(jnp.concatenate([features, as_input(action, self.codes)], axis=-1))
         return outputs[..., 0] if self.rewards is None else outputs
 
     def in_unit(self, factor: float, constant: Any) -> Critic:
         """Return the network with values `factor * Q + constant`; the constant is a number or [K]."""
         each = np.repeat(constant, self.actions or 1)  # [K] becomes [K * A], in the order of the outputs
-        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards)
+        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards, self.codes)
 
 
 class Ensemble(eqx.Module):
@@ -202,10 +225,11 @@ def ratings_after(critic: Any, row: Transition) -> jax.Array:
 
 
 class Perturbation(eqx.Module):
-    """The direction of an action's perturbation: observation and action [B, A] -> [B, A] within [-1, 1]."""
+    """The direction of an action's perturbation: observation and action [B, A] -> [B, A] within [-1, 1], 0 of codes."""
 
     encoder: Encoder
     body: MLP
+    codes: tuple[int, ...] = eqx.field(static=True, default=())  # of `as_input`
 
     @classmethod
     def create(
@@ -217,26 +241,39 @@ class Perturbation(eqx.Module):
         encoder_config: EncoderConfig,
         activation: Activation = jax.nn.relu,
     ) -> Perturbation:
-        """Return a network of widths `hidden`."""
-        if not isinstance(spec.action, Continuous):
+        """Return a network of widths `hidden`; SpecError for an action of codes alone."""
+        if not isinstance(spec.action, Continuous | Hybrid):
             raise TypeError(
                 f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
-        sizes = (encoder_config.size(spec) + spec.action.size, *hidden, spec.action.size)
+        codes = action_codes(spec.action)
+        moved = spec.action.size if not codes else codes.count(0)
+        if not moved:
+            raise SpecError("BCQ moves continuous numbers, and no part of this action has one", fix="use IQL or BC")
+        sizes = (encoder_config.size(spec) + input_size(spec.action), *hidden, moved)
         encoder = Encoder.create(generator, spec, encoder_config)
-        return cls(encoder, MLP.create(generator, sizes, linear=Linear.uniform, activation=activation))
+        return cls(encoder, MLP.create(generator, sizes, linear=Linear.uniform, activation=activation), codes)
 
     def __call__(self, observation: Seen, action: jax.Array) -> jax.Array:
-        return jnp.tanh(self.body(jnp.concatenate([self.encoder(observation), action], axis=-1)))
+        features = self.encoder(observation)
+        direction = jnp.tanh(self.body(jnp.concatenate([features, as_input(action, self.codes)], axis=-1)))
+        if not self.codes:
+            return direction
+        numbers = iter(range(direction.shape[-1]))
+        columns = [jnp.zeros_like(direction[..., 0]) if n else direction[..., next(numbers)] for n in self.codes]
+        return jnp.stack(columns, axis=-1)
 
 
-def perturb(action: jax.Array, direction: jax.Array, reach: jax.Array | float) -> jax.Array:
-    """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1]: all [..., A]."""
+def perturb(
+    action: jax.Array, direction: jax.Array, reach: jax.Array | float, codes: tuple[int, ...] = ()
+) -> jax.Array:
+    """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1] but for codes: all [..., A]."""
     if action.shape != direction.shape:
         raise TypeError(
             f"action {action.shape} and direction {direction.shape} have different shapes. fix: give both one shape"
         )
-    return jnp.clip(action + reach * direction, -1.0, 1.0)
+    moved = jnp.clip(action + reach * direction, -1.0, 1.0)
+    return jnp.where(np.asarray(codes) > 0, action, moved) if codes else moved
 
 
 # A conditional variational autoencoder of actions. Letters: `B` batch, `A` action size, `L` latent size.
@@ -245,11 +282,12 @@ LOG_STD_RANGE = (-4.0, 15.0)
 
 
 class Generator(eqx.Module):
-    """A model of the logged actions, given observations or encoder features of them."""
+    """A model of the logged actions, given observations or encoder features of them: numbers, and logits of codes."""
 
     encoder: Encoder
     inward: MLP
     outward: MLP
+    codes: tuple[int, ...] = eqx.field(static=True, default=())  # of `as_input`
 
     @classmethod
     def create(
@@ -263,22 +301,53 @@ class Generator(eqx.Module):
         activation: Activation = jax.nn.relu,
     ) -> Generator:
         """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
-        if not isinstance(spec.action, Continuous):
+        if not isinstance(spec.action, Continuous | Hybrid):
             raise TypeError(
                 f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
-        features, actions = encoder_config.size(spec), spec.action.size
+        features, actions = encoder_config.size(spec), input_size(spec.action)
         encoder = Encoder.create(generator, spec, encoder_config)
         layers = partial(MLP.create, generator, linear=Linear.uniform, activation=activation)
         inward = layers((features + actions, *hidden, 2 * latent))
-        return cls(encoder, inward, layers((features + latent, *hidden, actions)))
+        return cls(encoder, inward, layers((features + latent, *hidden, actions)), action_codes(spec.action))
 
     def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return mean and log-std [B, L] of the latents of an action [B, A]."""
-        outputs = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
+        features = self.encoder(observation)
+        outputs = self.inward(jnp.concatenate([features, as_input(action, self.codes)], axis=-1))
         mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
     def decode(self, observation: Seen, latent: jax.Array) -> jax.Array:
-        """Return the action [B, A] within [-1, 1] of latents [B, L]."""
-        return jnp.tanh(self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1)))
+        """Return the action [B, A] of latents [B, L]: numbers within [-1, 1], and the most likely codes."""
+        outputs = self._outputs(observation, latent)
+        if not self.codes:
+            return jnp.tanh(outputs)
+        columns = [
+            jnp.argmax(one, axis=-1).astype(jnp.float32) if n else jnp.tanh(one[..., 0])
+            for one, n in zip(self._columns(outputs), self.codes, strict=True)
+        ]
+        return jnp.stack(columns, axis=-1)
+
+    def error(self, observation: Seen, latent: jax.Array, action: jax.Array) -> jax.Array:
+        """Return the error [B] of latents [B, L] for actions [B, A], averaged over their numbers.
+
+        It is the squared distance of a continuous number, and the negative log-probability of a code.
+        """
+        if not self.codes:
+            return reconstruction_error(self.decode(observation, latent), action)
+        errors = [
+            -categorical_log_probability(one, action[..., i].astype(jnp.int32))
+            if n
+            else jnp.square(jnp.tanh(one[..., 0]) - action[..., i])
+            for i, (one, n) in enumerate(
+                zip(self._columns(self._outputs(observation, latent)), self.codes, strict=True)
+            )
+        ]
+        return jnp.mean(jnp.stack(errors, axis=-1), axis=-1)
+
+    def _outputs(self, observation: Seen, latent: jax.Array) -> jax.Array:
+        return self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1))
+
+    def _columns(self, outputs: jax.Array) -> list[jax.Array]:
+        return jnp.split(outputs, np.cumsum([n or 1 for n in self.codes])[:-1].tolist(), axis=-1)

@@ -17,18 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.actors import Categorical, Distribution, Gaussian, Several
+from tidelog.networks.actors import Distribution, Gaussian, JointHead, LogitsHead, head_of
 from tidelog.networks.encoder import Encoder, EncoderConfig, with_pictures
 from tidelog.networks.layers import MLP, Activation, Linear, zeros
-from tidelog.support import allow
-from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
+from tidelog.types import Observation, Spec
 
 SMALL_HEAD = 0.01  # the initial policy is nearly equal for all observations
 PICTURE_HEAD = 0.1  # with pictures, initial norm of head weights (openai/phasic-policy-gradient)
@@ -57,37 +56,25 @@ class Trunk(eqx.Module):
         return self.body(self.encoder.follow(observation, carry, first))
 
 
-class LogitsHead(eqx.Module):
-    """Features -> one choice (`sizes` has one number) or several choices."""
-
-    linear: Linear
-    sizes: tuple[int, ...] = eqx.field(static=True)
-    several: bool = eqx.field(static=True)
-
-    def __call__(self, features: jax.Array, mask: jax.Array | None) -> Categorical | Several:
-        logits = self.linear(features)
-        if not self.several:
-            return Categorical(allow(logits, mask))
-        parts = jnp.split(logits, np.cumsum(self.sizes)[:-1].tolist(), axis=-1)
-        return Several(tuple(Categorical(part) for part in parts))
-
-
 class MeanHead(eqx.Module):
     """Features -> a Gaussian: a linear mean, not squashed, and one log-std per dimension for all observations."""
 
     mean: Linear
     log_std: jax.Array  # [A]
 
-    def __call__(self, features: jax.Array, mask: jax.Array | None) -> Gaussian:
+    def __call__(self, features: jax.Array, mask: jax.Array | None = None) -> Gaussian:
         mean = self.mean(features)
         return Gaussian(mean, jnp.broadcast_to(jnp.clip(self.log_std, *LOG_STD_RANGE), mean.shape))
+
+
+PhasicHead: TypeAlias = LogitsHead | MeanHead | JointHead
 
 
 class Phasic(eqx.Module):
     """A policy, its value, and an auxiliary value where the value's gradient does not reach the policy's trunk."""
 
     trunk: Trunk
-    head: LogitsHead | MeanHead
+    head: PhasicHead
     auxiliary: Linear | MLP | None
     value_trunk: Trunk | None  # None: the value uses the policy's trunk
     value: Linear | MLP
@@ -167,7 +154,7 @@ class PhasicParts(NamedTuple):
     """Constructors of the parts of an architecture; each call creates a new part."""
 
     trunk: Callable[[], Trunk]
-    head: Callable[[], LogitsHead | MeanHead]
+    head: Callable[[], PhasicHead]
     value: Callable[[], Linear | MLP]
 
 
@@ -240,10 +227,9 @@ def _initial_linear(generator: np.random.Generator, spec: Spec, inputs: int, out
     return Linear.create(generator, inputs, outputs, gain)
 
 
-def _head(generator: np.random.Generator, spec: Spec, width: int) -> LogitsHead | MeanHead:
-    space = spec.action
-    if isinstance(space, Continuous):
-        return MeanHead(_initial_linear(generator, spec, width, space.size, SMALL_HEAD), zeros(space.size))
-    sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
-    linear = _initial_linear(generator, spec, width, sum(sizes), SMALL_HEAD)
-    return LogitsHead(linear, sizes, isinstance(space, MultiDiscrete))
+def _head(generator: np.random.Generator, spec: Spec, width: int) -> PhasicHead:
+    def linear(size: int) -> Linear:
+        return _initial_linear(generator, spec, width, size, SMALL_HEAD)
+
+    head: PhasicHead = head_of(spec.action, linear, lambda size: MeanHead(linear(size), zeros(size)))
+    return head

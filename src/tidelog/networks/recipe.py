@@ -13,11 +13,11 @@ import numpy as np
 
 from tidelog.errors import ExportError
 from tidelog.networks import actors, phasic
-from tidelog.networks.actors import Actor, GaussianHead, PointHead, StateGaussianHead
+from tidelog.networks.actors import Actor, GaussianHead, JointHead, LogitsHead, PointHead, StateGaussianHead
 from tidelog.networks.critics import Critic, Generator, Perturbation
 from tidelog.networks.encoder import Encoder, Picture
 from tidelog.networks.layers import ACTIVATIONS, GRU, MLP, LayerNorm, Linear
-from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
+from tidelog.networks.phasic import MeanHead, Phasic, Trunk
 from tidelog.networks.pictures import Residual, Shape, Stack
 
 Node = dict[str, Any]
@@ -130,6 +130,8 @@ def _head(head: Any) -> Node:
     if isinstance(head, LogitsHead):
         logits = {"kind": "logits", "linear": linear(head.linear)}
         return {**logits, "kind": "several", "sizes": list(head.sizes)} if head.several else logits
+    if isinstance(head, JointHead):
+        return {"kind": "joint", "parts": [_head(one) for one in head.heads]}
     if isinstance(head, PointHead):
         return {"kind": "point", "mean": linear(head.mean)}
     if isinstance(head, GaussianHead | StateGaussianHead | MeanHead):

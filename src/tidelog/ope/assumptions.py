@@ -25,7 +25,7 @@ from tidelog.ope.estimators import (
 )
 from tidelog.ope.evidence import Evidence, Floats, Ordinals, clusters_of, ends_by_clock, fold_of_steps, observed_numbers
 from tidelog.ope.risk import RULE_OF_THREE
-from tidelog.types import Codes, Continuous, Discrete, Vector
+from tidelog.types import Codes, Continuous, Discrete, Hybrid, Vector
 
 # Independence in a log: tests of the Markov state and of a constant behaviour policy, and detection of dependent
 # episodes.
@@ -399,7 +399,7 @@ def _features(log: Log, states: States | None, rows: Ordinals, seed: int) -> tup
         )
     generator = np.random.default_rng([seed, 10])
     seen, actions = _observed(log)[position], _actions(log, rows).values
-    actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
+    actions = _standardised(actions) if isinstance(log.spec.action, Continuous | Hybrid) else actions
 
     def features(x: Floats) -> Floats:
         directions = generator.standard_normal((x.shape[1], FEATURES)) / np.sqrt(x.shape[1])

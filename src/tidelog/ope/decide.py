@@ -77,7 +77,7 @@ from tidelog.ope.verdict import Decision, PlanLine, RuleCheck
 from tidelog.policies.policy import has_density
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
-from tidelog.types import Continuous, MultiDiscrete
+from tidelog.types import Continuous, Hybrid, MultiDiscrete, has_densities
 
 # Limits on the support that a verdict needs. Every number is a default that the caller may change.
 #
@@ -655,10 +655,10 @@ def preconditions_of(
         span = compare("rewards", np.ptp(returns), "above", 0.0)
         findings.append(RuleFinding("rewards", span, earned=float(returns[0])))
     density = not_asked("density", "the probability of each action is known")
-    if isinstance(log.spec.action, Continuous) and bandwidth is None:
+    if has_densities(log.spec.action) and bandwidth is None:
         known = has_density(policy, log.spec)
         density = RuleFinding("density", RuleCheck("density", "passed" if sample and known else "failed"))
-        density.numbers = {"sample": sample, "known": known}
+        density.numbers = {"sample": sample, "known": known, "parts": isinstance(log.spec.action, Hybrid)}
     cut = _cut_actions(log)
     if len(broken([density, cut])) == 2:  # neither advice is sufficient alone
         density.numbers["with_cut"], cut.numbers["density"] = True, density
@@ -678,8 +678,9 @@ def preconditions_of(
     if recorded or passed:
         return [*findings, RuleFinding("propensities", known_ones)]
     constant = isinstance(space, Continuous) and bool((np.ptp(np.asarray(log.action), axis=0) == 0).any())
-    if isinstance(space, MultiDiscrete) or constant:
-        return [*findings, RuleFinding("propensities", several=isinstance(space, MultiDiscrete))]
+    several = isinstance(space, MultiDiscrete | Hybrid)
+    if several or constant:
+        return [*findings, RuleFinding("propensities", several=several)]
     return [*findings, RuleFinding("propensities", known_ones)]
 
 
@@ -688,10 +689,11 @@ def _cut_actions(log: Log) -> RuleFinding:
     density.
     """
     space = log.spec.action
-    if not isinstance(space, Continuous):
+    if not isinstance(space, Continuous | Hybrid) or not has_densities(space):
         return not_asked("cut_actions", "actions are not continuous")
     action, low, high = np.asarray(log.action), np.asarray(space.low), np.asarray(space.high)
     on_bound = ((action <= low) | (action >= high)) & (high > low)
+    on_bound &= np.equal(space.codes, 0) if isinstance(space, Hybrid) else True
     share, rows = float(on_bound.any(axis=1).mean()), int(on_bound.sum(axis=0).max())
     check = compare("cut_actions", share, "below", SHARE_CUT)
     if rows < FEWEST_CUT:

@@ -305,7 +305,7 @@ class Target:
 
     logged: Floats  # [N]: probability or density of the logged action
     probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
-    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that represent the policy
+    actions: NDArray[np.float32] | None = None  # [M, K, A]: actions that represent the policy, where not discrete
     bandwidth: float | None = None  # of the kernel, if there is one
     follows: Floats | None = None  # [M]: of a part, probability that a decision is the policy's
 

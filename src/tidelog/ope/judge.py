@@ -77,7 +77,7 @@ from tidelog.policies.statistics import Interval
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import replaces
 from tidelog.training.metrics import Progress
-from tidelog.types import Continuous, Discrete, check_seed
+from tidelog.types import Continuous, Discrete, check_seed, has_densities
 
 TrainingProgress = Callable[[str, float], None]
 OTHER_DATA = "other data"
@@ -252,7 +252,7 @@ def question_of(
         check_fit(one, log)
     # what judging computes for every stored observation has to fit into free memory
     space, columns = log.spec.action, sum(column.nbytes for column in log.columns().values())
-    wide = space.n if isinstance(space, Discrete) else DRAWS * space.size if isinstance(space, Continuous) else 1
+    wide = space.n if isinstance(space, Discrete) else DRAWS * log.action.shape[1]
     stored = len(next(iter(log.observation.values())))
     problem = shortage(8 * (len(policies) * _OF_POLICY * stored * wide + _OF_LOG * log.steps) + columns)
     if problem is not None:
@@ -319,7 +319,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
     policy.
     """
     log, limits, several = question.log, question.limits, len(question.policies) > 1
-    densities, leaks = isinstance(log.spec.action, Continuous), leaks_of(log)
+    densities, leaks = has_densities(log.spec.action), leaks_of(log)
     assessments: list[Assessment] = []
     shared: BehaviorModel | None = None
     one_step: OneStepValues = {}

@@ -42,7 +42,7 @@ from tidelog.policies.policy import CHUNK
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member
 from tidelog.training.stores import stores_of
-from tidelog.types import Continuous, Discrete, Observation, Spec, Transition, Vector
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Observation, Spec, Transition, Vector
 
 # Fitted Q evaluation with networks: values of fixed policies, trained by the same loop as policies.
 #
@@ -57,7 +57,7 @@ from tidelog.types import Continuous, Discrete, Observation, Spec, Transition, V
 # `V_p(s')` is the mean of `Qtarget_p(s', a')` over the actions `a'` that policy `p` takes in `s'`.
 #
 # Each policy's actions are computed in advance for every stored observation and stored as an additional leaf of a
-# prepared log: probabilities of discrete actions, or `K` continuous actions (each update reads one of them).
+# prepared log: probabilities of discrete actions, or `K` other actions (each update reads one of them).
 #
 # The second part prepares that log, trains on it, and defines the estimand.
 #
@@ -139,7 +139,7 @@ class FQE:
     hidden: tuple[int, ...] = field((128, 128), help="widths of hidden layers")
     embedding: int = field(16, least=1, help="width of a categorical column's embedding")
 
-    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
+    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete, MultiDiscrete, Hybrid)
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
@@ -318,15 +318,16 @@ def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[
 
 
 def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
-    """[M, P * A] probabilities, or [M, P * K * A] actions in [-1, 1]."""
+    """[M, P * A] probabilities, or [M, P * K * A] actions in network units."""
     space, parts = log.spec.action, []
     draws = max((one.actions.shape[1] for one in policies if one.actions is not None), default=0)
     for one in policies:
         if one.probabilities is not None:
             parts.append(one.probabilities)
-        elif one.actions is not None and isinstance(space, Continuous):
+        elif one.actions is not None:
             acted = np.resize(one.actions.swapaxes(0, 1), (draws, *one.actions[:, 0].shape)).swapaxes(0, 1)
-            parts.append(space.to_unit(acted).reshape(len(acted), -1))
+            acted = space.to_unit(acted) if isinstance(space, Continuous | Hybrid) else acted
+            parts.append(acted.reshape(len(acted), -1))
         else:
             raise TypeError("an evaluated policy needs probabilities or actions")
     return np.concatenate(parts, axis=1).astype(np.float32)
@@ -334,7 +335,7 @@ def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
 
 def _rated(critic: Critic, evaluation: EvaluationLog, rows: Ordinals, policies: int) -> list[Values]:
     log, parts, space = evaluation.log, [], evaluation.log.spec.action
-    action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous) else log.action)
+    action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous | Hybrid) else log.action)
     for start in range(0, len(rows), CHUNK):
         now = rows[start : start + CHUNK]
         seen = {name: leaf[np.asarray(log.position)[now]] for name, leaf in log.observation.items()}

@@ -65,7 +65,7 @@ from tidelog.ope.text import SEQUENCE, round_up, words
 from tidelog.policies.statistics import Interval
 from tidelog.schema import to_plain
 from tidelog.training.metrics import Progress
-from tidelog.types import Continuous
+from tidelog.types import has_densities
 
 EXPLORED = (0.1, 0.3)  # shares of decisions drawn evenly that are planned
 BOUNDS = (0.1, 0.9)  # of the share of decisions that a designed logging leaves to the policy
@@ -235,7 +235,7 @@ def pilot_of(question: JudgeQuestion, tell: Callable[[str, float], None]) -> Ass
     """The evidence of the pilot log about the one policy; findings without evidence where nothing can be estimated."""
     ((name, policy),) = question.policies.items()
     log, limits, sample = question.log, question.limits, is_sampled(policy, question.sample)
-    densities = isinstance(log.spec.action, Continuous)
+    densities = has_densities(log.spec.action)
     a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks_of(log))
     asked = preconditions_of(
         policy,

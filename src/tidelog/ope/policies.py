@@ -18,9 +18,9 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.evidence import Floats, Target, atoms_of
 from tidelog.policies.policy import Policy
 from tidelog.policies.rollout import action_orders, leaf_translations
-from tidelog.runtime.policy import Leaves, replay, replay_actions, replay_log_probability
+from tidelog.runtime.policy import Leaves, as_rows, likeness, replay, replay_actions, replay_log_probability
 from tidelog.runtime.rule import Rule
-from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, has_densities, same_choices
 
 # A scikit-learn classifier or regressor as a policy: pipelines, searches and libraries with the same interface too.
 #
@@ -59,7 +59,7 @@ class EstimatorPolicy:
         self._estimator, self.spec, self.origin = estimator, spec, dict[str, Any]()
         self.kind = estimator_name(estimator)
         classes, self.can_sample = getattr(estimator, "classes_", None), isinstance(spec.action, Discrete)
-        if isinstance(spec.action, MultiDiscrete):
+        if isinstance(spec.action, MultiDiscrete | Hybrid):
             raise SpecError(
                 f"{self.kind}: an estimator supports one discrete action or continuous actions; this log has "
                 "MultiDiscrete actions",
@@ -251,6 +251,10 @@ def _listed(values: Sequence[Any]) -> str:
 # every logged action is 0: the log has no information about the policy. Atoms of the log have no density:
 # a sampled policy never takes them, and a deterministic one that takes exactly an atom gets no noise there.
 #
+# Several choices at once, and actions with parts, have the product of the probabilities and densities of their parts.
+# With a continuous part only a sampled policy has it, because there is no kernel for parts. No model of the behaviour
+# policy supports these actions: propensities must be recorded.
+#
 # Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted estimator of
 # scikit-learn (`EstimatorPolicy`).
 #
@@ -279,14 +283,20 @@ def target_of(
         probabilities = _probabilities(policy, log, leaves, starts, sample)
         return Target(probabilities[np.asarray(log.position), np.asarray(log.action)], probabilities)
     here = {name: leaf[log.position] for name, leaf in leaves.items()}
-    if isinstance(space, MultiDiscrete):
+    if isinstance(space, MultiDiscrete | Hybrid):
+        if not sample:  # the probability of the most likely action, which with a continuous number has no density
+            most_likely = replay_actions(policy, leaves, starts)
+            same = (most_likely[np.asarray(log.position)] == np.asarray(log.action)).all(axis=1)
+            logged = np.zeros(log.steps) if has_densities(space) else same.astype(np.float64)
+            return Target(logged, actions=most_likely.astype(np.float32)[:, None])
         likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
-        if likely is None:
+        if likely is None and not has_densities(space):
             raise SpecError(
                 "the policy makes several simultaneous choices and has no probabilities for them",
                 fix="judge a policy with probabilities, or one choice at a time",
             )
-        return Target(np.exp(likely.astype(np.float64)))
+        drawn = _drawn(policy, leaves, starts, seed)
+        return Target(np.zeros(log.steps) if likely is None else np.exp(likely.astype(np.float64)), actions=drawn)
     bounds, likely = common_bounds(policy.spec.action, space), None
     if sample:
         likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
@@ -395,7 +405,7 @@ def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np
         before = None if state is None else state.of(slice(None))
         seeds = generator.integers(2**31, size=DRAWS)
         several = [policy.act(seen, int(one), allowed, before and before.of(slice(None)))[0] for one in seeds]
-        return np.stack(several, axis=1)
+        return np.stack([as_rows(policy.spec.action, one) for one in several], axis=1)
 
     return np.asarray(replay(policy, leaves, starts, None, ask), np.float32)
 
@@ -410,8 +420,8 @@ def _translated(policy: Policy, log: Log) -> Leaves:
                 f"this log's actions are {two.names or two.size}, the policy's are {one.names or one.size}",
                 fix="judge it on a log with the same actions, in the same order",
             )
-    elif isinstance(one, MultiDiscrete) or isinstance(two, MultiDiscrete):
-        if one != two:
+    elif isinstance(one, MultiDiscrete | Hybrid) or isinstance(two, MultiDiscrete | Hybrid):
+        if not same_choices(one, two):
             raise SpecError(f"this log's actions are {two}, the policy's are {one}", "the same")
     else:
         action_orders(policy.spec, log.spec, "this log")
@@ -520,13 +530,19 @@ class Imitation(NamedTuple):
         logged, space = np.asarray(log.action[: starts[-1]]), log.spec.action
         if isinstance(space, Continuous):
             constant, name = logged.mean(axis=0), "the mean action"
+        elif has_densities(space):
+            codes = cast("Hybrid", space).codes
+            often = [np.bincount(column.astype(np.int64)).argmax() if n else column.mean()
+                     for column, n in zip(logged.T, codes, strict=True)]  # fmt: skip
+            constant, name = np.asarray(often), "the most common choices with the mean numbers"
         else:
             different, counts = np.unique(logged, axis=0, return_counts=True)
             constant = different[counts.argmax()]
             label = space.names[int(constant)] if isinstance(space, Discrete) and space.names else constant
             name = f"the most common action ({label})"
-        always = likeness(log, np.broadcast_to(constant, logged.shape), starts)
-        return cls(likeness(log, actions, starts), always, name, isinstance(space, Continuous), starts)
+        always = likeness(space, np.broadcast_to(constant, logged.shape).astype(np.float64), logged)
+        own = likeness(space, actions.astype(np.float64), logged)
+        return cls(own, always, name, has_densities(space), starts)
 
     @property
     def difference(self) -> tuple[float, float, float]:
@@ -557,19 +573,6 @@ class Imitation(NamedTuple):
             compared = f"chooses the logged action at {own:.1%} of the steps"
             beside = f"{self.constant_name} is right at {always:.1%}"
         return f"{compared}, {beside}: a difference of {mean}{unit}{ends}"
-
-
-def likeness(log: Log, actions: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any]:
-    """Compare actions [N, ...] with those of the first N rows of a log.
-
-    [N] float64: 1 where all choices of a step are the logged ones, else 0; for continuous actions their distance.
-    """
-    logged = np.asarray(log.action[: starts[-1]])
-    if isinstance(log.spec.action, Continuous):
-        distance: NDArray[Any] = np.linalg.norm(actions.astype(np.float64) - logged, axis=-1)
-        return distance
-    same: NDArray[Any] = (actions == logged).reshape(len(logged), -1).all(axis=-1).astype(np.float64)
-    return same
 
 
 def imitation_of(policy: Any, log: Log) -> Imitation:

@@ -76,7 +76,7 @@ from tidelog.ope.propensities import (
 )
 from tidelog.ope.tabular import tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
-from tidelog.types import Continuous, Discrete, MultiDiscrete, check_seed
+from tidelog.types import Continuous, Discrete, check_seed
 
 Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
@@ -274,11 +274,9 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
         raise SpecError(
             "model = 'tabular'", f"discrete actions, found {type(log.spec.action).__name__}", "use model='neural'"
         )
-    if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
-        raise SpecError("model = 'neural' does not support several simultaneous choices", fix="use model='none'")
     states = number_observations(log) if discrete and model != "neural" else None
     tabular = states is not None and (model == "tabular" or is_tabular(log, states))
-    chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
+    chosen: Model = "tabular" if tabular else "neural"
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
     if folds is None:
         count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))

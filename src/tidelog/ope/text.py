@@ -119,10 +119,17 @@ def _rewards(a: Assessment, earned: float) -> FindingText:
     return FindingText(sentence, ("check that the reward column is the right one",))
 
 
-def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False) -> FindingText:
+def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False, parts: bool = False) -> FindingText:
     sentence = "this policy has no density: it cannot compute the probability of an action"
     if not sample:
         sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
+    if parts:  # noise for some parts of an action is not offered
+        fixes = (
+            (SAMPLED,)
+            if known and not sample
+            else ("judge a policy whose continuous parts have a density (actor_head='gaussian', epsilon=None)",)
+        )
+        return FindingText(sentence, fixes)
     return FindingText(sentence, () if with_cut else _with_density(sample, known))
 
 

@@ -25,9 +25,22 @@ from tidelog.data.raw import RowOrder, episode_order
 from tidelog.data.read import Source, table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.runtime.observations import column_names, feature_names, fill_features, unseen_labels
-from tidelog.runtime.policy import replay
+from tidelog.runtime.policy import as_rows, replay
 from tidelog.runtime.way_of_acting import BasePolicy
-from tidelog.types import OTHER, Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector, lists_among
+from tidelog.types import (
+    OTHER,
+    Catalogue,
+    Codes,
+    Continuous,
+    Discrete,
+    Hybrid,
+    Image,
+    Leaf,
+    Spec,
+    Vector,
+    flat_leaves,
+    lists_among,
+)
 
 AnyMapping: TypeAlias = Columns | str | Path | None  # a mapping, or the path of its file
 Unseen: TypeAlias = Literal["other", "skip", "fail"]  # what is done with labels that the policy's log does not have
@@ -229,7 +242,7 @@ def _actions(
 def check_has_chances(policy: BasePolicy, *, asked: bool) -> None:
     """Raise ConfigError where probabilities of all actions are asked of a policy that cannot return them at once."""
     if asked and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
-        what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
+        what = "a recurrent policy" if policy.is_recurrent else f"{type(policy.spec.action).__name__} actions"
         raise ConfigError(f"probabilities: not available for {what}", fix="drop --probabilities")
 
 
@@ -295,7 +308,7 @@ def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> RowOrder:
 def act_in_order(
     policy: BasePolicy, leaves: Any, allowed: Any, order: RowOrder | None, seed: int | None
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
-    """Return actions [B, ...] in file order and, if the policy samples and has them, propensities [B].
+    """Return actions [B, ...] (rows of parts) in file order and, if the policy samples and has them, propensities [B].
 
     A recurrent policy processes each episode from its start, in `order`.
     """
@@ -303,10 +316,10 @@ def act_in_order(
 
     def answer(seen: Any, may: Any, rows: Any, state: Any) -> Any:
         if policy.acting != "sample":
-            return policy.act(seen, None, may, state)[0]
+            return as_rows(policy.spec.action, policy.act(seen, None, may, state)[0])
         actions, likely = policy.act(seen, int(generator.integers(2**32)), may, state)
         propensities.append((rows, likely))
-        return actions
+        return as_rows(policy.spec.action, actions)
 
     if order is None:
         actions = answer(leaves, allowed, slice(None), None)
@@ -423,8 +436,13 @@ def _mask(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> np.ndarra
 
 def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) -> Mapping[str, Any]:
     space = spec.action
-    columns: dict[str, Any]
-    if isinstance(space, Continuous):
+    columns: dict[str, Any] = {}
+    if isinstance(space, Hybrid):
+        for (name, part), own in zip(space.parts, dict(flat_leaves(space.unpack(actions))).values(), strict=True):
+            own = own[:, 0] if isinstance(part, Continuous) and part.size == 1 else own
+            words = isinstance(part, Discrete) and part.names
+            columns[f"action_{name}"] = np.asarray(part.names)[own] if words else own  # type: ignore[union-attr]
+    elif isinstance(space, Continuous):
         labels = list(space.names or map(str, range(space.size)))
         lists = lists_among(space.names)
         columns = {f"action_{name}": pl.Series(actions[:, [labels.index(label) for label in listed]].tolist())
@@ -508,7 +526,10 @@ def act_on_arrays(
         moment = None if key is None else parse.moment(pl.Series("step", key)).values
         order = episode_order(rows, identity.values, identity.vocabulary, moment)
     actions, propensities = act_in_order(policy, leaves, mask, order, seed)
+    space = policy.spec.action
     new = {"action": actions}
+    if isinstance(space, Hybrid):
+        new = {f"action/{name}": own for name, own in flat_leaves(space.unpack(actions))}
     if propensities is not None:
         new["propensity"] = propensities
     if probabilities:

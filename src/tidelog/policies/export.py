@@ -29,8 +29,9 @@ from tidelog.policies.policy import Policy, artefact_contents, load_policy, reci
 from tidelog.recommend.interactions import Interactions
 from tidelog.runtime.artefact import ONNX, SavedPolicy, check_target, write
 from tidelog.runtime.load import load_saved
-from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
+from tidelog.runtime.networks import CANDIDATES, KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
+from tidelog.runtime.policy import as_rows
 from tidelog.runtime.ranking import (
     RANKING,
     features_of,
@@ -45,7 +46,19 @@ from tidelog.runtime.ranking import (
     states,
 )
 from tidelog.runtime.way_of_acting import Acting
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, HistoryArrays, Image, Leaf, Spec, Vector
+from tidelog.types import (
+    Catalogue,
+    Codes,
+    Continuous,
+    Discrete,
+    HistoryArrays,
+    Hybrid,
+    Image,
+    Leaf,
+    Spec,
+    Vector,
+    flat_leaves,
+)
 
 # A policy as one ONNX file for any ONNX runtime: raw observations (or histories) in, actions (or lists) out.
 #
@@ -181,11 +194,19 @@ def _acting_inputs(recipe: Mapping[str, Any], spec: Spec, acting: Acting | None)
     return inputs
 
 
+ACTION = "action"
+
+
+def _action_outputs(spec: Spec) -> list[str]:
+    """The outputs of a file that hold the action: `action`, or `action/<part>` for each of its parts."""
+    return [f"{ACTION}/{name}" for name, _ in spec.action.parts] if isinstance(spec.action, Hybrid) else [ACTION]
+
+
 def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler, acting: Acting | None = None) -> OnnxGraph:
     """Return the graph from raw observations to actions in their own units."""
     inputs = _acting_inputs(recipe, spec, acting)
     gaussian = isinstance(spec.action, Continuous) and recipe["act"].get("head", {}).get("kind") == "gaussian"
-    outputs = ["action", *(["probabilities"] if isinstance(spec.action, Discrete) else [])]
+    outputs = [*_action_outputs(spec), *(["probabilities"] if isinstance(spec.action, Discrete) else [])]
     outputs += [*(["mean", "std"] if gaussian else []), *(["next_carry"] if recipe["carry"] else [])]
 
     def program(*arrays: jax.Array) -> tuple[Any, ...]:
@@ -197,6 +218,9 @@ def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler, acting: 
         )
         result = _own_units(KINDS[recipe["act"]["kind"]](jnp, recipe["act"], seen), spec)
         by_name = {**result._asdict(), "next_carry": result.carry}
+        if isinstance(spec.action, Hybrid):
+            parts = flat_leaves(spec.action.unpack(result.action))
+            by_name |= {f"{ACTION}/{name}": part for name, part in parts}
         return tuple(by_name[name] for name in outputs)
 
     return OnnxGraph(inputs, program, outputs)
@@ -216,6 +240,8 @@ def _fill_missing(leaf: Leaf, values: jax.Array) -> jax.Array:
 
 def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
     space = spec.action
+    if isinstance(space, Hybrid):
+        return result._replace(action=space.executed(result.action))
     if not isinstance(space, Continuous):
         return result._replace(action=result.action.astype(jnp.int32))
     half = space.from_unit(1.0) - space.from_unit(0.0)
@@ -364,6 +390,8 @@ BOUNDS: Mapping[str, Bound] = {
     "Continuous, chosen among candidates": Bound(difference=1e-4, apart=0.01),
     "Discrete": Bound(difference=1e-4, apart=0.005),
     "MultiDiscrete": Bound(difference=0.0, apart=0.01),
+    "Hybrid": Bound(difference=1e-4, apart=0.01),
+    "Hybrid, chosen among candidates": Bound(difference=1e-4, apart=0.01),
     "Catalogue": Bound(difference=1e-3, apart=0.02),
 }
 
@@ -379,7 +407,7 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
                 f"the artefact's parity record is invalid: {error!r}", fix="export the policy again"
             ) from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
-    candidates = recipe is not None and recipe["act"]["kind"] == "candidates"
+    candidates = recipe is not None and recipe["act"]["kind"] in CANDIDATES
     return BOUNDS[f"{kind}, chosen among candidates" if candidates else kind]
 
 
@@ -478,7 +506,8 @@ def answers_of(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[A
         items, scores = ranker.rank(HistoryArrays(**leaves), k, mask)
         return {"action": items[None], "score": scores}
     state = reader.initial_state(_count(leaves)) if reader.is_recurrent else None
-    actions = [reader.act(leaves, None, mask, state)[0] for _ in range(STEPS if reader.is_recurrent else 1)]
+    steps, space = STEPS if reader.is_recurrent else 1, reader.spec.action
+    actions = [as_rows(space, reader.act(leaves, None, mask, state)[0]) for _ in range(steps)]
     answers = {"action": np.stack(actions)}
     if isinstance(reader.spec.action, Discrete):
         answers["probabilities"] = reader.probabilities(leaves, mask, state)
@@ -524,7 +553,8 @@ def onnx_answers(policy: Any, content: bytes, where: str) -> Answer:
         acted = []
         for _ in range(STEPS if policy.is_recurrent else 1):
             found = run(feeds)
-            acted.append(found["action"])
+            action: Any = {name.removeprefix(f"{ACTION}/"): found[name] for name in _action_outputs(spec)}
+            acted.append(as_rows(spec.action, action if isinstance(spec.action, Hybrid) else action[ACTION]))
             feeds |= {"carry": found["next_carry"]} if policy.is_recurrent else {}
         answers = {"action": np.stack(acted)}
         return answers | ({"probabilities": run(feeds)["probabilities"]} if isinstance(spec.action, Discrete) else {})
@@ -556,7 +586,7 @@ def _raw_columns(leaf: Leaf, values: np.ndarray[Any, Any]) -> np.ndarray[Any, An
 def _distance(policy: Any, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, float]:
     """Return the largest difference where the actions are equal, and the share of observations with different ones."""
     space, one, two = policy.spec.action, expected["action"], actual["action"]
-    if isinstance(space, Continuous):
+    if isinstance(space, Continuous | Hybrid):
         away = np.abs(space.to_unit(one) - space.to_unit(two)).max(axis=-1)
         apart = away > BOUNDS["Continuous"].difference
         return {"difference": float(away[~apart].max(initial=0.0)), "apart": float(apart.mean())}

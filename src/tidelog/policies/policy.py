@@ -39,13 +39,13 @@ from tidelog.networks.recipe import named
 from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
-from tidelog.runtime.policy import RecurrentState, carry_of
+from tidelog.runtime.policy import RecurrentState, as_written, carry_of
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommends, Vocabulary
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, BasePolicy, P
 from tidelog.schema import decode_file
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Hybrid, Image, Spec, Vector
 
 # Pytrees as files of named arrays: safetensors, never pickle. The name of an array is its path in the pytree.
 
@@ -260,7 +260,7 @@ class Policy(BasePolicy, Recommends):
         result = self._apply(_log_probability, inputs, state, read_action(inputs, action, self.spec))
         if result is None:
             return None
-        return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
+        return result - (space.log_volume() if isinstance(space, Continuous | Hybrid) else 0.0)
 
     def q_values(self, observation: Any, action: Any = None) -> NumpyArray:
         """Return the critic's values [A] or [B, A] of discrete actions, or of chosen actions, one number or [B].
@@ -361,11 +361,11 @@ class Policy(BasePolicy, Recommends):
         inputs = read_observation(observation, self.spec)
         return read_mask(inputs._replace(leaves=self.scaler.observation(inputs.leaves)), mask, self.spec)
 
-    def _to_action(self, action: Any, inputs: RawBatch) -> NumpyArray:
+    def _to_action(self, action: Any, inputs: RawBatch) -> Any:
         raw = np.asarray(action)
-        if isinstance(self.spec.action, Continuous):
+        if isinstance(self.spec.action, Continuous | Hybrid):
             raw = self.spec.action.executed(raw).astype(np.float32)
-        return _unbatched(raw, inputs)
+        return as_written(self.spec.action, raw, inputs.single)
 
     def save(self, path: str | Path) -> Path:
         """Write the policy as a folder, or as one file where the path ends in .zip; an older policy there is replaced.
@@ -497,11 +497,11 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
 
 
 def has_density(policy: Any, spec: Spec) -> bool:
-    """Return whether a policy of continuous actions samples them with a known density, asked for an observation of 0.
+    """Return whether a policy of continuous numbers samples them with a known density, asked for an observation of 0.
 
     False for other actions.
     """
-    if not isinstance(spec.action, Continuous):
+    if not isinstance(spec.action, Continuous | Hybrid):
         return False
     action, state = np.asarray([spec.action.low], np.float32), policy.initial_state(1) if policy.is_recurrent else None
     return policy.log_probability(_blank(spec), action, None, state) is not None

@@ -12,14 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.data.export import declared_space
 from tidelog.data.log import Log
 from tidelog.envs.protocol import Actor, BatchObservation, Environment, Episodes, play
 from tidelog.envs.registry import make
 from tidelog.errors import SpecError
 from tidelog.policies.policy import Policy
-from tidelog.runtime.policy import RecurrentState
+from tidelog.runtime.policy import RecurrentState, as_rows
 from tidelog.runtime.way_of_acting import in_way, way_of
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+from tidelog.types import (
+    Codes,
+    Continuous,
+    Discrete,
+    Hybrid,
+    Image,
+    Leaf,
+    MultiDiscrete,
+    Spec,
+    Vector,
+    has_densities,
+    same_choices,
+)
 
 # Mapping between a policy and an environment with another order of actions or categories: by name where names exist.
 #
@@ -49,14 +62,15 @@ class MappedPolicy:
 
     def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """Return the most likely actions [W, ...] in the environment's order, for its leaves and mask [W, A]."""
-        return self._world(self._policy.act(self._seen(leaves), None, self._mask(mask), self._state)[0])
+        action, _ = self._policy.act(self._seen(leaves), None, self._mask(mask), self._state)
+        return self._world(as_rows(self._policy.spec.action, action))
 
     def sample(
         self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return random actions [W, ...] in the environment's order, and their propensities [W]."""
         action, propensity = self._policy.act(self._seen(leaves), seed, self._mask(mask), self._state)
-        return self._world(action), propensity
+        return self._world(as_rows(self._policy.spec.action, action)), propensity
 
     def probabilities(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """Return probabilities [W, A] in the environment's order."""
@@ -175,6 +189,11 @@ def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64
         return None, None
     if isinstance(mine, MultiDiscrete) and mine == yours:
         return None, None
+    if isinstance(mine, Hybrid) and isinstance(yours, Hybrid) and same_choices(mine, yours):
+        for (part, own), (_, other) in zip(mine.parts, yours.parts, strict=True):
+            if isinstance(own, Continuous):
+                action_orders(replace(ours, action=own), replace(theirs, action=other), f"part '{part}' of {name}")
+        return None, None
     raise SpecError(
         f"{name} has the actions {yours}, the policy {mine}", fix="use an environment with the policy's actions"
     )
@@ -247,12 +266,10 @@ def collect(
 
 def log_of(spec: Spec, played: Episodes) -> Log:
     """Return collected episodes as a log whose spec is the environment's."""
-    space = spec.action
-    log = Log.from_arrays(
-        **played.columns(),
-        actions=space.n if isinstance(space, Discrete) else space.sizes if isinstance(space, MultiDiscrete) else None,
-        bounds=(space.low, space.high) if isinstance(space, Continuous) else None,
-    )
+    columns = played.columns()
+    if isinstance(spec.action, Hybrid):
+        columns["action"] = spec.action.unpack(columns["action"])
+    log = Log.from_arrays(**columns, **declared_space(spec.action))
     return replace(log, spec=replace(spec, masked=log.spec.masked))
 
 
@@ -270,13 +287,14 @@ def actor(policy: Policy, environment: Environment) -> Actor:
         if policy.acting == "sample":
             return aligned.sample(leaves, mask, int(generator.integers(2**31)))
         action = aligned.act(leaves, mask)
-        return action, np.ones(len(action)) if isinstance(policy.spec.action, Discrete) else None
+        always = isinstance(space := policy.spec.action, Discrete | MultiDiscrete) or not has_densities(space)
+        return action, np.ones(len(action)) if always else None
 
     return act
 
 
 def uniform_actor(spec: Spec) -> Actor:
-    """Return an actor with uniform allowed actions; uniform between the bounds for continuous actions."""
+    """Return an actor with uniform allowed actions; uniform between the bounds for continuous numbers."""
     space = spec.action
     if isinstance(space, Continuous):
         low, high = np.asarray(space.low), np.asarray(space.high)
@@ -286,9 +304,16 @@ def uniform_actor(spec: Spec) -> Actor:
             np.full(_copies(observed), density),
         )
     if not isinstance(space, Discrete):
-        raise SpecError(
-            f"random actions support Discrete or Continuous spaces, got {type(space).__name__}", fix="pass a policy"
-        )
+        spaces = [part for _, part in space.parts] if isinstance(space, Hybrid) else [Discrete(n) for n in space.sizes]
+        each = [uniform_actor(Spec(spec.observation, part)) for part in spaces]
+
+        def act_in_parts(observed: BatchObservation, generator: np.random.Generator) -> tuple[Any, NDArray[Any]]:
+            drawn = [one(observed._replace(action_mask=None), generator) for one in each]
+            columns = [action.reshape(len(action), -1) for action, _ in drawn]
+            chances = np.prod(np.stack([np.asarray(chance) for _, chance in drawn]), axis=0)
+            return np.concatenate(columns, axis=1), chances
+
+        return act_in_parts
 
     def act(observed: BatchObservation, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         allowed = (

@@ -18,6 +18,7 @@ from tidelog.data.statistics import Statistics, episode_returns
 from tidelog.errors import ConfigError
 from tidelog.plots import bars, histogram
 from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
+from tidelog.types import Hybrid
 
 _MOST_VALUES = 200_000
 _MOST_FEATURES = 60
@@ -132,8 +133,13 @@ def _rewards(log: Log) -> Iterator[str]:
 
 
 def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
-    counts = statistics.actions.get("counts")
-    if counts is None:
+    counts, space = statistics.actions.get("counts"), log.spec.action
+    if isinstance(space, Hybrid):
+        for position, label in enumerate(space.labels):
+            column = (counts or {}).get(label)
+            coded = None if column is None else dict(zip(map(str, range(len(column))), column, strict=True))
+            yield _numbers(label, log.action[:, position]) if coded is None else _counts(label, coded)
+    elif counts is None:
         names = getattr(log.spec.action, "names", ()) or ()
         for position in range(log.action.shape[1]):
             yield _numbers(names[position] if names else f"action[{position}]", log.action[:, position])

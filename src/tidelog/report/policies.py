@@ -37,7 +37,7 @@ from tidelog.report.runs import (
 from tidelog.runtime.policy import replay_actions
 from tidelog.training.metrics import LEVEL, MOST_POINTS, curves_of, kinds_of
 from tidelog.training.run import member_policy, overfitting
-from tidelog.types import Continuous, Discrete, MultiDiscrete
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete
 
 # Learning curves, one chart per metric.
 
@@ -203,7 +203,7 @@ def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
 def _action_count(log: Log) -> int:
     """Number of the log's action dimensions, or of its choices at once."""
     space = log.spec.action
-    if isinstance(space, Continuous):
+    if isinstance(space, Continuous | Hybrid):
         return space.size
     return len(space.sizes) if isinstance(space, MultiDiscrete) else 1
 
@@ -256,8 +256,13 @@ def _pictures(part: ComparedSteps, chosen: Sequence[Choices]) -> Iterator[str]:
             mine = [(one.line.colour, one.actions[..., position]) for one in chosen]
             yield _share_bars(f"action[{position}]", size, (), logged[:, position], mine)
     else:
+        names = space.labels if isinstance(space, Hybrid) else space.names
         for position in range(min(space.size, _MOST_DIMENSIONS)):
-            name = space.names[position] if space.names else f"action[{position}]"
+            name = names[position] if names else f"action[{position}]"
+            if isinstance(space, Hybrid) and space.codes[position]:
+                codes = [(one.line.colour, one.actions[..., position].astype(np.int64)) for one in chosen]
+                yield _share_bars(name, space.codes[position], (), logged[:, position].astype(np.int64), codes)
+                continue
             sources = [Source("log", "log", logged[:, position].astype(np.float64))]
             sources += [
                 Source(one.line.name, f"c{one.line.colour}", one.actions[..., position].ravel().astype(np.float64))

@@ -29,10 +29,10 @@ from tidelog.types import (
     ActionSpace,
     Catalogue,
     Codes,
-    Continuous,
     Discrete,
     History,
     HistoryArrays,
+    Hybrid,
     Image,
     MultiDiscrete,
     Profile,
@@ -154,6 +154,8 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
         return [space.n]
     if isinstance(space, Catalogue):
         return [space.n]
+    if isinstance(space, Hybrid):
+        return [space.size, *space.codes]
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
@@ -167,8 +169,11 @@ def _check_outputs(policy: NumpyPolicy, carry: int, where: str) -> None:
         before = np.zeros((1, carry), np.float32) if carry else None
         seen = PolicyInputs(leaves, mask, before)
         outputs = _fits(lambda seen=seen: policy.outputs(seen), where)  # type: ignore[misc]
-        several = () if isinstance(space, Discrete) else space.low if isinstance(space, Continuous) else space.sizes
-        wide = () if isinstance(space, Discrete) else (len(several),)
+        wide = (
+            ()
+            if isinstance(space, Discrete)
+            else (len(space.sizes if isinstance(space, MultiDiscrete) else space.low),)
+        )
         _expect(outputs.action, (1, *wide), "actions", where)
         if isinstance(space, Discrete):
             _expect(outputs.probabilities, (1, space.n), "probabilities", where)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.errors import CheckpointError, SpecError, nearest
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Spec
 
 Array: TypeAlias = Any
 Node: TypeAlias = Mapping[str, Any]
@@ -168,6 +168,7 @@ class PolicyOutputs(NamedTuple):
     mean: Array | None = None  # [B, A] of a Gaussian
     std: Array | None = None  # [B, A] its standard deviations
     carry: Array | None = None  # [B, H]
+    parts: tuple[PolicyOutputs, ...] = ()  # of several choices, or of the parts of an action
 
 
 def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
@@ -188,13 +189,35 @@ def logits(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: fl
 
 def several(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """Several choices at once, [B, M]."""
-    scores, chosen, start = linear(node["linear"], features), [], 0
+    scores, parts, start = linear(node["linear"], features), [], 0
     for size in node["sizes"]:
         part = scores[:, start : start + size]
-        noise = None if seen.noise is None else seen.noise[:, start : start + size]
-        chosen.append(_drawn(xp, xp.argmax(part, axis=-1), _softmax(xp, part), noise))
+        noise, chances = None if seen.noise is None else seen.noise[:, start : start + size], _softmax(xp, part)
+        parts.append(PolicyOutputs(_drawn(xp, xp.argmax(part, axis=-1), chances, noise), chances))
         start += size
-    return PolicyOutputs(xp.stack(chosen, axis=-1))
+    return PolicyOutputs(xp.stack([part.action for part in parts], axis=-1), parts=tuple(parts))
+
+
+def joint(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
+    """The parts of an action, as one row [B, W]; `noise` has that of every part, side by side."""
+    parts, start = [], 0
+    for head in node["parts"]:
+        width = noise_width(head)
+        noise = None if seen.noise is None or not width else seen.noise[:, start : start + width]
+        parts.append(HEADS[head["kind"]](xp, head, features, seen._replace(mask=None, noise=noise), None))
+        start += width
+    rows = [part.action[:, None] if part.action.ndim == 1 else part.action for part in parts]
+    return PolicyOutputs(xp.concatenate([row.astype(xp.float32) for row in rows], axis=-1), parts=tuple(parts))
+
+
+def noise_width(head: Node) -> int:
+    """Return how many numbers of noise a head reads in a row."""
+    if head["kind"] == "joint":
+        return sum(map(noise_width, head["parts"]))
+    if head["kind"] == "several":
+        return sum(head["sizes"])
+    layer = {"logits": "linear", "gaussian": "mean"}.get(head["kind"])
+    return 0 if layer is None else int(head[layer]["bias"].shape[0])
 
 
 def gaussian(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
@@ -257,15 +280,51 @@ def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
         tiled = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))
         return xp.concatenate([tiled, others], axis=-1)
 
-    actions = xp.tanh(mlp(xp, node["generator"]["body"], with_features(encodings[0][0], latents)))
-    direction = xp.tanh(mlp(xp, node["perturbation"]["body"], with_features(encodings[1][0], actions)))
-    actions = xp.clip(actions + node["reach"] * direction, -1.0, 1.0)
-    values = mlp(xp, node["critic"]["body"], with_features(encodings[2][0], actions))[..., 0]
+    outputs, codes = mlp(xp, node["generator"]["body"], with_features(encodings[0][0], latents)), node.get("codes")
+    actions = xp.tanh(outputs) if codes is None else _generated(xp, outputs, codes)
+    direction = mlp(xp, node["perturbation"]["body"], with_features(encodings[1][0], _inputs(xp, actions, codes)))
+    actions = _moved(xp, actions, node["reach"] * xp.tanh(direction), codes)
+    values = mlp(xp, node["critic"]["body"], with_features(encodings[2][0], _inputs(xp, actions, codes)))[..., 0]
     first = xp.arange(count)[:, None] == xp.argmax(values, axis=0)[None]
     action = xp.sum(xp.where(first[..., None], actions, 0.0), axis=0)
     return PolicyOutputs(
         action, carry=None if seen.carry is None else xp.concatenate([c for _, c in encodings], axis=-1)
     )
+
+
+def _generated(xp: Any, outputs: Array, codes: list[int]) -> Array:
+    """Return actions [..., W]: the most likely of `codes` of each number, and numbers within [-1, 1] where it is 0."""
+    columns, start = [], 0
+    for n in codes:
+        part = outputs[..., start : start + (n or 1)]
+        columns.append(xp.argmax(part, axis=-1)[..., None].astype(xp.float32) if n else xp.tanh(part))
+        start += n or 1
+    return xp.concatenate(columns, axis=-1)
+
+
+def _inputs(xp: Any, actions: Array, codes: list[int] | None) -> Array:
+    """Return actions [..., W] as a network reads them: codes one-hot."""
+    if codes is None:
+        return actions
+    columns = [
+        (actions[..., i : i + 1] == xp.arange(n).astype(xp.float32)).astype(xp.float32)
+        if n
+        else actions[..., i : i + 1]
+        for i, n in enumerate(codes)
+    ]
+    return xp.concatenate(columns, axis=-1)
+
+
+def _moved(xp: Any, actions: Array, steps: Array, codes: list[int] | None) -> Array:
+    """Return actions [..., W] whose continuous numbers are moved by steps [..., A] within [-1, 1]."""
+    if codes is None:
+        return xp.clip(actions + steps, -1.0, 1.0)
+    columns, at = [], 0
+    for i, n in enumerate(codes):
+        own = actions[..., i : i + 1]
+        columns.append(own if n else xp.clip(own + steps[..., at : at + 1], -1.0, 1.0))
+        at += 0 if n else 1
+    return xp.concatenate(columns, axis=-1)
 
 
 def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
@@ -298,6 +357,7 @@ def part(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     return PolicyOutputs(_drawn(xp, xp.argmax(chances, axis=-1), chances, seen.noise), chances, carry=own.carry)
 
 
+CANDIDATES = ("candidates", "mixed_candidates")  # kinds: of continuous actions, and of actions with parts
 LEAST_CHANCE = 1e-12  # of the present practice, as a divisor
 Kind = Callable[[Any, Node, PolicyInputs], PolicyOutputs]
 KINDS: Mapping[str, Kind] = {
@@ -305,6 +365,7 @@ KINDS: Mapping[str, Kind] = {
     "supported": supported,
     "greedy": greedy,
     "candidates": candidates,
+    "mixed_candidates": candidates,
     "part": part,
 }
 HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], PolicyOutputs]] = {
@@ -312,6 +373,7 @@ HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], Pol
     "several": several,
     "gaussian": gaussian,
     "point": point,
+    "joint": joint,
 }
 
 
@@ -361,6 +423,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "supported": "critic imitator threshold epsilon",
         "greedy": "values epsilon",
         "candidates": "generator perturbation critic latents clip reach",
+        "mixed_candidates": "generator perturbation critic latents clip reach codes",
         "part": "policy practice rescaled largest_ratio share sampled",
         "affine": "name scale shift",
         "smallest": "critics weights",
@@ -393,6 +456,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "several": "linear sizes",
         "gaussian": "mean log_std squashed range",
         "point": "mean",
+        "joint": "parts",
     }.items()
 }
 
@@ -436,22 +500,28 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "tables": lambda value: isinstance(value, list) and all(_array(2)(one) for one in value),
     **dict.fromkeys(("threshold", "repeat_share", "share"), _number(0.0, 1.0)),
     "weights": lambda value: value is None or _numbers(value),
+    "codes": lambda value: isinstance(value, list) and all(_whole(0, 1 << 24)(one) for one in value) and len(value) > 0,
 }
 
 
 class SampleNoise(NamedTuple):
     """The noise of a policy's samples: `shape` of a row, or for candidates of the whole array."""
 
-    kind: str  # "gumbel", "normal" or "latents"
+    kind: str  # "gumbel", "normal", "latents", or "joint": `parts` side by side
     shape: tuple[int, ...]
     clip: float = math.inf  # limit of latents
+    parts: tuple[SampleNoise, ...] = ()
 
 
 def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
     """Return the noise of a recipe's policy, or None."""
     act, space = recipe["act"], spec.action
-    if act["kind"] == "candidates":
+    if act["kind"] in CANDIDATES:
         return SampleNoise("latents", tuple(act["latents"].shape), act["clip"])
+    if isinstance(space, Hybrid):
+        heads = [head for head in act["head"]["parts"] if noise_width(head)]
+        parts = [SampleNoise("normal" if h["kind"] == "gaussian" else "gumbel", (noise_width(h),)) for h in heads]
+        return SampleNoise("joint", (sum(one.shape[0] for one in parts),), parts=tuple(parts)) if parts else None
     if isinstance(space, Continuous):
         return SampleNoise("normal", (space.size,)) if act["head"]["kind"] == "gaussian" else None
     return SampleNoise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))

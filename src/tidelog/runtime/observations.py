@@ -22,6 +22,7 @@ from tidelog.types import (
     Codes,
     Continuous,
     Discrete,
+    Hybrid,
     Image,
     Leaf,
     MultiDiscrete,
@@ -108,18 +109,30 @@ def read_mask(inputs: RawBatch, mask: Any, spec: Spec) -> RawBatch:
 
 
 def read_action(inputs: RawBatch, action: Any, spec: Spec) -> NumpyArray:
-    """Return given actions in network units, [P], [P, M] or [P, A]; SpecError for a wrong shape, kind or range."""
-    space, actions = spec.action, _as_array(action, "action")
+    """Return given actions in network units, [P], [P, M] or [P, A]; SpecError for a wrong shape, kind or range.
+
+    An action with parts is a mapping, or the rows [P, W] that it packs to.
+    """
+    space: Any = spec.action
+    if isinstance(action, Mapping) and not isinstance(space, Hybrid):
+        raise SpecError("the action is a mapping of parts", f"{type(space).__name__} actions", "pass an array")
+    actions = _as_array(space.pack(action) if isinstance(action, Mapping) else action, "action")
     actions = actions[None] if inputs.single else actions
     sizes = space.sizes if isinstance(space, MultiDiscrete) else ()
-    expected = [inputs.size, *((space.size,) if isinstance(space, Continuous) else (len(sizes),) if sizes else ())]
+    expected = [
+        inputs.size,
+        *((space.size,) if isinstance(space, Continuous | Hybrid) else (len(sizes),) if sizes else ()),
+    ]
     if list(actions.shape) != expected:
         raise SpecError(
             f"actions have shape {list(actions.shape)}",
             f"{expected} for {inputs.size} observation(s)",
             "one action per observation",
         )
-    if isinstance(space, Continuous):
+    for column, size in enumerate(space.codes if isinstance(space, Hybrid) else ()):
+        if size:
+            _codes(actions[:, column], f"action '{space.labels[column]}'", size, ())
+    if isinstance(space, Continuous | Hybrid):
         return _padded(space.to_unit(_numbers(actions, "action")), inputs.rows)
     if isinstance(space, MultiDiscrete):
         choices = [_codes(actions[:, i], f"action {i}", size, ()) for i, size in enumerate(sizes)]

@@ -15,10 +15,19 @@ from numpy.typing import NDArray
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.artefact import SavedPolicy, notes_of
-from tidelog.runtime.networks import KINDS, PolicyInputs, PolicyOutputs, Recipe, noise_of, refuse_overflow, smallest
+from tidelog.runtime.networks import (
+    CANDIDATES,
+    KINDS,
+    PolicyInputs,
+    PolicyOutputs,
+    Recipe,
+    noise_of,
+    refuse_overflow,
+    smallest,
+)
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.way_of_acting import BasePolicy
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Spec, has_densities
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
@@ -67,9 +76,9 @@ class NumpyPolicy(BasePolicy):
         self._act, self._values = recipe["act"], recipe["values"]
         self._width: int = recipe["carry"]
         self._scales, self._unit, self._noise = saved.scales, saved.value_unit, noise_of(recipe, saved.spec)
-        normal = self._noise is not None and self._noise.kind == "normal"
-        self._epsilon: float | None = self._act.get("epsilon") if normal else None
-        self._chunk = CHUNK_OF_CANDIDATES if self._act["kind"] == "candidates" else CHUNK
+        mixed = self._noise is not None and not isinstance(saved.spec.action, Discrete)
+        self._epsilon: float | None = self._act.get("epsilon") if mixed else None
+        self._chunk = CHUNK_OF_CANDIDATES if self._act["kind"] in CANDIDATES else CHUNK
         try:
             self.declare(saved.manifest.get("acting"), saved.manifest.get("verdict"))
         except ConfigError as error:
@@ -105,7 +114,9 @@ class NumpyPolicy(BasePolicy):
         outputs = self._run(inputs, state, None if seed is None else np.random.default_rng(seed))
         action = self._own_units(outputs.action)
         likely = None if seed is None else self._propensity(outputs, action)
-        return _unbatched(action, inputs), None if likely is None else _unbatched(likely, inputs)
+        return as_written(self.spec.action, action, inputs.single), None if likely is None else _unbatched(
+            likely, inputs
+        )
 
     def probabilities(self, observation: Any, mask: Any = None, state: RecurrentState | None = None) -> NumpyArray:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for other actions.
@@ -167,9 +178,7 @@ class NumpyPolicy(BasePolicy):
             mask, before = (None if x is None else x[rows] for x in (inputs.mask, carry))
             with refuse_overflow():
                 parts.append(self.outputs(PolicyInputs(leaves, mask, before, noise)))
-        whole = (
-            parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
-        )
+        whole = parts[0] if len(parts) == 1 else _joined(parts)
         if state is not None and whole.carry is not None:
             state.carry = np.asarray(whole.carry)
         return whole
@@ -182,16 +191,20 @@ class NumpyPolicy(BasePolicy):
             count, size = noise.shape
             latents = generator.standard_normal((count, rows, size), np.float32)
             return np.clip(latents, -noise.clip, noise.clip)
-        if noise.kind == "gumbel":
-            return generator.gumbel(size=(rows, *noise.shape)).astype(np.float32)
-        drawn = generator.standard_normal((rows, *noise.shape), np.float32)
+        parts = [
+            generator.gumbel(size=(rows, *one.shape)).astype(np.float32)
+            if one.kind == "gumbel"
+            else generator.standard_normal((rows, *one.shape), np.float32)
+            for one in noise.parts or (noise,)
+        ]
+        drawn = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
         if self._epsilon is not None:  # otherwise the mode, without density
             drawn[generator.random(rows) >= self._epsilon] = 0.0
         return drawn
 
     def _own_units(self, action: NumpyArray) -> NumpyArray:
         space = self.spec.action
-        if isinstance(space, Continuous):
+        if isinstance(space, Continuous | Hybrid):
             executed: NumpyArray = space.executed(np.asarray(action)).astype(np.float32)
             return executed
         return np.asarray(action).astype(np.int32)
@@ -200,12 +213,54 @@ class NumpyPolicy(BasePolicy):
         space = self.spec.action
         if outputs.probabilities is not None:
             return np.take_along_axis(np.asarray(outputs.probabilities), action[:, None], axis=-1)[:, 0]
-        if not isinstance(space, Continuous) or outputs.std is None or self._epsilon is not None:
+        likely = _likelihood(space, outputs, action)
+        if likely is None or self._epsilon is None:
+            return None if likely is None else likely[0]
+        if isinstance(space, Continuous) or (isinstance(space, Hybrid) and not space.is_discrete):
+            return None
+        return np.asarray(self._epsilon * likely[0] + (1.0 - self._epsilon) * likely[1])
+
+
+def _likelihood(space: Any, outputs: PolicyOutputs, action: NumpyArray) -> tuple[NumpyArray, NumpyArray | bool] | None:
+    """Return the probability or density [B] of actions in their own units, and of choices whether they are the most
+    likely ones; None for a policy without a density.
+    """
+    if isinstance(space, Discrete):
+        chances, action = np.asarray(outputs.probabilities), action.astype(np.int32)
+        return np.take_along_axis(chances, action[:, None], axis=-1)[:, 0], chances.argmax(axis=-1) == action
+    if isinstance(space, Continuous):
+        if outputs.std is None:
             return None
         away = (space.to_unit(action) - outputs.mean) / outputs.std
         logs = -0.5 * np.square(away) - np.log(outputs.std) - 0.5 * math.log(2 * math.pi)
-        density: NumpyArray = np.exp(logs.sum(axis=-1) - space.log_volume())
-        return density
+        return np.exp(logs.sum(axis=-1) - space.log_volume()), False
+    if not outputs.parts:  # of candidates
+        return None
+    if isinstance(space, Hybrid):
+        own = [action[:, columns] for columns in space.columns().values()]
+        own = [
+            one[:, 0] if isinstance(part, Discrete) else one for one, (_, part) in zip(own, space.parts, strict=True)
+        ]
+        spaces: list[Any] = [part for _, part in space.parts]
+    else:
+        own, spaces = list(action.T), [Discrete(n) for n in space.sizes]
+    each = [_likelihood(*one) for one in zip(spaces, outputs.parts, own, strict=True)]
+    known = [one for one in each if one is not None]
+    if len(known) < len(each):
+        return None
+    likely, modes = zip(*known, strict=True)
+    return np.prod(np.stack(likely), axis=0), np.all(np.stack(np.broadcast_arrays(*modes)), axis=0)
+
+
+def as_written(space: Any, action: NumpyArray, single: bool) -> Any:
+    """Return actions [B, ...], of one observation the first, of an action with parts as the mapping that it is."""
+    own = action[0] if single else action
+    return space.unpack(own) if isinstance(space, Hybrid) else own
+
+
+def as_rows(space: Any, action: Any) -> NumpyArray:
+    """Return actions as an array: what the mapping of an action with parts packs to."""
+    return np.asarray(space.pack(action) if isinstance(space, Hybrid) else action)
 
 
 def _chunks(inputs: RawBatch, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:
@@ -215,6 +270,9 @@ def _chunks(inputs: RawBatch, size: int) -> Iterator[tuple[slice, dict[str, Nump
 
 
 def _joined(parts: Sequence[Any]) -> Any:
+    if isinstance(parts[0], tuple):
+        joined = [_joined(column) for column in zip(*parts, strict=True)]
+        return PolicyOutputs(*joined) if isinstance(parts[0], PolicyOutputs) else tuple(joined)
     return None if parts[0] is None else np.concatenate(parts)
 
 
@@ -235,13 +293,28 @@ Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, RecurrentState | None], N
 def replay_actions(policy: BasePolicy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
     """Return the most likely actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N.
 
-    Discrete actions are codes, whatever way of acting is declared.
+    Discrete actions are codes, whatever way of acting is declared; actions with parts are rows [N, W].
     """
 
     def answer(seen: Leaves, allowed: Mask, rows: Any, state: RecurrentState | None) -> NDArray[Any]:
-        return policy.act(seen, mask=allowed, state=state)[0]
+        return as_rows(policy.spec.action, policy.act(seen, mask=allowed, state=state)[0])
 
     return cast("NDArray[Any]", replay(policy, leaves, starts, mask, answer))
+
+
+def likeness(space: Any, actions: NDArray[Any], logged: NDArray[Any]) -> NDArray[Any]:
+    """Compare actions [N, ...] with others: [N] distances, or without continuous numbers 1 where all choices are equal.
+
+    With parts the distance is in network units, and another choice is 1 away.
+    """
+    if not has_densities(space):
+        same: NDArray[Any] = (actions == logged).reshape(len(logged), -1).all(axis=-1).astype(np.float64)
+        return same
+    apart = actions - logged
+    if isinstance(space, Hybrid):
+        apart = np.where(space.codes, actions != logged, space.to_unit(actions) - space.to_unit(logged))
+    distance: NDArray[Any] = np.linalg.norm(apart, axis=-1)
+    return distance
 
 
 def replay_log_probability(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidelog._text import facts_table
 from tidelog.errors import ConfigError, SpecError
-from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete, Spec
+from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete, Hybrid, Spec, flat_leaves, nested
 
 # The answer of a policy to people: discrete actions by the labels of the log, with their codes for programs.
 
@@ -94,7 +94,7 @@ class LabelledActions:
 # its saved forms and every command act in that way. Another way is possible, with a warning.
 
 Acting = Literal["mode", "sample"]
-Actions: TypeAlias = NDArray[Any] | LabelledActions
+Actions: TypeAlias = NDArray[Any] | LabelledActions | Mapping[str, Any]  # the last of actions with parts
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
 ADVICE: Mapping[str, str] = {
     "better": "Use {name}: it is better than the logged decisions if it {does}.",
@@ -131,6 +131,7 @@ class BasePolicy(ABC):
     """The calls of a policy: one in its declared way, one for each way. A subclass computes `act`.
 
     Discrete actions are answered by the labels of the log, if it has any (`LabelledActions`); `act` returns codes.
+    Actions with parts are answered as the mapping that the log had, nested as it was, each part as it is by itself.
     """
 
     reads_other_words: ClassVar[bool] = False  # whether it acts on words that the log does not have
@@ -213,9 +214,9 @@ class BasePolicy(ABC):
         action, propensity = self.act(observation, _checked(seed), mask, state)
         return self._labelled(action), propensity
 
-    def _labelled(self, action: NDArray[Any]) -> Actions:
-        space = self.spec.action
-        return LabelledActions(action, space.names) if isinstance(space, Discrete) and space.names else action
+    def _labelled(self, action: Any) -> Actions:
+        actions: Actions = labelled(self.spec.action, action)
+        return actions
 
     def _warn_unless(self, asked: Acting) -> None:
         if self.acting is not None and self.acting != asked:
@@ -262,12 +263,29 @@ class BasePolicy(ABC):
         """
 
 
+def has_labels(space: ActionSpace) -> bool:
+    """Whether actions, or those of a part, have labels."""
+    parts = [part for _, part in space.parts] if isinstance(space, Hybrid) else [space]
+    return any(isinstance(part, Discrete) and bool(part.names) for part in parts)
+
+
+def labelled(space: ActionSpace, action: Any) -> Any:
+    """Return actions as people read them: those of a space with labels, or of a part with labels, by these."""
+    if isinstance(space, Hybrid):
+        named = {name: part for name, part in space.parts if isinstance(part, Discrete) and part.names}
+        flat = {name: labelled(named[name], one) if name in named else one for name, one in flat_leaves(action)}
+        return nested(flat)
+    return LabelledActions(action, space.names) if isinstance(space, Discrete) and space.names else action
+
+
 def _actions(space: ActionSpace) -> str:
     """Return a few words on the actions, for the representation of a policy."""
     if isinstance(space, Catalogue):
         return f"lists of {len(space.ids):,} items"
     if isinstance(space, Continuous):
         return f"{space.size} continuous actions"
+    if isinstance(space, Hybrid):
+        return f"actions with the parts {', '.join(name for name, _ in space.parts)}"
     names = getattr(space, "names", ())
     listed = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
     return f"{space.n} actions{listed}" if isinstance(space, Discrete) else f"choices of {list(space.sizes)}"

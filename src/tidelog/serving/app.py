@@ -16,7 +16,7 @@ import threading
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 import numpy as np
@@ -33,12 +33,12 @@ from starlette.routing import Route
 from tidelog._files import finite, parse_saved
 from tidelog.errors import SpecError, TidelogError, nearest
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
-from tidelog.runtime.policy import NumpyPolicy, RecurrentState
+from tidelog.runtime.policy import NumpyPolicy, RecurrentState, as_rows
 from tidelog.runtime.ranking import stoppable
 from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender
 from tidelog.runtime.rule import Rule
-from tidelog.runtime.way_of_acting import other_way
-from tidelog.types import Catalogue, Codes, Discrete, Image, Leaf, Spec, Vector, lists_among
+from tidelog.runtime.way_of_acting import has_labels, labelled, other_way
+from tidelog.types import Catalogue, Codes, Image, Leaf, Spec, Vector, lists_among
 
 NumpyArray = np.ndarray[Any, Any]
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "state": "states"}
@@ -329,19 +329,27 @@ class ActEndpoint:
                 answer["action"], answer["propensity"] = self.policy.act(observation, seed, asked.mask, asked.state)
         if asked.state is not None:
             answer["state"] = asked.state.carry
-        for name, values in answer.items():
+        for name, values in {**answer, "action": as_rows(space, answer["action"])}.items():
             if values is not None and not np.isfinite(values).all():
                 raise SpecError(f"the {name} is not finite, the observation is too large", fix="send smaller values")
-        if isinstance(space, Discrete) and space.names:
+        if has_labels(space):
             codes = answer.pop("action")
-            answer = {"action": np.asarray(space.names)[codes], "code": codes, **answer}
-        plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
+            answer = {"action": labelled(space, codes), "code": codes, **answer}
+        plain = {name: None if values is None else _rows_of(values) for name, values in answer.items()}
         warnings = [other_way("mode")] if asked.seed is not None and self.policy.acting == "mode" else []
         warnings += [unseen_text(unseen)] if (unseen := unseen_labels(observation, self.policy.spec)) else []
         warning = {"warning": "; ".join(warnings)} if warnings else {}
         if asked.single:
             return {name: None if values is None else values[0] for name, values in plain.items()} | warning
         return {PLURAL[name]: values for name, values in plain.items()} | warning
+
+
+def _rows_of(values: Any) -> list[Any]:
+    """Return plain values [B]; of a mapping of parts one mapping for each row, nested as it is."""
+    if not isinstance(values, Mapping):
+        return cast("list[Any]", values.tolist())
+    columns = {name: _rows_of(part) for name, part in values.items()}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _refuse_names(sent: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from tidelog import _files
 from tidelog.algorithms import contract
 from tidelog.algorithms.contract import Counting
 from tidelog.algorithms.segments import Columns
+from tidelog.data.export import declared_space
 from tidelog.data.log import Log
 from tidelog.data.storage import LOG
 from tidelog.envs.functional import Functional, HostedCopies, advance, begin, look
@@ -30,7 +31,7 @@ from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resuma
 from tidelog.envs.registry import is_one_object, make
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.losses.td import discounted
-from tidelog.types import Codes, Continuous, Image, Leaf, Spec
+from tidelog.types import Codes, Continuous, Hybrid, Image, Leaf, Spec
 
 # The decisions collected in training, as a log: pieces on disk during the run, one log at its end.
 #
@@ -120,16 +121,16 @@ class CollectedLog:
         space, masked = self._spec.action, self._spec.masked
         action, extra = rows["action"], {}
         density = rows.get("executed_log_probability")  # None: the policy has none
-        if density is not None and isinstance(space, Continuous):
+        if density is not None and isinstance(space, Continuous | Hybrid):
             density = density - space.log_volume()  # in the units of the actions
-        if isinstance(space, Continuous):
-            cut = np.clip(action, -1.0, 1.0)
+        if isinstance(space, Continuous | Hybrid):
+            cut = space.cut(action)
             extra["cut"] = (cut != action).any(axis=-1)
             action = space.executed(cut).astype(np.float32)
         return Log.from_arrays(
             observation=_leaves(rows, "observation"),
             next_observation=_leaves(rows, "following"),
-            action=action,
+            action=space.unpack(action) if isinstance(space, Hybrid) else action,
             reward=rows["reward"],
             terminated=rows["terminated"],
             truncated=rows["truncated"],
@@ -137,9 +138,8 @@ class CollectedLog:
             propensity=None if density is None else np.exp(density),
             action_mask=rows["mask"] if masked else None,
             next_action_mask=rows["following_mask"] if masked else None,
-            actions=getattr(space, "n", None) or getattr(space, "sizes", None),
-            bounds=(space.low, space.high) if isinstance(space, Continuous) else None,
             extra=extra or None,
+            **declared_space(space),
         )
 
 
@@ -227,8 +227,8 @@ def decide(
     act = algorithm.act(params, observation, mask=mask, key=key, carry=before)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
     executed = act.log_probability
-    if isinstance(spec.action, Continuous):
-        cut = jnp.clip(act.action, -1.0, 1.0)
+    if isinstance(spec.action, Continuous | Hybrid):
+        cut = spec.action.cut(act.action)
         row["executed"] = spec.action.executed(cut)
         policy = algorithm.distribution(params, observation, mask, before) if recorded else None
         executed = None if policy is None else policy.log_probability(cut)

@@ -55,7 +55,7 @@ from tidelog.training.record import (
 )
 from tidelog.training.run import Run
 from tidelog.training.stores import check_memory
-from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Hybrid, Spec, Vector
 
 TUNING = ("offline", "updates", "collect_every", "restart_schedules")  # the fields of `FinetuneConfig`
 
@@ -171,6 +171,9 @@ def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
 def _comparable(space: Any, other: Any) -> Any:
     """Return a space without the names that the other space lacks, and with bounds rounded to float32."""
     changes: dict[str, Any] = {}
+    if isinstance(space, Hybrid) and isinstance(other, Hybrid) and len(space.parts) == len(other.parts):
+        pairs = zip(space.parts, other.parts, strict=True)
+        return replace(space, parts=tuple((name, _comparable(part, its)) for (name, part), (_, its) in pairs))
     if isinstance(space, Vector | Discrete | Continuous | Codes) and not getattr(other, "names", ()):
         changes["names"] = ()
     if isinstance(space, Codes) and not any(getattr(other, "vocabularies", ())):

@@ -25,7 +25,7 @@ from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure, SpecError
 from tidelog.networks.layers import duplicate, new_key
 from tidelog.policies.policy import Policy, as_declared, fill, load_learnt_policy, value_unit
-from tidelog.runtime.policy import replay_actions, replay_log_probability
+from tidelog.runtime.policy import likeness, replay_actions, replay_log_probability
 from tidelog.sinks import (
     JSON_LINES,
     MetricsFile,
@@ -55,7 +55,7 @@ from tidelog.training.metrics import (
 )
 from tidelog.training.processes import connected
 from tidelog.training.record import Checkpoint, Checkpoints, Record, evaluate, locked, products_note, read_member
-from tidelog.types import ActionSpace, Continuous, Discrete
+from tidelog.types import has_densities, same_choices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,25 +74,16 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
 
 def agreement_by_step(policy: Policy, log: Log) -> dict[str, NDArray[Any]]:
     """Return the measures of `agreement` at every step, [N] each."""
-    if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
+    if log.spec.observation != policy.spec.observation or not same_choices(log.spec.action, policy.spec.action):
         raise SpecError(
             f"log: found {log.spec}", f"the policy's {policy.spec}", "use a log with the spaces of the policy"
         )
     rows = log.transitions
     chosen = replay_actions(policy, rows.observation, log.starts, rows.mask)
-    if isinstance(log.spec.action, Discrete):
-        measures: dict[str, NDArray[Any]] = {"share of equal actions": np.asarray(chosen == log.action)}
-    else:
-        measures = {"mean distance to logged actions": np.linalg.norm(chosen - log.action, axis=-1)}
+    measure = "mean distance to logged actions" if has_densities(log.spec.action) else "share of equal actions"
+    measures: dict[str, NDArray[Any]] = {measure: likeness(log.spec.action, chosen, np.asarray(log.action))}
     likely = replay_log_probability(policy, rows.observation, log.action, log.starts, rows.mask)
     return measures if likely is None else measures | {"mean log-probability of logged actions": np.asarray(likely)}
-
-
-def _comparable(one: ActionSpace, two: ActionSpace) -> bool:
-    """Return whether actions of both spaces mean the same; bounds may differ, because they may come from the data."""
-    if isinstance(one, Continuous) and isinstance(two, Continuous):
-        return one.size == two.size and one.names == two.names
-    return one == two
 
 
 # Policies from a run folder, without the log of the run.

@@ -22,7 +22,7 @@ from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import LogError, MemoryLimitError
 from tidelog.networks.layers import float32, from_host, int32
 from tidelog.recommend.interactions import Interactions
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.types import Continuous, Discrete, Hybrid, Spec
 
 
 def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, StoredLog]:
@@ -41,7 +41,7 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> StoredLog:
             fix="set terminated=True for one-step decisions, or add a next_observation column",
         )
     space = log.spec.action
-    action = space.to_unit(log.action) if isinstance(space, Continuous) else log.action
+    action = space.to_unit(log.action) if isinstance(space, Continuous | Hybrid) else log.action
     return StoredLog(
         observation={name: from_host(leaf) for name, leaf in scaler.observation(log.observation).items()},
         position=int32(log.position),
@@ -209,7 +209,7 @@ class Stream:
             position=int32(_pad(position, missing)),
             next_position=int32(_pad(position + 1, missing)),
             reach=int32(_pad(reach, missing)),
-            action=from_host(space.to_unit(action) if isinstance(space, Continuous) else action),
+            action=from_host(space.to_unit(action) if isinstance(space, Continuous | Hybrid) else action),
             episode=int32(_pad(windows, missing)),
             starts=int32(starts),
             reward=_column(self._scaler.reward(np.asarray(log.reward[fetched])), missing) if needs_reward else None,  # type: ignore[index]

@@ -107,7 +107,7 @@ def test_data_sets_that_are_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     short = SimpleNamespace(id=3, observations=np.zeros((2, 1)), rewards=np.zeros(2), actions=np.zeros(2))
     for found, words in (
         (data_set(SPACES.Box(0, 1, (2, 2))), "actions of type Box"),
-        (data_set(SPACES.Tuple((SPACES.Discrete(2),))), "actions of type Tuple"),
+        (data_set(SPACES.Tuple((SPACES.Box(0, 1, (2, 2)),))), "actions of type Box in '0'"),
         (data_set(), "episodes that cannot be read (the data set is empty)"),
         (data_set(episodes=[short]), "cannot be read (episode 3: 2 observations for 2 steps in 'observation')"),
         (data_set(observation=SPACES.Discrete(2**31 + 1)), "Discrete(2147483649) in 'observation'"),

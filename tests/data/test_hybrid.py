@@ -1,0 +1,253 @@
+"""Actions with parts: mappings in, one array inside, the same mappings out."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tidelog import Columns, ConfigError, Log, LogError, SpecError, read_log
+from tidelog.report.data_page import data_page
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Vector
+
+N = 40
+DRIVE = Hybrid(
+    (
+        ("move/steer", Continuous((-1.0, 0.0), (1.0, 4.0))),
+        ("move/gear", Discrete(3)),
+        ("lights", MultiDiscrete((2, 4))),
+        ("horn", Discrete(2, ("off", "on"))),
+    )
+)
+
+
+def action(rows=N, seed=0):
+    rng = np.random.default_rng(seed)
+    steer = rng.uniform((-1.0, 0.0), (1.0, 4.0), (rows, 2)).astype(np.float32)
+    lights = np.stack([np.arange(rows) % 2, np.arange(rows) // 2 % 4], axis=1)
+    horn = np.where(np.arange(rows) % 2, "on", "off")
+    return {"move": {"steer": steer, "gear": np.arange(rows) % 3}, "lights": lights, "horn": horn}
+
+
+def log_of(parts, **more):
+    columns = {"observation": np.arange(N, dtype=np.float32), "reward": np.ones(N, np.float32), "terminated": True}
+    return Log.from_arrays(**(columns | {"action": parts} | more))
+
+
+@pytest.fixture(scope="module")
+def log():
+    return log_of(action(), bounds={"move": {"steer": ([-1.0, 0.0], [1.0, 4.0])}})
+
+
+def same(one, two):
+    assert one.keys() == two.keys()
+    for name, part in one.items():
+        if isinstance(part, dict):
+            same(part, two[name])
+        else:
+            np.testing.assert_array_equal(part, two[name])
+            assert part.dtype.kind == two[name].dtype.kind
+
+
+def test_a_mapping_becomes_one_array_in_its_own_order_and_comes_back(log):
+    assert log.spec.action == DRIVE
+    assert log.action.shape == (N, 6)
+    assert log.action.dtype == np.float32
+    written = action() | {"horn": np.arange(N) % 2}
+    same(DRIVE.unpack(log.action), written)
+    np.testing.assert_array_equal(DRIVE.pack(written), log.action)
+    row = DRIVE.unpack(log.action[7])
+    assert (int(row["move"]["gear"]), row["lights"].tolist(), int(row["horn"])) == (1, [1, 3], 1)
+    np.testing.assert_array_equal(DRIVE.pack(row), log.action[7])
+
+
+def test_units_change_numbers_and_never_codes(log):
+    unit = DRIVE.to_unit(log.action)
+    np.testing.assert_array_equal(unit[:, 2:], log.action[:, 2:])
+    np.testing.assert_allclose(unit[:, 1], log.action[:, 1] / 2.0 - 1.0, atol=1e-6)
+    far = unit + np.float32([3.0, 3.0, 0.0, 0.0, 0.0, 0.0])
+    np.testing.assert_array_equal(DRIVE.executed(far)[:, :2], np.tile([1.0, 4.0], (N, 1)))
+    np.testing.assert_array_equal(DRIVE.executed(unit)[:, 2:], log.action[:, 2:])
+    assert DRIVE.log_volume() == Continuous((-1.0, 0.0), (1.0, 4.0)).log_volume()
+
+
+def test_a_log_is_the_same_after_saving_and_as_arrays(log, tmp_path):
+    log.save(tmp_path / "log")
+    for other in (Log.load(tmp_path / "log"), Log.load(tmp_path / "log", memory_map=True)):
+        assert other.spec == log.spec
+        np.testing.assert_array_equal(other.action, log.action)
+    arrays = log.to_arrays()
+    assert list(arrays["action"]) == ["move/steer", "move/gear", "lights", "horn"]
+    np.testing.assert_array_equal(Log.from_arrays(**arrays).action, log.action)
+    assert Spec.from_json(log.spec.to_json()) == log.spec
+
+
+def test_codes_of_a_saved_log_are_checked(log, tmp_path):
+    for value in (3.0, 0.5, -1.0):
+        wrong = log.action.copy()
+        wrong[3, 2] = value
+        replace(log, action=wrong).save(tmp_path / "log", overwrite=True)
+        with pytest.raises(LogError, match="actions are out of range"):
+            Log.load(tmp_path / "log")
+
+
+WRONG = {
+    "no parts": ({}, ConfigError, "a mapping of no parts"),
+    "uneven": ({"a": np.zeros(N, int), "b": np.zeros(3, int)}, ConfigError, "'a' with 40 rows, 'b' with 3 rows"),
+    "a number": ({"a": np.zeros(N, int), "b": 1}, ConfigError, "'b' with no rows"),
+    "in itself": ({"a": np.zeros(N, int), "a/b": np.zeros(N, int)}, SpecError, "a part 'a' and one in it, 'a/b'"),
+    "a fraction": (
+        {"a": {"b": np.full(N, 0.5)}, "c": np.arange(N) - 1},
+        LogError,
+        "action out of range in 'action/c'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_mapping_is_one_error_about_itself(name):
+    parts, kind, text = WRONG[name]
+    with pytest.raises(kind, match=text) as caught:
+        log_of(parts)
+    assert len(getattr(getattr(caught.value, "report", None), "errors", [0])) == 1
+
+
+def test_declarations_are_by_part():
+    parts = {"dose": np.linspace(0.0, 1.0, N), "drug": np.arange(N) % 3}
+    spec = log_of(parts, actions={"drug": 5}, bounds={"dose": (0.0, 2.0)}).spec.action
+    assert dict(spec.parts) == {"dose": Continuous((0.0,), (2.0,)), "drug": Discrete(5)}
+    with pytest.raises(ConfigError, match=r"actions = 5 of an action with the parts dose, drug.*write actions="):
+        log_of(parts, actions=5)
+    with pytest.raises(ConfigError, match="bounds names 'does', which is no part of the action; did you mean 'dose'"):
+        log_of(parts, bounds={"does": (0.0, 1.0)})
+    with pytest.raises(LogError, match="action out of bounds in 'action/dose'"):
+        log_of(parts, bounds={"dose": (0.0, 0.5)})
+    with pytest.raises(LogError, match="propensity out of range"):
+        log_of({"drug": np.arange(N) % 3, "arm": np.arange(N) % 2}, propensity=np.full(N, 1.5))
+    assert log_of(parts, propensity=np.full(N, 1.5)).propensity[0] == 1.5  # a density
+
+
+def test_parts_are_checked_when_a_mapping_is_packed():
+    whole = {"move": {"steer": np.zeros(2), "gear": 1}, "lights": [0, 1], "horn": 0}
+    assert DRIVE.pack(whole).tolist() == [0.0, 0.0, 1.0, 0.0, 1.0, 0.0]
+    labels = {**whole, "horn": "on"}
+    assert DRIVE.pack(labels)[5] == 1.0
+    for wrong, text in (
+        ({**whole, "hron": 1}, "check hron"),
+        ({**whole, "lights": [0, 1, 1]}, r"the part 'lights' has shape \[3\]"),
+        ({**whole, "horn": "onn"}, "the part 'horn' is 'onn': did you mean 'on'"),
+        ({**whole, "move": {"steer": ["a", "b"], "gear": 1}}, "the part 'move/steer' has shape"),
+        ({**whole, "horn": [0, 1]}, "different numbers of rows"),
+    ):
+        with pytest.raises(SpecError, match=text):
+            DRIVE.pack(wrong)
+    for parts in ((), (("a", Discrete(2)), ("a", Discrete(2)))):
+        with pytest.raises(SpecError, match="each with its own name"):
+            Hybrid(parts)
+    with pytest.raises(SpecError, match="16,777,217 codes: expected at most 16,777,216"):
+        Hybrid((("item", Discrete(2**24 + 1)),))
+    broken = Spec({"observation": Vector(1)}, DRIVE).to_json()
+    broken["action"]["parts"][0][1]["low"] = [5.0]
+    with pytest.raises(SpecError):
+        Spec.from_json(broken)
+
+
+TABLE = {
+    "angle": np.linspace(-1.0, 1.0, N),
+    "speed": np.linspace(0.0, 4.0, N),
+    "gear": np.arange(N) % 3,
+    "left": np.arange(N) % 2,
+    "right": np.arange(N) // 2 % 4,
+    "horn": np.where(np.arange(N) % 2, "on", "off"),
+    "seen": np.arange(N, dtype=np.float32),
+    "earned": np.ones(N),
+}
+DECLARED = {
+    "observation": "seen",
+    "reward": "earned",
+    "terminated": True,
+    "action": {"move": {"steer": ["angle", "speed"], "gear": "gear"}, "lights": ["left", "right"], "horn": "horn"},
+    "bounds": {"move": {"steer": [[-1.0, 0.0], [1.0, 4.0]]}},
+    "actions": {"lights": [2, 4], "move/gear": 3},
+}
+NAMED = replace(DRIVE.parts[0][1], names=("angle", "speed"))
+
+
+def test_a_mapping_names_the_columns_of_each_part(tmp_path):
+    columns = Columns(**DECLARED)
+    assert columns.parts == {"move/steer": ("angle", "speed"), "move/gear": "gear", "lights": ("left", "right"),
+                             "horn": "horn"}  # fmt: skip
+    assert replace(columns) == columns
+    assert columns.used()["action"] == ["angle", "speed", "gear", "left", "right", "horn"]
+    log = read_log(pl.DataFrame(TABLE), columns)
+    assert log.spec.action == Hybrid((("move/steer", NAMED), *DRIVE.parts[1:]))
+    np.testing.assert_array_equal(log.action[:, 2], TABLE["gear"])
+    (tmp_path / "log.toml").write_text(
+        'observation = "seen"\nreward = "earned"\nterminated = true\n'
+        '[action]\nlights = ["left", "right"]\nhorn = "horn"\n[action.move]\nsteer = ["angle", "speed"]\n'
+        'gear = "gear"\n'
+        "[bounds.move]\nsteer = [[-1.0, 0.0], [1.0, 4.0]]\n[actions]\nlights = [2, 4]\n[actions.move]\ngear = 3\n"
+    )
+    pl.DataFrame(TABLE).write_csv(tmp_path / "log.csv")
+    other = read_log(tmp_path / "log.csv", tmp_path / "log.toml")
+    assert [name for name, _ in other.spec.action.parts] == ["lights", "horn", "move/steer", "move/gear"]
+    same(other.spec.action.unpack(other.action), log.spec.action.unpack(log.action))
+
+
+def test_tables_and_archives_hold_the_same_log(log, tmp_path):
+    log.to_npz(tmp_path / "log.npz")
+    assert sorted(one for one in np.load(tmp_path / "log.npz") if one.startswith("action/")) == [
+        "action/horn", "action/lights", "action/move/gear", "action/move/steer"]  # fmt: skip
+    for mapping, path in (
+        (None, tmp_path / "log.npz"),
+        (log.to_parquet(tmp_path / "t.parquet"), tmp_path / "t.parquet"),
+    ):
+        other = read_log(path, mapping)
+        assert [name for name, _ in other.spec.action.parts] == [name for name, _ in DRIVE.parts]
+        np.testing.assert_array_equal(other.action, log.action)
+    assert dict(other.spec.action.parts)["horn"] == Discrete(2, ("off", "on"))
+
+
+MISFITS = {
+    "a missing column": ({"action": {"gear": "gaer", "horn": "horn"}}, LogError, "no column 'gaer' for action"),
+    "no columns": ({"action": {"gear": []}}, ConfigError, "at least one column"),
+    "no parts": ({"action": {}}, ConfigError, "expected at least one part"),
+    "numbers": ({"action": {"gear": 3}}, ConfigError, "action = 3: expected a column or a list of columns"),
+    "a count for all": ({"actions": 3, "bounds": None}, ConfigError, "actions = 3 of an action with the parts"),
+    "an unknown part": ({"actions": {"gaer": 3}}, ConfigError, "actions names 'gaer', which is no part of the action"),
+    "out of range": ({"actions": {"lights": [2, 3]}}, LogError, "action out of range in 'left, right'"),
+    "out of bounds": ({"bounds": {"move/steer": [-1.0, 2.0]}}, LogError, "action out of bounds in 'angle, speed'"),
+    "too few bounds": ({"bounds": {"move/steer": [[0, 0, 0], [1, 1, 1]]}}, LogError, "2 action columns, but 3 were"),
+    "a word": ({"vocabularies": {"horn": ["on"]}}, LogError, "unknown category in 'horn'"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+def test_what_does_not_fit_a_part_is_named(name):
+    changes, kind, text = MISFITS[name]
+    plain = {} if "action" not in changes else {"actions": None, "bounds": None}
+    with pytest.raises(kind, match=text) as caught:
+        read_log(pl.DataFrame(TABLE), Columns(**(DECLARED | plain | changes)))
+    assert len(getattr(getattr(caught.value, "report", None), "errors", [0])) == 1
+
+
+def test_a_mapping_from_a_run_folder_is_the_same():
+    columns = Columns(**DECLARED)
+    kept = json.loads(
+        json.dumps({name: getattr(columns, name) for name in ("observation", "action", "actions", "bounds")})
+    )
+    other = Columns(**{**kept, "reward": "earned", "terminated": True})
+    assert (other.parts, other.actions, other.bounds) == (columns.parts, columns.actions, columns.bounds)
+
+
+def test_statistics_count_choices_and_measure_numbers(log):
+    actions = log.statistics().actions
+    assert actions["counts"] == {
+        "move/gear": [14, 13, 13], "lights[0]": [20, 20], "lights[1]": [10, 10, 10, 10], "horn": [20, 20]
+    }  # fmt: skip
+    np.testing.assert_allclose(actions["mean"], log.action[:, :2].mean(axis=0), rtol=1e-6)
+    assert len(log.plot().axes) >= 6
+    page = data_page(log.report, log)
+    for label in ("move/steer[0]", "move/gear", "lights[1]", "horn"):
+        assert label in page
