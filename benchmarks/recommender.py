@@ -35,7 +35,7 @@ from tidelog.recommend.evaluate import (
 )
 from tidelog.recommend.interactions import Cases, next_baskets, next_events
 from tidelog.runtime.ranking import Ranks
-from tidelog.types import HistoryArrays
+from tidelog.types import HistoryArrays, HistoryNames
 
 COMMAND = "python -m benchmarks recommender {}"
 K = 10
@@ -229,10 +229,10 @@ def shown_first(ranker: Ranks, log: Any) -> satiation.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
     action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in satiation.EVENTS)])
+    names = HistoryNames(log.items, satiation.EVENTS)
 
     def act(histories: Any, events: Any) -> Any:
-        items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
+        items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), events, names=names), 1)
         return np.eye(len(satiation.ITEMS))[action[items[:, 0] - 1]]
 
     return act
