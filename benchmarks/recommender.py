@@ -4,19 +4,22 @@
 customer's first basket after a cut, customers without a purchase before it left out. `open_bandit`: the next click in a
 sample with few. All always beside popularity, last-item Markov, item-kNN and the supervised encoder alone, on the same
 split in one table. `satiation`: clicks a visit in the built-in simulator, beside the behaviour policy, its imitation,
-and the best policies that dynamic programming finds.
+and the best policies that dynamic programming finds. `generators`, only when named: the two generators of candidates
+there, of one encoder for each seed, and why they differ.
 
 What is learnt stands in `LEARNT`: functions from interactions, a study and a seed to rankers by name. Add a line to put
 another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from
 (`EARLIER`), and on simulator seeds from 100 on; nothing was chosen on what is reported.
 """
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
+import jax
 import numpy as np
 import polars as pl
 
@@ -34,8 +37,9 @@ from tidelog.recommend.evaluate import (
     compare,
 )
 from tidelog.recommend.interactions import Cases, next_baskets, next_events
-from tidelog.runtime.ranking import Ranks
-from tidelog.types import HistoryArrays
+from tidelog.recommend.networks import clipped_latents
+from tidelog.runtime.ranking import Ranks, order_found
+from tidelog.types import HistoryArrays, HistoryNames
 
 COMMAND = "python -m benchmarks recommender {}"
 K = 10
@@ -63,6 +67,23 @@ SETTINGS: dict[str, dict[str, Any]] = {
 EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15", "open_bandit": "2019-11-28"}
 VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
+# generators of candidates on the simulator, with smaller windows and networks than `satiation`: minutes, not hours
+SMALLER: dict[str, Any] = {
+    "memory": 25, "batch_size": 64, "generator_hidden": (64, 64), "perturbation_hidden": (64,), "joint": False,
+}  # fmt: skip
+GENERATORS: dict[str, dict[str, Any]] = {
+    "likelihood": {},
+    "vae": {"generator": "vae"},
+    "vae, weak divergence": {"generator": "vae", "kl_weight": 0.005},
+}
+# the policy of "vae" once more, with other latents when it ranks; "supported alone" leaves out unlikely candidates
+RANKED: dict[str, dict[str, Any]] = {
+    "vae, 200 latents": {"samples": 200},
+    "vae, 200 latents up to 2": {"samples": 200, "latent_clip": 2.0},
+    "vae, supported alone": {},
+}
+GENERATOR_STEPS = (3_000, 2_000)  # of the encoder alone, and of all else
+GENERATOR_PLAYED, STATES = 2_000, 500  # visits, and states of a log in which candidates are counted
 BCQ, ENCODER = "recommender BCQ", "encoder alone"
 
 Rankers = Mapping[str, Ranks]
@@ -229,10 +250,10 @@ def shown_first(ranker: Ranks, log: Any) -> satiation.Act:
     """A ranker as a policy that shows the first item of its list; items are known to the log by name."""
     action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
     number = np.append(0, np.argsort(action) + 1)
-    kind = np.array([0, *(log.events.index(event) + 1 for event in satiation.EVENTS)])
+    names = HistoryNames(log.items, satiation.EVENTS)
 
     def act(histories: Any, events: Any) -> Any:
-        items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), kind[events].astype(np.int32)), 1)
+        items, _ = ranker.rank(HistoryArrays(number[histories].astype(np.int32), events, names=names), 1)
         return np.eye(len(satiation.ITEMS))[action[items[:, 0] - 1]]
 
     return act
@@ -283,6 +304,107 @@ def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict
     return {name: list(seed_interval(each.tolist())) for name, each in several.items()}
 
 
+def candidates_of(ranker: Any, log: Any, seed: int) -> dict[str, float]:
+    """What a policy chooses among in states of its log: how many items, whether the editor shows them, the best one."""
+    editor = satiation.logging_policy()
+    within = satiation.support(editor, SETTINGS["satiation"]["threshold"])
+    best = np.asarray(satiation.satiation().optimal(allowed=within)[1]).argmax(axis=1)
+    rows = np.random.default_rng(seed).choice(len(log), STATES, replace=False)
+    action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
+    kind = np.array([0, *(satiation.EVENTS.index(event) + 1 for event in log.events)])
+    seen = log.histories(rows, 300)
+    state = satiation.state_of(np.append(0, action + 1)[seen.items], kind[seen.events])
+    allowed = np.ones((STATES, len(action) + 1), bool)
+    allowed[:, 0] = False
+    found = ranker.find(seen, 1, allowed)
+    items, first = action[np.maximum(found.items, 1) - 1], found.first & np.isfinite(found.likelihood)
+    listed = action[ranker.rank(seen, 1)[0][:, 0] - 1]
+    supported = np.take_along_axis(within[state], items, axis=1)
+    return {
+        "candidates": float(first.sum(1).mean()),
+        "supported candidates": float((supported & first).sum() / first.sum()),
+        "best among them": float(((items == best[state][:, None]) & first).any(1).mean()),
+        "best chosen": float((listed == best[state]).mean()),
+    }
+
+
+class Supported:
+    """A ranker that leaves out candidates which the likelihood does not support."""
+
+    def __init__(self, ranker: Any, threshold: float, weight: float) -> None:
+        self._ranker, self._least, self._weight = ranker, np.log(threshold), weight
+
+    def find(self, histories: Any, k: int, allowed: Any) -> Any:
+        found = self._ranker.find(histories, k, allowed)
+        return found._replace(first=found.first & (found.likelihood >= self._least))
+
+    def rank(self, histories: Any, k: int, allowed: Any = None) -> Any:
+        allowed = np.ones((len(histories.items), self._ranker.items + 1), bool) if allowed is None else allowed.copy()
+        allowed[:, 0] = False
+        return order_found(self.find(histories, k, allowed), k, self._weight)
+
+
+def other_latents(policy: tl.Policy, changes: dict[str, Any], seed: int) -> Any:
+    """The ranker of a policy with other settings of acting."""
+    algorithm = replace(policy.algorithm, **changes)
+    shape = (algorithm.samples, algorithm.latent_size)
+    latents = clipped_latents(jax.random.key(seed), shape, algorithm.latent_clip)
+    return tl.Policy(algorithm, policy.spec, policy.scaler, policy.params._replace(latents=latents)).ranker()
+
+
+def generators_seed(seed: int) -> list[dict[str, Any]]:
+    """Clicks a visit with each generator, and its candidates; one encoder, learnt before, for all of them."""
+    log, (before, steps) = logged_visits(seed), GENERATOR_STEPS
+    settings = {**SETTINGS["satiation"], **SMALLER}
+    rows = []
+
+    def measure(name: str, ranker: Any, more: dict[str, Any]) -> None:
+        clicks = satiation.simulate_visits(shown_first(ranker, log), GENERATOR_PLAYED, seed=2_000 + seed).returns.mean()
+        row = {"seed": seed, "generator": name, "clicks": float(clicks)} | candidates_of(ranker, log, seed) | more
+        rows.append(row)
+        print(row, flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        encoder = tl.RecommenderBCQ(**{**settings, "pretrain_share": 1.0, "q_weight": None})
+        tl.fit(encoder, log, steps=before, seeds=[seed], eval_every=before, out=f"{folder}/encoder", progress=False)
+        for name, changes in GENERATORS.items():
+            algorithm = tl.RecommenderBCQ(**{**settings, "pretrain_share": 0.0, **changes})
+            run = tl.fit(
+                algorithm, log, steps=steps, seeds=[seed], eval_every=steps, progress=False,
+                warm_start={"next_item": f"{folder}/encoder"},
+            )  # fmt: skip
+            policy = run.policy()
+            metrics = ("kl_loss", "latent_deviation", "q_mean", "target_q")
+            measure(name, policy.ranker(), {one: run.metrics[-1].get(f"main/{one}") for one in metrics})
+            for other, choices in RANKED.items() if name == "vae" else ():
+                ranker = other_latents(policy, choices, seed) if choices else policy.ranker()
+                supported = Supported(ranker, settings["threshold"], settings["q_weight"])
+                measure(other, ranker if choices else supported, {})
+    return rows
+
+
+def generators_study(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the seeds found of the generators, kept: means with 95% intervals over seeds, and differences."""
+    measures = ("clicks", "candidates", "supported candidates", "best among them", "best chosen")
+    of = {name: [row for row in rows if row["generator"] == name] for name in [*GENERATORS, *RANKED]}
+    clicks = {name: np.array([row["clicks"] for row in several]) for name, several in of.items()}
+    content = {
+        "visits": VISITS, "played": GENERATOR_PLAYED, "states": STATES, "steps": GENERATOR_STEPS,
+        "seeds": len(of["likelihood"]), "optimal": satiation.satiation().optimal()[0],
+        "settings": {**SETTINGS["satiation"], **SMALLER}, "generators": GENERATORS | RANKED,
+        "intervals": {
+            name: {measure: list(seed_interval([row[measure] for row in several])) for measure in measures}
+            for name, several in of.items()
+        },
+        "clicks minus likelihood": {
+            name: list(seed_interval((own - clicks["likelihood"]).tolist()))
+            for name, own in clicks.items() if name != "likelihood"
+        },
+    }  # fmt: skip
+    keep("recommender_generators", COMMAND.format("generators"), content, rows=rows)
+    return content
+
+
 def of_log(name: str, seeds: int | None = None) -> dict[str, Any]:
     """One of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
     one = satiation_seed if name == "satiation" else real_seed
@@ -299,7 +421,10 @@ def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def study(*logs: Literal["entree", "online_retail", "open_bandit", "satiation"]) -> None:
-    """Every one of these, or all."""
+def study(*logs: Literal["entree", "online_retail", "open_bandit", "satiation", "generators"]) -> None:
+    """Every one of these, or all but `generators`."""
     for name in logs or (*REAL, "satiation"):
-        of_log(name)
+        if name == "generators":
+            generators_study([row for seed in range(SEEDS["satiation"]) for row in generators_seed(seed)])
+        else:
+            of_log(name)

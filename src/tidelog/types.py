@@ -647,20 +647,30 @@ class Transition(NamedTuple):
         return {} if self.real is None else {"real": self.real}
 
 
+class HistoryNames(NamedTuple):
+    """The names of the numbers in histories: number 1 is the first name."""
+
+    items: Any  # [N] ids
+    events: tuple[str, ...]  # kinds of events
+    users: Any = None  # [U] ids
+
+
 class HistoryArrays(NamedTuple):
     """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users.
 
-    They are left-padded with 0. None in the last two is not known, or not read.
+    They are left-padded with 0. None for users is not known, or not read.
     """
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
     users: Any = None  # [B, F] float32 features
     user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown
+    names: HistoryNames | None = None  # of these numbers; a log's histories have those of the log
 
     def part(self, rows: Any) -> HistoryArrays:
         """The histories of some rows: a slice, indices or a mask [B]."""
-        return HistoryArrays(*(None if values is None else values[rows] for values in self))
+        arrays = {"items": self.items, "events": self.events, "users": self.users, "user_index": self.user_index}
+        return self._replace(**{name: None if one is None else one[rows] for name, one in arrays.items()})
 
 
 class Act(NamedTuple):

@@ -14,7 +14,7 @@ from tests.data.clicks import ROLES, clicks
 from tidelog.algorithms.optimisation import descend
 from tidelog.policies.policy import named_arrays
 from tidelog.recommend import recommender_bcq
-from tidelog.recommend.networks import Items, Places, clipped_latents
+from tidelog.recommend.networks import Items, Places, clipped_latents, decode_items
 from tidelog.recommend.next_item import WindowStates, from_factors, item_facts, next_item_loss
 from tidelog.recommend.read import read_interactions
 from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
@@ -354,6 +354,32 @@ def test_every_target_network_is_read_and_moves(generator):
         assert moved(before, getattr(stepped, name)), f"{name} stands still"
         other = step(h, state._replace(**{name: jax.tree.map(nudge, before)}), row)
         assert moved(stepped.critic, other.critic), f"{name} is not read"
+
+
+def test_metrics_have_each_critic_the_latents_and_the_loss_of_the_perturbation_held_out():
+    """Rate 0 of the table keeps the inputs as they are; metrics are of the networks before the update."""
+    h, log = replace(kind("vae"), learning_rate=0.0), described()
+    state, row = fresh(h, log), batch(h, log)
+    metrics = compiled(recommender_bcq.step)(as_arrays(h), state, row)[1].metrics
+    inputs = compiled(critic_inputs)(as_arrays(h), state, row.data)
+    counted = np.asarray(row.valid)
+    q = np.asarray(rated(state.critic, inputs.states, inputs.vectors))
+    mean, log_std = eqx.filter_jit(state.generation.generator.encode)(inputs.states, inputs.vectors)
+    wanted = {
+        "q_mean_1": q[0][counted].mean(),
+        "q_mean_2": q[1][counted].mean(),
+        "latent_mean": np.asarray(mean)[counted].mean(),
+        "latent_deviation": np.exp(np.asarray(log_std))[counted].mean(),
+    }
+    for name, value in wanted.items():
+        np.testing.assert_allclose(metrics[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert abs(wanted["q_mean_1"] - wanted["q_mean_2"]) > 1e-3
+    np.testing.assert_allclose(metrics["q_mean"], q[:, counted].mean(), rtol=1e-5)
+    held_out = compiled(recommender_bcq.losses)(as_arrays(h), state, row, jax.random.key(0))
+    latent = clipped_latents(jax.random.split(state.key, 3)[2], (*counted.shape, h.latent_size), h.latent_clip)
+    vectors = eqx.filter_jit(decode_items)(state.generation, inputs.states, latent, h.phi)
+    first = np.asarray(rated(state.critic, inputs.states, vectors))[0]
+    np.testing.assert_allclose(held_out["perturbation_loss"], -first[counted].mean(), rtol=1e-5)
 
 
 @pytest.mark.full

@@ -11,7 +11,8 @@ def events_of(rows, items, terminated=()):
     last = np.append(user[1:] != user[:-1], True)
     ends = np.isin(np.arange(len(rows)), terminated)
     return SimpleNamespace(
-        items=np.arange(items) + 100, user=user.astype(np.int32), item=item.astype(np.int32),
+        items=np.arange(items) + 100, users=np.unique(user), events=("view", "buy"),
+        user=user.astype(np.int32), item=item.astype(np.int32),
         event=event.astype(np.int32), reward=reward.astype(np.float32), time=time.astype(float),
         terminated=ends, truncated=last & ~ends, user_features=None,
     )  # fmt: skip

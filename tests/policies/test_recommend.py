@@ -12,7 +12,7 @@ from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.ranking import FoundItems, order_found
 from tidelog.runtime.recommender import Histories, Profiles
-from tidelog.types import HistoryArrays, Profile
+from tidelog.types import HistoryArrays, HistoryNames, Profile
 
 ITEMS = [f"i{n}" for n in range(10)]
 
@@ -75,7 +75,8 @@ def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
 @pytest.mark.sample("likelihood")
 def test_a_ranker_speaks_in_indices(recommender):
     taken = np.array([[0, 0, 4, 5]], np.int32)
-    seen = HistoryArrays(taken, (taken > 0).astype(np.int32) * 2)
+    names = HistoryNames(ITEMS, ("buy", "click"))
+    seen = HistoryArrays(taken, (taken > 0).astype(np.int32) * 2, names=names)
     items, _ = recommender.ranker().rank(seen, 10)
     assert items.dtype == np.int32
     assert sorted(items[0]) == list(range(1, 11))
@@ -167,8 +168,9 @@ def test_what_is_handed_in_wrong_is_named(recommender, call, said):
 
 
 def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
+    names = HistoryNames(ITEMS, ("buy", "click"))
     with pytest.raises(SpecError, match=r"events have 3: expected kinds 0 \(none\) to 2"):
-        recommender.ranker().rank(HistoryArrays(np.array([[1]]), np.array([[3]])), 2)
+        recommender.ranker().rank(HistoryArrays(np.array([[1]]), np.array([[3]]), names=names), 2)
 
 
 def test_lists_keep_the_columns_of_the_table_whatever_they_are_called(recommender):

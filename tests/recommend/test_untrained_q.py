@@ -17,7 +17,7 @@ from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
 from tidelog.recommend.held_out import WEIGHTS, QWeightSelection, _best_weight
 from tidelog.training.run import policy_of_run
-from tidelog.types import HistoryArrays
+from tidelog.types import HistoryArrays, HistoryNames
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
 UNUSED = (
@@ -82,7 +82,7 @@ def test_lists_are_those_of_the_encoder_alone(changes):
     """With a generator too: its proposals, without an update, come before no likelier item."""
     policy = untrained(**changes)
     items = np.asarray([[0, 2, 3], [0, 0, 8]], np.int32)
-    seen = HistoryArrays(items, np.minimum(items, 1))
+    seen = HistoryArrays(items, np.minimum(items, 1), names=HistoryNames(described().items, described().events))
     lists = [policy.ranker(supervised=alone).rank(seen, 5)[0] for alone in (False, True)]
     np.testing.assert_array_equal(*lists)
     trained = untrained(updates=1, **{"q_weight": 5.0, **changes})

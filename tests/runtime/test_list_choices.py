@@ -11,9 +11,10 @@ from tidelog.policies.policy import Policy
 from tidelog.runtime import recommender
 from tidelog.runtime.ranking import Ranker, RankingFunctions
 from tidelog.runtime.recommender import diverse, pool_size
-from tidelog.types import HistoryArrays
+from tidelog.types import HistoryArrays, HistoryNames
 
 HISTORIES = [["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)], []]
+NAMES = HistoryNames(described().items, described().events)
 VECTORS = np.array([[0, 0], [1, 0], [0.96, 0.28], [0, 1], [-1, 0]], np.float32)  # of no item, then of four
 
 
@@ -81,7 +82,7 @@ def test_likelihoods_are_those_of_the_cross_entropy(name):
     """They sum to 1 over the catalogue, and order it as the ranker by likelihood alone does."""
     ranker = listing(name).ranker(supervised=True)
     items = np.array([[0, 0, 0], [0, 3, 4], [5, 5, 1]], np.int32)
-    seen = HistoryArrays(items, np.minimum(items, 1))
+    seen = HistoryArrays(items, np.minimum(items, 1), names=NAMES)
     found = ranker.log_likelihood(seen, np.tile(np.arange(1, 11), (3, 1)))
     np.testing.assert_allclose(np.exp(found).sum(1), 1.0, atol=1e-5)
     listed, scores = ranker.rank(seen, 4)
@@ -148,7 +149,7 @@ def test_a_reason_is_the_item_without_which_the_likelihood_is_lowest(tmp_path):
 
     def likelihood(history, item):
         seen = np.array([[place[one] for one in history] or [0]], np.int32)
-        asked = HistoryArrays(seen, usual * np.minimum(seen, 1))
+        asked = HistoryArrays(seen, usual * np.minimum(seen, 1), names=NAMES)
         return ranker.log_likelihood(asked, np.array([[place[item]]]))[0, 0]
 
     for history, items, reasons, times in zip(HISTORIES, lists.items, *found, strict=True):

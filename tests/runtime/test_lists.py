@@ -86,14 +86,17 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     reach = 6 if name == "lists, plain" else 8  # events that it reads or that have places
     history = np.zeros((2, reach), np.int32)
     history[0, -2:] = 2, 3
-    feeds = {"history": history, "event": (history > 0).astype(np.int32)}
+    spec = json.loads(session.get_modelmeta().custom_metadata_map["tidelog"])["spec"]
+    kinds = spec["observation"]["history"]["events"]  # the file's own names of its numbers
+    event = np.where(history == 2, kinds.index("click") + 1, np.where(history == 3, kinds.index("buy") + 1, 0))
+    feeds = {"history": history, "event": event.astype(np.int32)}
     item, score = session.run(["item", "score"], feeds)
     wanted = listing(name).recommend(
-        Histories([["i1", "i2"], []], events=[[described().events[0]] * 2, []]),
+        Histories([["i1", "i2"], []], events=[["click", "buy"], []]),
         item.shape[1],
         exclude_seen=False,
     )
-    ids = np.asarray(described().items)
+    ids = np.asarray(spec["action"]["ids"])
     np.testing.assert_array_equal(ids[item - 1], wanted.items)
     np.testing.assert_allclose(score, wanted.scores, atol=1e-4)
     mask = np.zeros((2, 10), bool)

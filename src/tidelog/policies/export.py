@@ -45,6 +45,7 @@ from tidelog.runtime.ranking import (
     rows,
     states,
 )
+from tidelog.runtime.recommender import Vocabulary
 from tidelog.runtime.way_of_acting import Acting
 from tidelog.types import (
     Catalogue,
@@ -460,7 +461,12 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
     ids: Any = spec.observation.get("user_id")
     who = generator.integers(0, 1 + (0 if ids is None else len(ids.ids)), rows)
-    return HistoryArrays(items, events, user, who)._asdict()
+    return _leaves(HistoryArrays(items, events, user, who))
+
+
+def _leaves(histories: HistoryArrays) -> Leaves:
+    """Return the arrays of histories by name."""
+    return {name: values for name, values in histories._asdict().items() if name != "names"}
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -503,7 +509,7 @@ def answers_of(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[A
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
         k = min(LENGTH, ranker.width, ranker.items)
-        items, scores = ranker.rank(HistoryArrays(**leaves), k, mask)
+        items, scores = ranker.rank(HistoryArrays(**leaves, names=Vocabulary(reader.spec).names), k, mask)
         return {"action": items[None], "score": scores}
     state = reader.initial_state(_count(leaves)) if reader.is_recurrent else None
     steps, space = STEPS if reader.is_recurrent else 1, reader.spec.action
@@ -626,7 +632,7 @@ class LoggedObservations(NamedTuple):
                 raise SpecError(
                     "these interactions have other items, events or users than the policy's", fix="pass its own"
                 )
-            return cls(log.histories(steps, READ)._asdict())
+            return cls(_leaves(log.histories(steps, READ)))
         if dict(log.spec.observation) != dict(policy.spec.observation):
             raise SpecError("this log's observations differ from the policy's", fix="pass the policy's own log")
         rows = log.position[steps]

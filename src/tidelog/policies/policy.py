@@ -41,7 +41,7 @@ from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import RecurrentState, as_written, carry_of
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommender import Profiles, Recommends, Vocabulary
+from tidelog.runtime.recommender import Profiles, Recommends
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, BasePolicy, P
 from tidelog.schema import decode_file
@@ -327,8 +327,7 @@ class Policy(BasePolicy, Recommends):
 
     def ranker(self, supervised: bool = False) -> Ranker:
         """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""
-        Vocabulary(self.spec)
-        return ranker(self.algorithm, self.params, supervised)
+        return ranker(self.algorithm, self.params, self._vocabulary, supervised)
 
     def _apply(
         self,

@@ -30,8 +30,8 @@ from tidelog.recommend.interactions import (
     Ints,
     held_out_cases,
 )
-from tidelog.runtime.ranking import Ranker, Ranks
-from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.ranking import Ranker, Ranks, renumbered
+from tidelog.runtime.recommender import Recommender, Vocabulary
 from tidelog.types import HistoryArrays
 
 # Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency, TIFU-kNN.
@@ -116,6 +116,7 @@ class Markov:
     follows: Any  # sparse [keys, N + 1] counts
     kinds: int  # number of distinguished kinds of events, 0 for none
     popularity: Popularity
+    words: tuple[str, ...] = ()  # of these kinds
 
     @classmethod
     def of(cls, log: Events, by_event: bool = False) -> Markov:
@@ -125,11 +126,13 @@ class Markov:
         keys = _keys(log.item[:-1][joined], log.event[:-1][joined], kinds)
         size = len(log.items) + 1
         follows = _count_matrix(keys, log.item[1:][joined], (size * (kinds + 1), size))
-        return cls(follows, kinds, Popularity.of(log))
+        return cls(follows, kinds, Popularity.of(log), log.events[:kinds])
 
     def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
         """By the last item of each history [B, H]; if there is none, or it is unknown, by popularity."""
         item, kind = histories.items[:, -1], histories.events[:, -1]
+        if self.kinds and histories.names is not None:
+            kind = renumbered(kind, histories.names.events, self.words)
         unknown = (kind > self.kinds) & (self.kinds > 0)
         keys = _keys(np.where(unknown, 0, item), np.where(unknown, 0, kind), self.kinds)
         return self.popularity.fill(*best(self.follows[keys], k, allowed), allowed)
@@ -754,14 +757,14 @@ class RuleRanker:
     features, known_users = 0, 0
 
     def __init__(self, rule: Ranks, log: Interactions, name: str) -> None:
-        self._rule, self._name = rule, name
+        self._rule, self._name, self._vocabulary = rule, name, Vocabulary(log.spec)
         self.items = len(log.items)
         self.history = LONGEST if log.has_baskets else LONGEST_OF_EVENTS  # as the advice compares them
         self.repeat_share = float(log.repeat_share)
 
-    def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
-        """Return the best `k` items and their scores, [B, k] each; `allowed` is [B, N + 1]."""
-        return self._rule.rank(histories, k, allowed)
+    def rank(self, histories: Any, k: int, allowed: Bools | None = None) -> Lists:
+        """Return the best `k` items and their scores, [B, k] each; `allowed` is [B, N + 1]; see `Ranker.rank`."""
+        return self._rule.rank(self._vocabulary.arrays(histories, self), k, allowed)
 
     def whole(self) -> Ranker:
         """Raise SpecError: a rule has no item vectors and no likelihoods."""

@@ -25,7 +25,7 @@ from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, re
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.schema import typed
-from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec, Users
+from tidelog.types import Catalogue, History, HistoryArrays, HistoryNames, Profile, Spec, Users
 
 # Read the fields of saved interactions from their folder, with checks of every array.
 
@@ -794,7 +794,8 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> Histo
     position = np.where(exists, rows[:, None] - back, 0)
     items, events = (np.where(exists, column[position], 0).astype(np.int32) for column in (log.item, log.event))
     features = None if log.user_features is None else log.user_features[user]
-    return HistoryArrays(items, events, features, (user + 1).astype(np.int32))
+    names = HistoryNames(log.items, log.events, log.users)
+    return HistoryArrays(items, events, features, (user + 1).astype(np.int32), names)
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

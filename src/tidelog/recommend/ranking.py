@@ -32,7 +32,7 @@ from tidelog.recommend.networks import (
     with_new_rows,
 )
 from tidelog.recommend.next_item import NextItemModel
-from tidelog.runtime.ranking import ROWS, Ranker, RankingFunctions
+from tidelog.runtime.ranking import ROWS, Ranker, RankingFunctions, ReadsHistories
 from tidelog.support import supported
 from tidelog.types import HistoryArrays, same_shape
 
@@ -188,7 +188,7 @@ def recipe(config: Any, params: RankingParams) -> dict[str, Any]:
 # Compiled ranking, for `tidelog.runtime.ranking`.
 
 
-def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
+def ranker(algorithm: Any, params: Any, vocabulary: ReadsHistories, supervised: bool = False) -> Ranker:
     """Return a ranker of item indices for histories; `supervised`: by likelihood only."""
     numbers = jax.tree.map(jnp.float32, algorithm)
 
@@ -208,7 +208,7 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         q_weight=float(params.weight),
         repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),
     )
-    return Ranker(functions, supervised)
+    return Ranker(functions, supervised, vocabulary)
 
 
 @eqx.filter_jit

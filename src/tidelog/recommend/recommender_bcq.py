@@ -488,7 +488,12 @@ def generator_loss(
     mean, log_std = generator.encode(inputs.states, inputs.vectors)
     error = reconstruction_error(generator.decode(inputs.states, mean + jnp.exp(log_std) * noise), inputs.vectors)
     divergence = mean_over_latents(normal_divergence(mean, log_std))
-    metrics = {"reconstruction_loss": batch.average(error), "kl_loss": batch.average(divergence)}
+    metrics = {
+        "reconstruction_loss": batch.average(error),
+        "kl_loss": batch.average(divergence),
+        "latent_mean": batch.average(jnp.mean(mean, axis=-1)),
+        "latent_deviation": batch.average(jnp.mean(jnp.exp(log_std), axis=-1)),
+    }
     return batch.mean(error + config.kl_weight * divergence), metrics
 
 
@@ -578,6 +583,7 @@ def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[Ran
         "critic_loss": q_loss,
         "td_error": batch.average(jnp.mean(jnp.abs(q - target), axis=0)),
         "q_mean": batch.average(jnp.mean(q, axis=0)),
+        **{f"q_mean_{number}": batch.average(one) for number, one in enumerate(q, 1)},
         "target_q": batch.average(target),
         "coverage": coverage,
         "entropy": entropy,
@@ -611,8 +617,14 @@ def losses(config: RecommenderBCQ, state: RankingState, batch: Batch, key: jax.A
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.generation is not None:
+        generator, perturbation = state.generation
         noise = normal(keys[1], (*batch.data.reward.shape, config.latent_size))
-        results["generator_loss"], _ = generator_loss(state.generation.generator, config, batch, inputs, noise)
+        results["generator_loss"], _ = generator_loss(generator, config, batch, inputs, noise)
+        latent = clipped_latents(keys[2], noise.shape, config.latent_clip)
+        critic = state.critic.members[0]
+        results["perturbation_loss"], _ = perturbation_loss(
+            perturbation, config, batch, inputs, generator, critic, latent
+        )
     return results
 
 

@@ -23,7 +23,7 @@ from tidelog.runtime.networks import (
 )
 from tidelog.runtime.policy import NumpyPolicy
 from tidelog.runtime.ranking import RANKING, Ranker, ranking_functions, reach
-from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.recommender import Recommender, Vocabulary
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.types import (
     ActionSpace,
@@ -199,7 +199,8 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
     events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
 
     def rank() -> Ranker:
-        ranker = Ranker(ranking_functions(recipe["act"]))
+        functions = ranking_functions(recipe["act"])
+        ranker = Ranker(functions)
         if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
             raise ValueError(f"its table has {ranker.items} items, unlike the spec")
         who = spec.observation.get("user")
@@ -210,7 +211,7 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
             raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
         last = np.array([0, ranker.known_users])
         ranker.rank(HistoryArrays(events * ranker.items // np.maximum(events, 1), events, None, last), 1)
-        return ranker
+        return Ranker(functions, vocabulary=Vocabulary(spec))
 
     return _fits(rank, where)
 

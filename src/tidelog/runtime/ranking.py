@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
 from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
-from tidelog.types import HistoryArrays
+from tidelog.types import HistoryArrays, HistoryNames
 
 Floats: TypeAlias = NDArray[np.float32]
 Integers: TypeAlias = NDArray[np.int64]
@@ -95,6 +95,15 @@ class RankingFunctions(NamedTuple):
     known_users: int = 0  # number of users with a vector of their own
 
 
+class ReadsHistories(Protocol):
+    """The names of a policy: they turn histories of any origin into its own numbers."""
+
+    names: HistoryNames
+
+    def arrays(self, histories: Any, ranker: Any) -> HistoryArrays:
+        """Return histories in the policy's numbers; SpecError where it cannot know what they mean."""
+
+
 class Ranks(Protocol):
     """Anything that ranks item indices for histories."""
 
@@ -105,11 +114,14 @@ class Ranks(Protocol):
 class Ranker:
     """Ranks item indices for histories.
 
-    `supervised` ranks by likelihood only, as the history encoder without reinforcement learning.
+    `supervised` ranks by likelihood only, as the history encoder without reinforcement learning. With a `vocabulary`
+    histories have names, as those of `recommend`, or of a log, which may count kinds of events in another order.
     """
 
-    def __init__(self, functions: RankingFunctions, supervised: bool = False) -> None:
-        self._functions, self._supervised = functions, supervised
+    def __init__(
+        self, functions: RankingFunctions, supervised: bool = False, vocabulary: ReadsHistories | None = None
+    ) -> None:
+        self._functions, self._supervised, self._vocabulary = functions, supervised, vocabulary
         self.items = len(functions.table) - 1  # N
         self.history = functions.history  # H: the number of steps of a history
         self.features = functions.features  # F: the number of user features, 0 for none
@@ -117,10 +129,11 @@ class Ranker:
         self.width = functions.width  # the smallest number of scored items for a list
         self.repeat_share = functions.repeat_share  # share of the log's events whose item the user had before
 
-    def rank(self, histories: HistoryArrays, k: int, allowed: NumpyArray | None = None) -> ItemLists:
+    def rank(self, histories: Any, k: int, allowed: NumpyArray | None = None) -> ItemLists:
         """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError for fewer.
 
-        Supported items come first, by likelihood and Q; the others follow by likelihood.
+        Supported items come first, by likelihood and Q; the others follow by likelihood. Histories are lists of item
+        ids, `Histories`, or arrays with names (`log.histories`); SpecError for kinds of events by number alone.
         """
         seen = self._read(histories, allowed)
         most = max(1, MARKS // (self.items + 1))
@@ -144,7 +157,7 @@ class Ranker:
         """The items' vectors [N + 1, D] of length 1; row 0 is no item."""
         return self._functions.table[:, :-1]
 
-    def log_likelihood(self, histories: HistoryArrays, items: NumpyArray) -> NumpyArray:
+    def log_likelihood(self, histories: Any, items: NumpyArray) -> NumpyArray:
         """Return the log-likelihood of items [B, K] after histories, over the whole catalogue."""
         seen = self._read(histories)
         parts = [
@@ -174,7 +187,7 @@ class Ranker:
         items, scores = places(seen)
         return np.asarray(items), np.asarray(scores)
 
-    def find(self, histories: HistoryArrays, k: int, allowed: NumpyArray) -> FoundItems:
+    def find(self, histories: Any, k: int, allowed: NumpyArray) -> FoundItems:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
         return self._found(self._read(histories), k, allowed)
 
@@ -184,8 +197,9 @@ class Ranker:
         ]
         return FoundItems(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _read(self, histories: HistoryArrays, allowed: NumpyArray | None = None) -> HistoryArrays:
-        return fit_histories(histories, self._functions, allowed)
+    def _read(self, histories: Any, allowed: NumpyArray | None = None) -> HistoryArrays:
+        named = histories if self._vocabulary is None else self._vocabulary.arrays(histories, self)
+        return fit_histories(named, self._functions, allowed)
 
     def _find(self, seen: HistoryArrays, k: int, allowed: NumpyArray) -> FoundItems:
         functions = self._functions
@@ -268,6 +282,16 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
         )
 
 
+def renumbered(events: NumpyArray, words: tuple[str, ...], own: tuple[str, ...]) -> NumpyArray:
+    """Return kinds of events [...], numbers of `words`, as numbers of `own` words; a word not in `own` is one more."""
+    if events.size and (events.min() < 0 or events.max() > len(words)):
+        raise SpecError(f"events have {events.max()}", f"kinds 0 (none) to {len(words)}", "use these")
+    if words == own:
+        return events
+    known = {word: number for number, word in enumerate(own, 1)}
+    return np.array([0, *(known.get(word, len(own) + 1) for word in words)], np.int32)[events]
+
+
 def fit_histories(
     histories: HistoryArrays, functions: RankingFunctions, allowed: NumpyArray | None = None
 ) -> HistoryArrays:
@@ -275,7 +299,7 @@ def fit_histories(
 
     SpecError unless items, events and users are those of the policy, padded alike, and `allowed` is [B, N + 1].
     """
-    items, events, users, who = histories
+    items, events, users, who, _ = histories
     count, kinds, features = len(functions.table) - 1, functions.kinds, functions.features
     if items.ndim != 2 or items.shape != events.shape:
         raise SpecError(f"histories and events have shapes {items.shape} and {events.shape}", "[B, H]", "reshape them")

@@ -19,8 +19,8 @@ from tidelog._text import rows_table
 from tidelog.errors import MemoryLimitError, SpecError, nearest
 from tidelog.runtime.artefact import SavedPolicy, notes_of
 from tidelog.runtime.networks import refuse_overflow
-from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few
-from tidelog.types import Catalogue, History, HistoryArrays, Profile, Spec
+from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few, renumbered
+from tidelog.types import Catalogue, History, HistoryArrays, HistoryNames, Profile, Spec
 
 # Lists after the ranking: more diverse ones, and the item of the history that each recommendation depends on most.
 #
@@ -91,7 +91,7 @@ def reasons(ranker: Ranker, known: IndexedHistories, items: NumpyArray) -> tuple
         latest = list(dict.fromkeys(seen.items[0][seen.items[0] > 0][::-1].tolist()))[:MOST_REASONS]
         if not latest:
             continue
-        variants = HistoryArrays(*(None if part is None else np.repeat(part, 1 + len(latest), axis=0) for part in seen))
+        variants = seen.part(np.zeros(1 + len(latest), np.int64))
         for row, left_out in enumerate(latest, 1):
             others = seen.items[0] != left_out
             count = int(others.sum())
@@ -156,12 +156,13 @@ class IndexedHistories(NamedTuple):
     events: list[list[int]]
     users: NumpyArray | None  # [B, F] features
     user_index: NumpyArray | None  # [B] places of the users
+    names: HistoryNames  # of the policy
 
     def arrays(self, rows: slice, length: int) -> HistoryArrays:
         """Return the last `length` steps of some rows at most, left-padded with 0."""
         items, events = (_left_padded(part[rows], length) for part in (self.items, self.events))
         users, index = (None if part is None else part[rows] for part in (self.users, self.user_index))
-        return HistoryArrays(items, events, users, index)
+        return HistoryArrays(items, events, users, index, self.names)
 
 
 class Recommendations(NamedTuple):
@@ -392,6 +393,9 @@ class Vocabulary:
         who: Any = spec.observation.get("user")
         self.users = None if who is None else Profiles(who)
         ids_of_users: Any = spec.observation.get("user_id")
+        known_users = None if ids_of_users is None else ids_of_users.ids
+        self.names = HistoryNames(self.ids, kinds.events, known_users)
+        self._compared: tuple[Any, Any] = (self.ids, known_users)  # ids that were found to be these
         self._user = {} if ids_of_users is None else {str(one): i + 1 for i, one in enumerate(ids_of_users.ids)}
 
     def read(self, asked: Histories, ranker: PolicyRanker) -> IndexedHistories:
@@ -411,7 +415,46 @@ class Vocabulary:
             if self.users is None or not ranker.features:
                 raise SpecError("this policy has no user features", fix="drop the users, or train with user features")
             who = self.users.read(asked.users, len(items), skip)
-        return IndexedHistories(items, events, who, places)
+        return IndexedHistories(items, events, who, places, self.names)
+
+    def arrays(self, histories: Any, ranker: PolicyRanker) -> HistoryArrays:
+        """Return histories of any origin in the policy's numbers: by name, as `recommend` takes them, or arrays.
+
+        SpecError for arrays whose kinds of events have no names, and for those of another catalogue or other users.
+        """
+        if not isinstance(histories, HistoryArrays):
+            return self.read(Histories.of(histories), ranker).arrays(slice(None), ranker.history)
+        names = histories.names
+        if names is None:
+            if len(self.kinds) > 1 and np.any(histories.events):
+                raise SpecError(
+                    "the kinds of events of these histories are numbers without names",
+                    f"names, of {', '.join(self.kinds)}",
+                    'tl.Histories(items, events=[["..."]]), or the histories of a log: log.histories(rows)',
+                )
+            return histories
+        users = names.users if ranker.known_users and histories.user_index is not None else None
+        if names.items is not self._compared[0] or (users is not None and users is not self._compared[1]):
+            self._check_ids("items", names.items, self.ids)
+            if users is not None:
+                self._check_ids("users", users, self.names.users)
+            self._compared = (names.items, users)
+        events = renumbered(np.asarray(histories.events), names.events, self.kinds)
+        if events.size and events.max() > len(self.kinds):
+            unknown = next(word for word in names.events if word not in self._kind)
+            raise SpecError(f"histories have the unknown event {unknown!r}: {nearest(unknown, self.kinds)}")
+        return histories._replace(events=events, names=self.names)
+
+    @staticmethod
+    def _check_ids(what: str, theirs: Any, own: Any) -> None:
+        """Raise SpecError unless these ids are the first ones of the policy, in its order."""
+        known = np.asarray(own[: len(theirs)], object)
+        if len(theirs) > len(own) or not np.array_equal(np.asarray(theirs, object), known):
+            raise SpecError(
+                f"the {what} of these histories are not those of the policy",
+                f"histories of its own log, with {len(own):,} {what}",
+                "pass ids: tl.Histories(items)",
+            )
 
     def _steps(self, histories: Any, events: Any, skip: bool) -> tuple[list[list[int]], list[list[int]]]:
         """Return histories and their kinds of events as indices, each with its own length, without unknown items."""
