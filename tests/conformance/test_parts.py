@@ -110,6 +110,17 @@ def test_every_runtime_gives_the_same_mapping(policy, saved, log):
         np.testing.assert_allclose(propensity, np.exp(policy.log_probability(seen, action)), rtol=2e-4)
 
 
+def test_samples_of_parts_are_independent_without_jax_too(policy, saved):
+    if isinstance(policy.algorithm, BCQ):
+        return  # candidates have no parts of their own
+    action, _ = runtime.load(saved).act(np.tile(np.float32([0.5, 0.2]), (5000, 1)), seed=0)
+    parts = [action["move"]["steer"][:, 0], *(action["move"]["gear"] == code for code in range(3)), *action["lights"].T]
+    parts.append(action["horn"])
+    among = np.corrcoef([np.asarray(part, float) for part in parts])
+    among[1:4, 1:4] = 0.0  # codes of one choice exclude each other
+    assert np.abs(among[~np.eye(len(among), dtype=bool)]).max() < 0.07
+
+
 @pytest.mark.skipif(importlib.util.find_spec("starlette") is None, reason="the extra [serve] is not installed")
 def test_http_answers_as_numpy_to_the_bit(saved, log):
     from tidelog.serving.app import ActEndpoint
