@@ -74,15 +74,13 @@ SMALLER: dict[str, Any] = {
 GENERATORS: dict[str, dict[str, Any]] = {
     "likelihood": {},
     "vae": {"generator": "vae"},
-    "vae, weak divergence": {"generator": "vae", "kl_weight": 0.005},
 }
 # the policy of "vae" once more, with other latents when it ranks; "supported alone" leaves out unlikely candidates
 RANKED: dict[str, dict[str, Any]] = {
-    "vae, 200 latents": {"samples": 200},
     "vae, 200 latents up to 2": {"samples": 200, "latent_clip": 2.0},
     "vae, supported alone": {},
 }
-GENERATOR_STEPS = (3_000, 2_000)  # of the encoder alone, and of all else
+GENERATOR_STEPS = (2_000, 1_500)  # of the encoder alone, and of all else
 GENERATOR_PLAYED, STATES = 2_000, 500  # visits, and states of a log in which candidates are counted
 BCQ, ENCODER = "recommender BCQ", "encoder alone"
 

@@ -19,6 +19,8 @@ is 0. Only the cross-entropy trains the table and the
 encoder: a generator whose reconstruction loss could move the vectors would collapse them. No other loss has a gradient
 there.
 
+Use the generator `likelihood`; `vae` is the published form, for comparisons: fewer of its candidates are supported.
+
 With `negative_weight`, items that were shown but not selected have value 0 and change nothing: `r = 0, s' = s`.
 Without slates they are sampled items, weighted as if sampled by popularity, so Q does not learn popularity.
 
