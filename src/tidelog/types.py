@@ -291,14 +291,14 @@ class Hybrid:
 
     def pack(self, action: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """Return the rows [..., W] float32 of a mapping, nested or with names `outer/inner`; SpecError for a misfit."""
-        values, names = dict(flat_leaves(action)), [name for name, _ in self.parts]
+        values, names = named_leaves(action), [name for name, _ in self.parts]
         if set(values) != set(names):
             different = sorted({*values}.symmetric_difference(names))
             raise SpecError(f"the action has the parts {', '.join(values) or 'none'}", f"{', '.join(names)}",
                             f"check {', '.join(different[:3])}")  # fmt: skip
         arrays = []
         for name, space in self.parts:
-            array, width = np.asarray(values[name]), len(_codes_of(space))
+            array, width = as_part(name, values[name]), len(_codes_of(space))
             if isinstance(space, Discrete) and space.names and array.dtype.kind in "UOT":
                 array = _codes_of_labels(array, space, name)
             array = array[..., None] if isinstance(space, Discrete) else array
@@ -308,7 +308,8 @@ class Hybrid:
                                 f"numbers of shape {shape}", "give it this shape")  # fmt: skip
             arrays.append(array.astype(np.float32))
         if len({array.shape[:-1] for array in arrays}) > 1:
-            counts = {name: len(array) for (name, _), array in zip(self.parts, arrays, strict=True)}
+            pairs = zip(self.parts, arrays, strict=True)
+            counts = {name: len(array) if array.ndim > 1 else "one action" for (name, _), array in pairs}
             raise SpecError(
                 f"the parts of the action have different numbers of rows: {counts}", fix="use equal numbers"
             )
@@ -388,6 +389,14 @@ def has_densities(space: Any) -> bool:
     return isinstance(space, Continuous) or (isinstance(space, Hybrid) and not space.is_discrete)
 
 
+def as_part(name: str, values: Any) -> np.ndarray[Any, Any]:
+    """A part of an action as an array; SpecError where its rows have different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise SpecError(f"the part '{name}' of the action has rows of different lengths", "equal lengths") from error
+
+
 def flat_leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Leaves of nested mappings, named `outer/inner`."""
     for key, value in values.items():
@@ -395,6 +404,17 @@ def flat_leaves(values: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[s
             yield from flat_leaves(value, f"{prefix}{key}/")
         else:
             yield f"{prefix}{key}", value
+
+
+def named_leaves(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """`flat_leaves` by name; SpecError for two of one name, and for an empty name."""
+    leaves: dict[str, Any] = {}
+    for name, leaf in flat_leaves(values):
+        if name in leaves or not all(name.split("/")):
+            what = f"two are named '{name}'" if name in leaves else f"one is named '{name}'"
+            raise SpecError(f"parts of a mapping: {what}", "different names, none of them empty", "rename one")
+        leaves[name] = leaf
+    return leaves
 
 
 def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:

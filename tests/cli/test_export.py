@@ -102,4 +102,4 @@ def test_an_export_prints_what_its_onnx_file_needs(way, tidelog, run, tmp_path):
     optional = " (optional)" if way == "--mode" else ""
     needs = f"ONNX inputs: categorical, numeric, mask (optional), noise{optional}; outputs: action, probabilities"
     assert needs in done.out
-    assert ("pass standard Gumbel numbers of shape [B, 6], or export" in done.out) is (way == "--sample")
+    assert ("pass numbers of shape [B, 6] (standard Gumbel), or export" in done.out) is (way == "--sample")

@@ -9,6 +9,7 @@ import pytest
 
 from tidelog import Columns, ConfigError, Log, LogError, SpecError, read_log
 from tidelog.report.data_page import data_page
+from tidelog.training.stores import log_propensity
 from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Vector
 
 N = 40
@@ -251,3 +252,26 @@ def test_statistics_count_choices_and_measure_numbers(log):
     page = data_page(log.report, log)
     for label in ("move/steer[0]", "move/gear", "lights[1]", "horn"):
         assert label in page
+
+
+def test_two_parts_of_one_name_an_empty_name_and_ragged_rows_are_refused():
+    numbers = np.ones(N, np.float32)
+    for parts, what in (
+        ({"a/b": numbers, "a": {"b": np.zeros(N, int)}}, "two are named 'a/b'"),
+        ({"": numbers}, "named ''"),
+    ):
+        with pytest.raises(SpecError, match=rf"parts of a mapping: .*{what}: expected different names"):
+            log_of(parts)
+    with pytest.raises(SpecError, match="two are named 'move/gear'"):
+        DRIVE.pack({"move/gear": 1, **{name: part[0] if name != "move" else part for name, part in action().items()}})
+    ragged = action() | {"lights": [[0, 1], [1]]}
+    for give in (log_of, DRIVE.pack):
+        with pytest.raises(SpecError, match="the part 'lights' of the action has rows of different lengths"):
+            give(ragged)
+    with pytest.raises(SpecError, match="two are named 'a/b'"):
+        Columns(observation="x", reward="r", action={"a/b": "one", "a": {"b": "two"}})
+
+
+def test_densities_of_parts_are_in_the_units_of_the_networks(log):
+    log = replace(log, propensity=np.full(N, 0.25, np.float32))  # half the ranges are 1 and 2
+    np.testing.assert_allclose(log_propensity(log), np.log(0.25) + np.log(2.0), rtol=1e-6)

@@ -63,6 +63,11 @@ def test_a_tail_that_the_log_shows_whole_is_not_guessed():
     rarer[5] = [0.999, 0.001]  # not logged, and of a weight that no logged one comes near
     assert support_of(replace(evidence, behaviour_all=rarer)).pareto_k > 1.0
     assert support_of(replace(evidence, behaviour_all=None)).pareto_k > 1.0
+    sizes = np.sort(np.random.default_rng(1).zipf(1.6, 300).clip(1, 200))
+    clusters = np.repeat(np.arange(300), sizes)[-800:]
+    clusters = clusters - clusters[0]  # of very different sizes: no decision's weight bounds a sum
+    in_clusters = replace(evidence, clusters=clusters)
+    assert support_of(in_clusters).pareto_k == pareto_k(np.bincount(clusters, episode_weights(evidence))) > 0.0
 
 
 def test_other_weights_than_products_along_episodes():

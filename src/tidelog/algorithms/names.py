@@ -22,7 +22,7 @@ from tidelog.algorithms.short_form import ALGORITHMS, CONFIGURATIONS
 from tidelog.algorithms.short_form import algorithm as algorithm  # `tl.algorithm`: here all built-in names are taken
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
-from tidelog.types import Spec
+from tidelog.types import MultiDiscrete, Spec
 
 PART = "part"  # of a policy; a verdict forms it, and nothing trains it
 JOIN = "join them into one column, one value per combination"
@@ -128,6 +128,5 @@ def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
     known = [one for one in names() if kind in configured(one)[0].takes and learns_online(configured(one)[0]) == online]
     supported = " or ".join(k.__name__ for k in algorithm.takes)
     found = f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions"
-    if not known:
-        raise SpecError(f"{found}, and no algorithm supports several choices at once", fix=JOIN)
-    raise SpecError(found, fix=f"use an algorithm that supports them: {', '.join(known)}")
+    joined = f", or {JOIN}" if kind is MultiDiscrete else ""
+    raise SpecError(found, fix=f"use an algorithm that supports them: {', '.join(known)}{joined}")

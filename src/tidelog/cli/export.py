@@ -164,10 +164,10 @@ def _onnx_lines(target: Path) -> list[str]:
     lines = [f"ONNX inputs: {', '.join(inputs)}; outputs: {', '.join(facts['outputs'])}"]
     noise = [one for one in facts["inputs"] if one["name"] == "noise" and not one["optional"]]
     if noise:
-        kind = "standard normal" if "mean" in facts["outputs"] or len(noise[0]["shape"]) > 2 else "standard Gumbel"
+        shape = ", ".join(map(str, noise[0]["shape"]))
         lines.append(
-            f"the input 'noise' is required, because this policy samples its actions: pass {kind} numbers of shape "
-            f"[{', '.join(map(str, noise[0]['shape']))}], or export it with --mode, which takes its most likely actions"
+            f"the input 'noise' is required, because this policy samples its actions: pass numbers of shape [{shape}] "
+            f"({noise[0]['content']}), or export it with --mode, which takes its most likely actions"
         )
     return lines
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tidelog._files import parse_json, read_text
 from tidelog.errors import ConfigError, nearest
-from tidelog.types import Discrete, flat_leaves
+from tidelog.types import Discrete, named_leaves
 
 # Declared propensities: how an experiment drew its decisions, where no column recorded their probabilities.
 #
@@ -369,7 +369,7 @@ class Columns:
             value = getattr(
                 self, name
             )  # by part: in their own order, nested ones as `outer/inner`; lists in a run folder
-            by_part_name = tuple(flat_leaves(value)) if isinstance(value, Mapping) else frozen(value)
+            by_part_name = tuple(named_leaves(value).items()) if isinstance(value, Mapping) else frozen(value)
             object.__setattr__(self, name, by_part_name if isinstance(value, Mapping | list) else value)
         if self.action == ():
             raise ConfigError("action = {}", "at least one part", 'write action = { dose = "mg", drug = "name" }')
@@ -629,7 +629,7 @@ def by_part(parts: Mapping[str, Any], actions: Any, bounds: Any) -> Iterator[tup
                 "a mapping from parts",
                 f"write {name}={{{next(iter(parts), 'part')!r}: ...}}",
             )
-        declared.append(dict(flat_leaves(value or {})))
+        declared.append(named_leaves(value or {}))
         for part in declared[-1]:
             if part not in parts:
                 raise ConfigError(

@@ -54,7 +54,7 @@ from tidelog.data.raw import (
     unreadable,
 )
 from tidelog.errors import ConfigError, nearest, unknown_name
-from tidelog.types import OTHER, flat_leaves, is_masked
+from tidelog.types import OTHER, as_part, flat_leaves, is_masked, named_leaves
 
 # The actions of a log from their columns: discrete, continuous or several at once.
 
@@ -204,7 +204,7 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
         raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
     observation, action = arrays["observation"], arrays["action"]
     if isinstance(action, Mapping):
-        _check_parts(dict(flat_leaves(action)))
+        _check_parts(named_leaves(action))
     checked = _ArrayFindings(action)
     always = get("terminated") is True
     declared, strata = _declared(checked, get("propensity"))
@@ -264,7 +264,7 @@ def _declared(arrays: _ArrayFindings, value: Any) -> tuple[Declaration | None, t
 def _features(
     arrays: _ArrayFindings, role: str, values: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, Feature]:
-    leaves = dict(flat_leaves(values)) if isinstance(values, Mapping) else {"observation": values}
+    leaves = named_leaves(values) if isinstance(values, Mapping) else {"observation": values}
     features = {}
     for name, value in leaves.items():
         label = name if isinstance(values, Mapping) and role == "observation" else role
@@ -350,7 +350,7 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any, name
     if isinstance(action, Mapping):
         read = {
             part: _action(arrays, value, *declared, f"action/{part}")
-            for (part, value), declared in by_part(dict(flat_leaves(action)), actions, bounds)
+            for (part, value), declared in by_part(named_leaves(action), actions, bounds)
         }
         parts = {part: value for part, value in read.items() if value is not None}
         return RawAction.of_parts(parts) if parts and len(parts) == len(read) else None
@@ -370,7 +370,8 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any, name
 def _check_parts(parts: Mapping[str, Any]) -> None:
     """Raise ConfigError unless an action has parts, each an array, of equally many rows."""
     rows = {
-        name: len(part) if np.ndim(part) or isinstance(part, list | tuple) else None for name, part in parts.items()
+        name: len(part) if as_part(name, part).ndim or isinstance(part, list | tuple) else None
+        for name, part in parts.items()
     }
     if not rows or None in rows.values() or len(set(rows.values())) > 1:
         found = ", ".join(

@@ -299,6 +299,7 @@ class Sketch:
             part = self.among(hashes)
             known, shared = known + part.known, shared + part.shared
         chance = chance_of(log, self.rewards and log.reward is not None) if shared else 0.0
+        chance *= min(1.0, self.episodes / len(log.episode_ids))  # numbers that the sketched log has as well
         return Overlap(known, shared, self.exact, chance)
 
     def among(self, hashes: Hashes) -> Overlap:

@@ -62,7 +62,7 @@ class EstimatorPolicy:
         if isinstance(spec.action, MultiDiscrete | Hybrid):
             raise SpecError(
                 f"{self.kind}: an estimator supports one discrete action or continuous actions; this log has "
-                "MultiDiscrete actions",
+                f"{type(spec.action).__name__} actions",
                 fix="judge one choice at a time",
             )
         if isinstance(spec.action, Continuous) and classes is not None:

@@ -123,17 +123,13 @@ def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False, p
     sentence = "this policy has no density: it cannot compute the probability of an action"
     if not sample:
         sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
+    return FindingText(sentence, () if with_cut else _with_density(sample, known, parts))
+
+
+def _with_density(sample: bool, known: bool, parts: bool) -> tuple[str, ...]:
     if parts:  # noise for some parts of an action is not offered
-        fixes = (
-            (SAMPLED,)
-            if known and not sample
-            else ("judge a policy whose continuous parts have a density (actor_head='gaussian', epsilon=None)",)
-        )
-        return FindingText(sentence, fixes)
-    return FindingText(sentence, () if with_cut else _with_density(sample, known))
-
-
-def _with_density(sample: bool, known: bool) -> tuple[str, ...]:
+        has_one = "judge a policy whose continuous parts have a density (actor_head='gaussian', epsilon=None)"
+        return (SAMPLED,) if known and not sample else (has_one,)
     return (SAMPLED, f"or {NOISE}") if known and not sample else (NOISE,)
 
 
@@ -145,7 +141,8 @@ def _cut_actions(a: Assessment, share: float, density: RuleFinding | None = None
     wider = "record each action before clipping, with wider bounds"
     levels = "or round the actions to a few levels and judge them as discrete actions"
     if density is not None:
-        ways = _with_density(density.numbers["sample"], density.numbers["known"])
+        numbers = density.numbers
+        ways = _with_density(numbers["sample"], numbers["known"], numbers.get("parts", False))
         wider += f", and then {', '.join(ways)}"
     return FindingText(sentence, (wider, levels))
 

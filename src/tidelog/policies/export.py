@@ -107,6 +107,7 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
             ) from error
     entries = [
         {"name": one.name, "shape": list(one.shape), "type": one.kind, "optional": one.default is not None}
+        | ({"content": one.content} if one.content else {})
         for one in inputs
     ]
     facts = {"opset": OPSET, "inputs": entries, "outputs": outputs}
@@ -164,6 +165,7 @@ class Input(NamedTuple):
     shape: tuple[str | int, ...]
     kind: str
     default: np.ndarray[Any, Any] | None = None
+    content: str = ""  # of noise: what its numbers are
 
 
 class OnnxGraph(NamedTuple):
@@ -191,7 +193,8 @@ def _acting_inputs(recipe: Mapping[str, Any], spec: Spec, acting: Acting | None)
     if noise is not None:
         latents = noise.kind == "latents"
         shape: tuple[str | int, ...] = (noise.shape[0], "B", noise.shape[1]) if latents else ("B", *noise.shape)
-        inputs.append(Input("noise", shape, "float32", None if acting == "sample" else no_noise(recipe, noise)))
+        usual = None if acting == "sample" else no_noise(recipe, noise)
+        inputs.append(Input("noise", shape, "float32", usual, noise.words))
     return inputs
 
 

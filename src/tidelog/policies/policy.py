@@ -237,7 +237,10 @@ class Policy(BasePolicy, Recommends):
     def probabilities(self, observation: Any, mask: Any = None, state: RecurrentState | None = None) -> NumpyArray:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for continuous actions."""
         if not isinstance(self.spec.action, Discrete):
-            raise SpecError("continuous actions have no probabilities", fix="use log_probability(observation, action)")
+            kind = type(self.spec.action).__name__
+            raise SpecError(
+                f"{kind} actions have no list of probabilities", fix="use log_probability(observation, action)"
+            )
         inputs = self._read(observation, mask)
         probabilities = self._apply(_probabilities, inputs, state)
         if probabilities is None:

@@ -512,6 +512,14 @@ class SampleNoise(NamedTuple):
     clip: float = math.inf  # limit of latents
     parts: tuple[SampleNoise, ...] = ()
 
+    @property
+    def words(self) -> str:
+        """What its numbers are."""
+        if self.kind == "joint":
+            return ", then ".join(f"{one.shape[0]} {one.words}" for one in self.parts)
+        kind = "standard Gumbel" if self.kind == "gumbel" else "standard normal"
+        return f"{kind} clipped at {self.clip:g}" if self.kind == "latents" else kind
+
 
 def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
     """Return the noise of a recipe's policy, or None."""

@@ -77,7 +77,7 @@ def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None)
 def log_propensity(log: Log, rows: Any = slice(None)) -> np.ndarray[Any, Any]:
     """Return the logarithms [N] of propensities; of continuous actions in units in which the bounds are [-1, 1]."""
     space, propensity = log.spec.action, np.asarray(log.propensity[rows])  # type: ignore[index]
-    volume = space.log_volume() if isinstance(space, Continuous) else 0.0
+    volume = space.log_volume() if isinstance(space, Continuous | Hybrid) else 0.0
     logs: np.ndarray[Any, Any] = np.log(propensity.astype(np.float64)) + volume
     return logs
 
@@ -89,7 +89,7 @@ def check_columns(log: Log, store_spec: StoreSpec) -> None:
     if "propensity" in store_spec.columns and log.propensity is None:
         raise LogError(
             "this log has no propensities, and the algorithm weighs logged actions by them (Retrace)",
-            fix="map a propensity column, declare them with log.with_propensities, or use td-lambda returns",
+            fix="map a propensity column, declare how the actions were drawn (propensity=), or use td-lambda returns",
         )
 
 
