@@ -115,8 +115,8 @@ def gradient_step(
     (value, metrics), gradient = differentiated(network, config, *inputs)
     network, opt_state = descend(config.optimiser, network, gradient, opt_state, rate, config.gradient_clip)
     if getattr(config, "debug_metrics", False):
-        arrays = eqx.filter(gradient, eqx.is_inexact_array)
-        parts = [name for name in network.__dataclass_fields__ if jax.tree.leaves(getattr(arrays, name))]
+        arrays = {name: eqx.filter(getattr(gradient, name), eqx.is_inexact_array) for name in vars(gradient)}
+        parts = [name for name, part in arrays.items() if jax.tree.leaves(part)]
         metrics = metrics | norms(*({name: getattr(one, name) for name in parts} for one in (network, gradient)))
     return GradientStep(network, opt_state, value, metrics)
 

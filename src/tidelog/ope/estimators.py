@@ -621,8 +621,8 @@ SHOWN = 0.05  # by how much, in logarithms, no possible weight may exceed the la
 def shows_tail(evidence: Evidence, most: float) -> bool:
     """Whether no action in any logged decision has a weight above the largest logged one, of this logarithm.
 
-    Only where an episode is one decision, alone in its cluster, and actions can be listed: then the log shows the end of
-    the weights, which a tail index would guess from the logged ones.
+    Only where an episode is one decision, alone in its cluster, and actions can be listed: then the log shows the end
+    of the weights, which a tail index would guess from the logged ones.
     """
     own, logged = evidence.target_all, evidence.behaviour_all
     if evidence.horizon > 1 or evidence.clusters is not None or own is None or logged is None or not np.isfinite(most):
