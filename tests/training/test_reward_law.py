@@ -43,6 +43,9 @@ def log_of(kind: str, ends: str, factor: float = 1.0, constant: float = 0.0) -> 
     action = {"action": rng.integers(0, 3, ROWS), "actions": 3}
     if kind == "continuous":
         action = {"action": rng.uniform(-1, 1, (ROWS, 2)).astype(np.float32), "bounds": ([-1.0] * 2, [1.0] * 2)}
+    if kind == "hybrid":
+        parts = {"numbers": rng.uniform(-1, 1, (ROWS, 2)).astype(np.float32), "code": rng.integers(0, 3, ROWS)}
+        action = {"action": parts, "bounds": {"numbers": ([-1.0] * 2, [1.0] * 2)}, "actions": {"code": 3}}
     return tl.Log.from_arrays(
         observation=rng.standard_normal((ROWS, 3)).astype(np.float32),
         reward=constant + factor * rng.integers(0, 6, ROWS),

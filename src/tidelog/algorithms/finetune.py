@@ -231,7 +231,9 @@ class FinetunedAlgorithm(eqx.Module):
 
     def q_values(self, params: Any, observation: Observation, action: jax.Array | None = None) -> jax.Array | None:
         """Return the values of all actions or of chosen ones, or None."""
-        result: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation), action)
+        result: jax.Array | None = self.inner.q_values(
+            params, self.scales.observation(observation), *(() if action is None else (action,))
+        )
         return result
 
 

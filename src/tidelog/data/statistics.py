@@ -243,9 +243,7 @@ class Overlap(NamedTuple):
     @property
     def share(self) -> float:
         """The estimated share of shared episodes; NaN if no episode is in the sketch's range."""
-        if not self.known:
-            return math.nan
-        return max((self.shared / self.known - self.chance) / max(1.0 - self.chance, 1e-9), 0.0)
+        return self.shared / self.known if self.known else math.nan
 
     def exceeds(self, share: float) -> bool:
         """Whether the overlap is larger than `share`, and chance alone does not explain it.

@@ -275,7 +275,7 @@ class Policy(BasePolicy, Recommends):
         Example:
             >>> log = tl.collect("point-mass", episodes=50, seed=0)
             >>> policy = tl.fit(tl.IQL(hidden=(16,)), log, steps=20).policy()
-            >>> policy.q_values(log.observation, log.action).shape == (len(log.action),)
+            >>> policy.q_values(log.transitions.observation, log.action).shape == (len(log.action),)
             True
         """
         inputs = self._read(observation, None)
