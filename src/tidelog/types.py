@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import math
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -159,8 +160,41 @@ class Catalogue:
         return len(self.ids)
 
 
+class InBounds(ABC):
+    """Actions with bounds, in their own units and in those of networks, in which bounds are [-1, 1]; codes keep theirs.
+
+    Rows of numbers [..., A] here.
+    """
+
+    low: Any
+    high: Any
+
+    @abstractmethod
+    def cut(self, action: Any) -> Any:
+        """Actions in network units, clipped to [-1, 1]."""
+
+    @abstractmethod
+    def _centre_and_half(self) -> tuple[Any, Any]:
+        """The middle of the bounds and half their distance, [A] each; 0 and 1 of codes."""
+
+    def to_unit(self, action: Any) -> Any:
+        """Actions within the bounds, mapped to [-1, 1]."""
+        centre, half = self._centre_and_half()
+        return (action - centre) / half
+
+    def from_unit(self, action: Any) -> Any:
+        """Actions in [-1, 1], mapped to the bounds."""
+        centre, half = self._centre_and_half()
+        return action * half + centre
+
+    def executed(self, action: Any) -> Any:
+        """The executed actions for those in network units: mapped and clipped to the bounds."""
+        low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
+        return self.from_unit(self.cut(action)).clip(low, high)
+
+
 @dataclass(frozen=True)
-class Continuous:
+class Continuous(InBounds):
     """A vector within bounds, `[..., A]` float32; `low` and `high` have one finite number per dimension.
 
     Example:
@@ -190,21 +224,6 @@ class Continuous:
         """Actions `[..., A]` in units of [-1, 1], clipped to it."""
         return action.clip(-1.0, 1.0)
 
-    def to_unit(self, action: Any) -> Any:
-        """Actions `[..., A]` within the bounds, mapped to [-1, 1]."""
-        centre, half = self._centre_and_half()
-        return (action - centre) / half
-
-    def from_unit(self, action: Any) -> Any:
-        """Actions `[..., A]` in [-1, 1], mapped to the bounds."""
-        centre, half = self._centre_and_half()
-        return action * half + centre
-
-    def executed(self, action: Any) -> Any:
-        """The executed actions for `[..., A]` in units of [-1, 1]: mapped and clipped to the bounds."""
-        low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
-        return self.from_unit(action.clip(-1.0, 1.0)).clip(low, high)
-
     def log_volume(self) -> float:
         """Log-density in units of [-1, 1] minus the log-density in the units of the action."""
         return math.fsum(math.log(h) for h in self._centre_and_half()[1])
@@ -219,7 +238,7 @@ EXACT = 2**24  # whole numbers up to here are exact in float32
 
 
 @dataclass(frozen=True)
-class Hybrid:
+class Hybrid(InBounds):
     """Several parts of an action, each discrete, multi-discrete or continuous; nested ones are named `outer/inner`.
 
     Logs, stores and networks hold an action as one row of `size` float32 numbers, the parts side by side, codes as
@@ -324,26 +343,11 @@ class Hybrid:
             flat[name] = part[..., 0][()] if isinstance(space, Discrete) else part
         return nested(flat)
 
-    def to_unit(self, action: Any) -> Any:
-        """Rows [..., W] whose continuous numbers are mapped to [-1, 1]; codes are unchanged."""
-        centre, half = self._centre_and_half()
-        return (action - centre) / half
-
-    def from_unit(self, action: Any) -> Any:
-        """Rows [..., W] whose continuous numbers in [-1, 1] are mapped to the bounds; codes are unchanged."""
-        centre, half = self._centre_and_half()
-        return action * half + centre
-
     def cut(self, action: Any) -> Any:
         """Rows [..., W] in network units, clipped to [-1, 1]; codes are unchanged."""
         low, high = ([c if n else u for c, n in zip(codes, self.codes, strict=True)]
                      for codes, u in ((self.low, -1.0), (self.high, 1.0)))  # fmt: skip
         return action.clip(np.asarray(low, np.float32), np.asarray(high, np.float32))
-
-    def executed(self, action: Any) -> Any:
-        """The executed rows for [..., W] in network units: mapped and clipped to the bounds."""
-        low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
-        return self.from_unit(self.cut(action)).clip(low, high)
 
     def log_volume(self) -> float:
         """Log-density in network units minus the log-density in the units of the action."""
