@@ -168,6 +168,9 @@ def test_onnx_has_one_output_a_part(policy, log):
         return  # the nodes of BC
     content, facts = onnx_file(policy)
     assert facts["outputs"] == [f"action/{name}" for name in NAMES]
+    (noise,) = (one["content"] for one in facts["inputs"] if one["name"] == "noise")
+    kinds = "1 standard normal, then 3 standard Gumbel, then 6 standard Gumbel, then 2 standard Gumbel"
+    assert noise == (kinds if isinstance(policy.algorithm, BC) else "standard normal clipped at 0.5")
     seen = {"observation": log.observation["observation"][:64]}
     rows = onnx_answers(policy, content, "the file")(seen, None)["action"][0]
     expected = log.spec.action.pack(policy.act(seen)[0])

@@ -88,6 +88,18 @@ def test_values_of_actions_with_parts_are_learnt_and_the_better_policy_is_found(
     assert evidence_of(policy, log, sample=True, model="none").cloning is None
 
 
+def test_noise_for_some_parts_of_an_action_is_not_advised():
+    log = log_of()
+    angle = np.array(log.action)
+    angle[:30, 0] = 2.0  # clipped at its bound
+    spec = {"actor_head": "deterministic", "hidden": (8,)}
+    policy = tl.fit(tl.BC(**spec), log, steps=1, progress=False).policy()
+    verdict = tl.judge(policy, replace(log, action=angle), sample=False, limits=QUICK, progress=False, ledger=False)
+    assert any("exactly on a bound" in reason for reason in verdict.reasons)
+    assert "bandwidth" not in " ".join([*verdict.reasons, verdict.next_step, verdict.paragraph])
+    assert "actor_head='gaussian'" in verdict.next_step
+
+
 def test_a_policy_of_other_parts_is_refused(case):
     policy, log = case
     other = log_of(continuous="steer" not in str(log.spec))

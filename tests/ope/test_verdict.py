@@ -357,6 +357,10 @@ def test_with_estimated_propensities_better_must_survive_a_hidden_cause():
     assert strong.decision == "better"
     assert (weak.decision, rules(weak)) == ("no difference shown", ["sensitivity"])
     assert "odds of 1.5" in said(weak)[0].sentence
+    holds = weak.findings[0].numbers["holds"]
+    assert 1.0 < holds < 1.5
+    assert worst_case(weak, holds) > 0.0 > worst_case(weak, holds + 0.02)
+    assert f"it is up to odds of {holds:.2f}" in said(weak)[0].sentence
     assert outcome(bandit(0.2)).decision == "better"
     assert outcome(bandit(0.2, estimated=True), dataclasses.replace(QUICK, odds_ratio=1.0)).decision == "better"
     assert outcome(bandit(2.0, estimated=True), dataclasses.replace(QUICK, odds_ratio=40.0)).decision != "better"
