@@ -169,7 +169,7 @@ def test_onnx_has_one_output_a_part(policy, log):
     content, facts = onnx_file(policy)
     assert facts["outputs"] == [f"action/{name}" for name in NAMES]
     (noise,) = (one["content"] for one in facts["inputs"] if one["name"] == "noise")
-    kinds = "1 standard normal, then 3 standard Gumbel, then 6 standard Gumbel, then 2 standard Gumbel"
+    kinds = "1 standard normal, then 3 standard Gumbel, then 4 standard Gumbel, then 2 standard Gumbel"
     assert noise == (kinds if isinstance(policy.algorithm, BC) else "standard normal clipped at 0.5")
     seen = {"observation": log.observation["observation"][:64]}
     rows = onnx_answers(policy, content, "the file")(seen, None)["action"][0]
