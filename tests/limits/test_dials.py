@@ -16,7 +16,7 @@ from tidelog.algorithms.short_form import step
 from tidelog.data.statistics import Scaler
 from tidelog.networks.actors import HEADS, Categorical, EpsilonMode
 from tidelog.training.loop import as_arrays
-from tidelog.types import Hybrid
+from tidelog.types import Hybrid, InBounds
 
 stepped = compiled(step)
 LOG = world("discrete")
@@ -227,7 +227,8 @@ def test_retrace_cuts_where_the_policy_is_less_likely_than_the_behaviour_policy(
     row = batch.data._replace(real=None)
     found = np.asarray(eqx.filter_jit(traces)(h, state, row, batch.data.real))
     likely = np.asarray(eqx.filter_jit(state.actor)(row.observation, mask=row.mask).log_probability(row.action))
-    volume = log.spec.action.log_volume() if kind == "continuous" else 0.0  # of the bounds, in units of [-1, 1]
+    action = log.spec.action  # its bounds' volume, in units of [-1, 1]
+    volume = action.log_volume() if isinstance(action, InBounds) else 0.0
     np.testing.assert_allclose(stores(h, log)["log"].log_propensity, np.log(log.propensity) + volume, atol=1e-6)
     steps, mu = np.asarray(batch.data.real), np.exp(np.asarray(row.log_propensity))
     wanted = 0.8 * np.minimum(1.0, np.exp(likely) / mu) * steps

@@ -233,7 +233,7 @@ def test_continuous_actions_that_do_not_fit_are_refused(action, steering):
 
 
 def test_what_a_policy_cannot_say_it_says(clinic, steering, rater):
-    with pytest.raises(SpecError, match=r"continuous actions have no probabilities\. fix: use log_probability"):
+    with pytest.raises(SpecError, match=r"Continuous actions have no list of probabilities\. fix: use log_probability"):
         steering.probabilities([0.0, 0.0])
     with pytest.raises(SpecError, match="BC with Discrete actions has no Q-values"):
         clinic.q_values(some(1))
