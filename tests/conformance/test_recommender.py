@@ -72,6 +72,12 @@ def told(h, log):
 
 
 @cache
+def reported(h, log):
+    """The metrics of one update of the main phase."""
+    return compiled(h.phases()[1].step)(as_arrays(h), fresh(h, log), batch(h, log))[1].metrics
+
+
+@cache
 def ideas(h, log):
     """The queries of the initial policy."""
     params = h.policy_params(fresh(h, log))
@@ -143,6 +149,7 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "schedule": ("linear", told),
     "optimiser": ("rmsprop", told),
     "gradient_clip": (0.01, told, {"optimiser": "rmsprop"}),
+    "debug_metrics": (True, reported, VAE),
     "hidden": ((4,), built),
     "generator_hidden": ((4,), built, VAE),
     "perturbation_hidden": ((4,), built, VAE),
@@ -195,6 +202,25 @@ def test_a_changed_value_survives_a_file_and_a_wrong_one_is_named(field):
 def test_fields_that_contradict_each_other_are_refused(wrong, said):
     with pytest.raises(ConfigError, match=said):
         RecommenderBCQ(**wrong)
+
+
+@pytest.mark.full
+def test_norms_are_of_each_network_and_of_all_together():
+    h, log = small(debug_metrics=True, **VAE), described()
+    state, metrics = fresh(h, log), reported(h, log)
+    names = ("next_item", "generator", "critic", "perturbation")
+    assert {name for name in metrics if "norm" in name} == {
+        "gradient_norm", *(f"{kind}_norm_{name}" for kind in ("gradient", "weight") for name in names)
+    }  # fmt: skip
+    parts = [float(metrics[f"gradient_norm_{name}"]) for name in names]
+    assert min(parts) > 0.0
+    np.testing.assert_allclose(metrics["gradient_norm"], np.sqrt(np.square(parts).sum()), rtol=1e-6)
+    keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
+    loss = eqx.filter_jit(eqx.filter_grad(lambda one: recommender_bcq.next_item_loss(
+        one, h, batch(h, log), state.facts, keys[0])[0]))  # fmt: skip
+    gradient = jax.tree.leaves(eqx.filter(loss(state.next_item), eqx.is_inexact_array))
+    size = np.sqrt(sum(np.square(np.asarray(leaf, float)).sum() for leaf in gradient))
+    np.testing.assert_allclose(parts[0], size, rtol=1e-4)
 
 
 def test_it_keeps_both_contracts():

@@ -96,29 +96,23 @@ def descend(
 
 
 class GradientStep(NamedTuple):
-    """A network after a step, its optimiser state, and the loss before the step with its metrics."""
+    """A network after a step, its optimiser state, and the loss before the step with its metrics and gradient."""
 
     network: Any
     opt_state: Any
     loss: jax.Array
     metrics: Any
+    gradient: Any
 
 
 def gradient_step(
     loss: Callable[..., Any], network: Any, opt_state: Any, rate: jax.Array | float, config: Any, *inputs: Any
 ) -> GradientStep:
-    """Do one gradient step on `loss(network, config, *inputs) -> (loss, metrics)` with the settings of `config`.
-
-    Its `debug_metrics` adds the norms of the network's parts.
-    """
+    """Do one gradient step on `loss(network, config, *inputs) -> (loss, metrics)` with the settings of `config`."""
     differentiated: Callable[..., Any] = eqx.filter_value_and_grad(loss, has_aux=True)
     (value, metrics), gradient = differentiated(network, config, *inputs)
     network, opt_state = descend(config.optimiser, network, gradient, opt_state, rate, config.gradient_clip)
-    if getattr(config, "debug_metrics", False):
-        arrays = {name: eqx.filter(getattr(gradient, name), eqx.is_inexact_array) for name in vars(gradient)}
-        parts = [name for name, part in arrays.items() if jax.tree.leaves(part)]
-        metrics = metrics | norms(*({name: getattr(one, name) for name in parts} for one in (network, gradient)))
-    return GradientStep(network, opt_state, value, metrics)
+    return GradientStep(network, opt_state, value, metrics, gradient)
 
 
 def polyak_update(target: Network, network: Network, rate: jax.Array | float) -> Network:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.contract import Feedback, one_reward
-from tidelog.algorithms.optimisation import copied, gradient_step
+from tidelog.algorithms.optimisation import copied, gradient_step, norms
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.segments import Columns
 from tidelog.errors import ConfigError
@@ -219,7 +220,12 @@ def gradient_update(
     update = gradient_step(loss, state.network, opt_state, rate, config, seen, value_unit(state))
     opt_states = state.opt_states._replace(**{optimiser: update.opt_state})
     updated = state._replace(network=update.network, opt_states=opt_states, step=state.step + 1)
-    return updated, Feedback({**update.metrics, "learning_rate": rate})
+    metrics = {**update.metrics, "learning_rate": rate}
+    if config.debug_metrics:
+        arrays = {name: eqx.filter(part, eqx.is_inexact_array) for name, part in vars(update.gradient).items()}
+        gradients = {name: part for name, part in arrays.items() if jax.tree.leaves(part)}
+        metrics |= norms({name: getattr(update.network, name) for name in gradients}, gradients)
+    return updated, Feedback(metrics)
 
 
 # Before and after the auxiliary phase: the old policy, and the divergence from it.

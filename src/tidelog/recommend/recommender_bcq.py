@@ -50,6 +50,8 @@ from tidelog.algorithms.optimisation import (
     copied,
     gradient_step,
     init_opt_state,
+    norm,
+    norms,
     polyak_update,
     tree_where,
 )
@@ -341,9 +343,21 @@ def next_item_step(
         rows, places = rows_in_batch(batch.data.user_index, len(users.weight))
         batch = batch._replace(data=batch.data._replace(user_index=places))
         part = take_user_rows(whole, rows)
-    *changed, _, metrics = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
+    *changed, _, metrics, gradient = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
     next_item, opt_state = changed if users is None else put_user_rows(whole, tuple(changed), rows)
-    return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
+    state = state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state))
+    return state, metrics | debug_norms(config, "next_item", next_item, gradient)
+
+
+def debug_norms(config: RecommenderBCQ, name: str, network: Any, gradient: Any) -> dict[str, jax.Array]:
+    """Return the norms of one network and its gradient, if `debug_metrics` asks for them."""
+    return norms({name: network}, {name: gradient}) if config.debug_metrics else {}
+
+
+def all_norms(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Return the metrics with the norm of all gradients together, where they have norms of several networks."""
+    parts = [value for name, value in metrics.items() if name.startswith("gradient_norm_")]
+    return metrics | {"gradient_norm": norm(parts)} if parts else metrics
 
 
 # Critics.
@@ -505,12 +519,12 @@ def generator_step(
     """Return the state with an updated generator."""
     noise = normal(key, (*batch.data.reward.shape, config.latent_size))
     rate = config.generator_learning_rate * config.schedule(progress(state))
-    generator, opt_state, loss, metrics = gradient_step(
+    generator, opt_state, loss, metrics, gradient = gradient_step(
         generator_loss, state.generation.generator, state.opt_states.generator, rate, config, batch, inputs, noise
     )  # fmt: skip
     generation = state.generation._replace(generator=generator)
     updated = state._replace(generation=generation, opt_states=state.opt_states._replace(generator=opt_state))
-    return updated, metrics | {"generator_loss": loss}
+    return updated, metrics | {"generator_loss": loss} | debug_norms(config, "generator", generator, gradient)
 
 
 def perturbation_loss(
@@ -535,7 +549,7 @@ def perturbation_step(
     latent = clipped_latents(key, (*batch.data.reward.shape, config.latent_size), config.latent_clip)
     rate = config.perturbation_learning_rate * config.schedule(progress(state))
     critic, opt_state = state.critic.members[0], state.opt_states.perturbation
-    *after, loss, vectors = gradient_step(
+    *after, loss, vectors, gradient = gradient_step(
         perturbation_loss, before, opt_state, rate, config, batch, inputs, generator, critic, latent
     )
     perturbation, opt_state = tree_where(due, (before, opt_state), tuple(after))
@@ -544,7 +558,8 @@ def perturbation_step(
         opt_states=state.opt_states._replace(perturbation=opt_state),
     )
     distance = batch.average(jnp.linalg.norm(vectors - inputs.vectors, axis=-1))
-    return updated, {"perturbation_loss": loss, "distance_to_log": distance}
+    debug = debug_norms(config, "perturbation", perturbation, gradient)
+    return updated, {"perturbation_loss": loss, "distance_to_log": distance} | debug
 
 
 # The updates.
@@ -573,7 +588,7 @@ def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[Ran
     if config.negative_weight is not None:
         negatives = negative_items(config, state, windows, inputs, value, keys[3])
     rate = config.critic_learning_rate * config.schedule(progress(state))
-    critic, opt_state, q_loss, q = gradient_step(
+    critic, opt_state, q_loss, q, gradient = gradient_step(
         critic_loss, state.critic, state.opt_states.critic, rate, config, batch, inputs, target, negatives
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
@@ -590,6 +605,7 @@ def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[Ran
         "coverage": coverage,
         "entropy": entropy,
     }
+    metrics = all_norms(metrics | debug_norms(config, "critic", critic, gradient))
     return update_targets(config, state, jnp.where(due, config.tau, 0.0)), Feedback(metrics)
 
 
@@ -703,6 +719,7 @@ class RecommenderBCQ:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    debug_metrics: bool = fields.debug_metrics(False)
     hidden: tuple[int, ...] = fields.widths((128, 128), "the critics' hidden layers", group="network")
     generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's hidden layers", group="network")
     perturbation_hidden: tuple[int, ...] = fields.widths(
