@@ -139,7 +139,7 @@ def open_bandit(seed: int, campaign: str) -> Split:
     )  # fmt: skip
 
 
-def generated(seed: int, name: str, scale: float, offset: float) -> Split:
+def generated(seed: int, name: str, scale: float, offset: float, rows: int = ROWS) -> Split:
     """A problem whose mean rewards are known, in a unit."""
     generator = np.random.default_rng((seed, GENERATED.index(name)))
     problem = {"router": _router, "offer": _offer, "dose": _dose}[name]
@@ -147,13 +147,13 @@ def generated(seed: int, name: str, scale: float, offset: float) -> Split:
     def draw(count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         return problem(generator, count)
 
-    observation, mean = draw(ROWS)
+    observation, mean = draw(rows)
     new, truth = draw(NEW)
     count = mean.shape[1]
     chances = np.full(count, 1.0 / count) if name != "offer" else np.array([0.5, 0.2, 0.2, 0.1])
-    action = generator.choice(count, size=ROWS, p=chances)
-    known = mean[np.arange(ROWS), action]
-    reward = (generator.random(ROWS) < known).astype(float) if name == "offer" else known + generator.normal(size=ROWS)
+    action = generator.choice(count, size=rows, p=chances)
+    known = mean[np.arange(rows), action]
+    reward = (generator.random(rows) < known).astype(float) if name == "offer" else known + generator.normal(size=rows)
     log = tl.Log.from_arrays(
         observation=observation, action=action, reward=offset + scale * reward, terminated=True,
         propensity=chances[action], actions=count,
@@ -193,11 +193,11 @@ def _dose(generator: np.random.Generator, count: int) -> tuple[dict[str, np.ndar
     return {"numbers": seen.astype(np.float32)}, mean
 
 
-def clinic(seed: int) -> Split:
-    """The built-in treatment problem, 3,000 patients of its clinician."""
+def clinic(seed: int, patients: int = 3_000) -> Split:
+    """The built-in treatment problem, treated by its clinician."""
     problem, behavior_policy = treatment(), clinician()
     environment, act = TabularEnvironment(problem, 1_000), drawn_from(behavior_policy, state_finder(problem))
-    return _exact(problem, behavior_policy, log_of(environment.spec, play(environment, act, 3_000, 200 + seed)))
+    return _exact(problem, behavior_policy, log_of(environment.spec, play(environment, act, patients, 200 + seed)))
 
 
 def sepsis(seed: int) -> Split:

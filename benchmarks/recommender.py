@@ -26,6 +26,7 @@ import polars as pl
 import tidelog as tl
 from benchmarks import real_events
 from benchmarks.keep import SHARED, keep, seed_interval
+from benchmarks.spread import scratch, spread
 from tidelog.envs import satiation
 from tidelog.recommend.evaluate import (
     ItemKNN,
@@ -67,7 +68,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15", "open_bandit": "2019-11-28"}
 VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
-# generators of candidates on the simulator, with smaller windows and networks than `satiation`: minutes, not hours
+# generators of candidates on the simulator, with smaller windows and networks than `satiation`: minutes a seed
 SMALLER: dict[str, Any] = {
     "memory": 25, "batch_size": 64, "generator_hidden": (64, 64), "perturbation_hidden": (64,), "joint": False,
 }  # fmt: skip
@@ -80,7 +81,7 @@ RANKED: dict[str, dict[str, Any]] = {
     "vae, 200 latents up to 2": {"samples": 200, "latent_clip": 2.0},
     "vae, supported alone": {},
 }
-GENERATOR_STEPS = (2_000, 1_500)  # of the encoder alone, and of all else
+GENERATOR_STEPS = (4_000, 6_000)  # of the encoder alone, and of all else, as in `satiation`
 GENERATOR_PLAYED, STATES = 2_000, 500  # visits, and states of a log in which candidates are counted
 BCQ, ENCODER = "recommender BCQ", "encoder alone"
 
@@ -419,10 +420,15 @@ def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def study(*logs: Literal["entree", "online_retail", "open_bandit", "satiation", "generators"]) -> None:
-    """Every one of these, or all but `generators`."""
+def study(
+    *logs: Literal["entree", "online_retail", "open_bandit", "satiation", "generators"], workers: int = 2
+) -> None:
+    """Every one of these, or all but `generators`, which goes on where it was stopped."""
     for name in logs or (*REAL, "satiation"):
         if name == "generators":
-            generators_study([row for seed in range(SEEDS["satiation"]) for row in generators_seed(seed)])
+            calls = {f"seed-{seed}": (generators_seed, (seed,)) for seed in range(SEEDS["satiation"])}
+            generators_study(
+                [row for rows in spread(calls, scratch("recommender-generators"), workers) for row in rows]
+            )
         else:
             of_log(name)

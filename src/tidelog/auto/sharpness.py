@@ -8,8 +8,10 @@ robustly (`sequential.weighted_dr`) with recorded propensities, or with those of
 recorded propensities, a small population of temperatures learns in one compilation, and its values are estimated by
 importance sampling step by step (`sequential.weighted_per_decision_is`).
 
-The chosen rung has the largest lower limit of its gain over the clone, `gain - CAUTION * standard error` of the paired
-difference; a rung that too few episodes speak for is not considered. Where no limit is above 0, it is the mildest rung.
+A gain counts for who acts on it, and that is who reads *better*: the chosen rung has the largest product of the lower
+limit of its gain over the clone, `gain - CAUTION * standard error` of the paired difference, and the probability that
+the held-out episodes show a gain of that size (inference-aware policy optimisation, Bastani et al. 2025). A rung that
+too few episodes speak for is not considered. Where no limit is above 0, it is the mildest rung.
 
 Rewards are in deviations (`data/statistics.py`), so their unit has no part in the choice.
 
@@ -26,6 +28,7 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from tidelog.algorithms.iql import IQL
 from tidelog.data.log import Log, is_tabular, number_observations
@@ -52,6 +55,7 @@ TRAINED_TEMPERATURES = (0.3, 1.0, 3.0, 10.0, 30.0)  # of continuous actions
 THRESHOLDS = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01)
 LADDERS = {"inverse temperature": TEMPERATURES, "support threshold": THRESHOLDS}  # by role, the mildest rung first
 CAUTION = 0.5  # standard errors: of 0 to 2, what earned most on six generated worlds without following noise far
+TWO_SIDED = 1.96  # standard errors of a judge's 95%
 FOLDS = 2
 FEWEST_EPISODES = 100
 EFFECTIVE = 50  # episodes: of the training half, and of those that are held out for the judge
@@ -177,6 +181,13 @@ class Rung(NamedTuple):
         """The lower limit of the gain."""
         return self.gain - CAUTION * self.error
 
+    def expected(self, more: float) -> float:
+        """The lower limit times the probability of *better* from a judge with one episode where this had `more`."""
+        error = self.error * math.sqrt(more)  # of the judge's difference
+        spread = math.hypot(error, self.error)
+        surplus = self.lowest - TWO_SIDED * error
+        return self.lowest * (float(ndtr(surplus / spread)) if spread > 0.0 else float(surplus > 0.0))
+
     def reason(self, unit: float) -> str:
         """Return why this rung is chosen; `unit` is a deviation in the log's unit."""
         gain = f"{self.gain * unit:+.2g} an episode, standard error {self.error * unit:.1g}"
@@ -241,15 +252,16 @@ def _rung(setting: float, evidence: Evidence, clone: Evidence, estimator: Callab
 
 
 def best_rung(found: Sequence[Rung], episodes: int, held_out: int) -> Rung | None:
-    """Return the rung with the largest lower limit of its gain, among those that enough episodes speak for.
+    """Return the rung with the largest expected gain of who acts on the verdict, where enough episodes speak for it.
 
-    Where no limit is above 0 it is the mildest of them; None where there is none.
+    Where no lower limit is above 0 it is the mildest of them; None where there is none.
     """
     enough = [one for one in found if one.effective * min(episodes, held_out) >= EFFECTIVE and math.isfinite(one.gain)]
     if not enough:
         return None
-    best = max(reversed(enough), key=lambda one: one.lowest)  # of equal ones the widest: a trained clone has errors
-    return best if best.lowest > 0.0 else enough[0]
+    shown, more = [one for one in enough if one.lowest > 0.0], episodes / max(held_out, 1)
+    # of equal ones the widest: a trained clone has errors
+    return max(reversed(shown), key=lambda one: one.expected(more)) if shown else enough[0]
 
 
 def obstacle(log: Log, longest: int, episodes: int) -> str | None:
