@@ -164,6 +164,8 @@ ON_POLICY = {
     "num_envs": (8, planned),
     "minibatches": (1, planned),
     "num_chunks": (2, planned),
+    "observation_normalisation": (True, built),
+    "target_kl": (1e-9, built),
 }
 REPLAYING = {
     "update_per_collect": (3, planned),

@@ -1,4 +1,4 @@
-"""The running scale of rewards in PPG and PPO, by hand."""
+"""The running scales of rewards and observations in PPG and PPO, by hand."""
 
 import jax
 import numpy as np
@@ -12,9 +12,12 @@ from tidelog.algorithms.ppg_common import (
     add_values,
     deviation,
     empty_statistics,
+    initial_observations,
     initial_rewards,
+    scale_observations,
     scale_rewards,
 )
+from tidelog.types import Codes, Discrete, Spec, Vector
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 added, spread_of = jax.jit(add_values), jax.jit(deviation)
@@ -93,3 +96,37 @@ def test_ppg_learns_from_equal_rewards_in_every_unit():
     assert initial_rewards(plain) is None
     equal(scale_rewards(plain, State(None), columns(rewards, ended))[1][0], numbers(*rewards))
     assert isinstance(initial_rewards(config), Rewards)
+
+
+class Looked:
+    """The part of a state that scales observations."""
+
+    def __init__(self, observations):
+        self.observations = observations
+
+    def _replace(self, observations):
+        return Looked(observations)
+
+
+def test_a_rollout_is_scaled_by_what_was_known_when_its_policy_acted():
+    spec = Spec({"numbers": Vector(2), "codes": Codes((3,))}, Discrete(2))
+    codes = np.ones((1, 2, 1), np.int32)
+
+    def rollout(first, second, valid=(True, True)):
+        seen = {"numbers": np.asarray([[first, second]], np.float32), "codes": codes}
+        return {"observation": seen, "following": seen, "valid": np.asarray([valid])}
+
+    config = PPG(observation_normalisation=True)
+    step = jax.jit(lambda statistics, columns: [one.observations if isinstance(one, Looked) else one for one in
+                   scale_observations(config, Looked(statistics), columns)])  # fmt: skip
+    statistics, first = step(initial_observations(config, spec), rollout([0.0, 10.0], [2.0, 10.0]))
+    equal(first["observation"]["numbers"], [[[0.0, 10.0], [2.0, 10.0]]])  # nothing was known
+    # columns 0, 2: mean 1, deviation 1; 10, 10: mean 10, no deviation, which is 1
+    statistics, second = step(statistics, rollout([4.0, 10.0], [6.0, 11.0], (True, False)))
+    for name in ("observation", "following"):
+        close(second[name]["numbers"], [[[3.0, 0.0], [5.0, 1.0]]])
+        equal(second[name]["codes"], codes)
+    # the row that is not valid does not count: 0, 2, 4 and 10, 10, 10
+    close(statistics["numbers"].mean, [2.0, 10.0])
+    close(statistics["numbers"].variance, [8.0 / 3.0, 0.0], rtol=1e-6)
+    assert initial_observations(PPG(), spec) is None

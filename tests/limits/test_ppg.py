@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 
+import tidelog as tl
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
@@ -18,6 +19,7 @@ from tidelog.algorithms.ppg_common import Running, auxiliary_loss, record_old_po
 from tidelog.algorithms.sampling import Batch
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
+from tidelog.runtime.load import load
 from tidelog.training.loop import as_arrays
 
 SPEC = functional("jax:CartPole-v1").spec
@@ -283,3 +285,37 @@ def test_until_its_first_auxiliary_phase_ppg_is_ppo_to_the_bit():
     same(ours.state.opt_states.policy, theirs.state.opt_states.policy)
     assert "phase_buffer" not in theirs.segments
     assert theirs.state.opt_states.auxiliary is None
+
+
+def test_a_target_divergence_ends_a_rounds_updates_at_the_first_minibatch_beyond_it():
+    def network(updates, **changes):
+        return moved(players((tiny(**changes), 0)), updates).learners[0].state.network
+
+    same(network(POLICY_UPDATES, target_kl=1e-9), network(1), atol=1e-7)  # the first minibatch has no divergence
+    same(network(POLICY_UPDATES, target_kl=1e9), network(POLICY_UPDATES), atol=1e-7)
+    (learner,) = moved(players((tiny(target_kl=1e-9), 0)), POLICY_UPDATES).learners
+    tally = learner.tallies["policy"]
+    np.testing.assert_allclose(tally.sums["stopped_share"], POLICY_UPDATES - 1)
+    assert bool(learner.state.stopped)
+    (learner,) = moved(players((tiny(target_kl=1e-9), 0)), POLICY_UPDATES + 1).learners
+    assert not bool(learner.state.stopped)  # the next round begins anew
+
+
+@pytest.mark.parametrize("env", ["jax:CartPole-v1", pytest.param("CartPole-v1", marks=pytest.mark.full)])
+def test_a_policy_keeps_the_scale_of_observations_in_every_runtime(env, tmp_path):
+    h = tiny(observation_normalisation=True)
+    run = tl.learn(h, env, steps=192, seeds=[0], out=tmp_path / "run", log_out=tmp_path / "log", progress=False)
+    log, policy = tl.read_log(tmp_path / "log"), run.policy()
+    seen = np.asarray(log.transitions.observation["observation"], np.float64)
+    np.testing.assert_allclose(policy.scaler.mean["observation"], seen.mean(axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(policy.scaler.std["observation"], seen.std(axis=0), rtol=1e-4)
+    assert np.abs(seen).max() > 0.3  # the log has the environment's own numbers
+    policy.save(tmp_path / "policy")
+    saved, stored = tl.load_policy(tmp_path / "policy"), load(tmp_path / "policy")
+    some = {"observation": seen[:50].astype(np.float32)}
+    own = policy.probabilities(some)
+    np.testing.assert_array_equal(saved.probabilities(some), own)
+    np.testing.assert_allclose(stored.probabilities(some), own, atol=1e-6)
+    scaled = policy.scaler.observation(some)
+    network = run.learners()[0].state.network
+    np.testing.assert_allclose(np.asarray(network.policy(scaled).probabilities()), own, atol=1e-6)

@@ -9,17 +9,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import numpy as np
 
 from tidelog.algorithms.sampling import Sampler
+from tidelog.data.statistics import Scaler
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, HistoryArrays, Observation, Spec
 
 State = Any  # a pytree: everything that a resumed run needs
 PolicyParams = Any  # a pytree: the part of the state that acting reads and that a saved policy holds
+
+
+class ScaledParams(NamedTuple):
+    """What acting reads while an algorithm learns the scale of observations; a saved policy's scaler has that scale.
+
+    Its networks read `(observation - mean) / std`; leaves without a scale stay unchanged.
+    """
+
+    params: PolicyParams
+    mean: dict[str, jax.Array]  # [size] for each leaf
+    std: dict[str, jax.Array]
+
+
+def without_scale(params: PolicyParams, scaler: Scaler) -> tuple[PolicyParams, Scaler]:
+    """Return the parameters of a policy that reads scaled observations, and the scaler that scales them."""
+    if not isinstance(params, ScaledParams):
+        return params, scaler
+    mean, std = ({name: np.asarray(leaf) for name, leaf in one.items()} for one in (params.mean, params.std))
+    return params.params, replace(scaler, mean=mean, std=std)
 
 
 class Feedback(NamedTuple):

@@ -435,6 +435,9 @@ auxiliary_minibatch = partial(field, least=1, help="segments per auxiliary updat
 reward_normalisation = partial(field, help="divide rewards by the deviation of returns", group="value")
 reward_discount = partial(field, least=0.0, most=1.0, help="discount of those returns", group="value")
 reward_clip = partial(field, least=0.0, open_ends=True, help="largest normalised reward", group="value")
+observation_normalisation = partial(
+    field, help="standardise numbers by their running mean and deviation; a saved policy keeps them", group="network"
+)
 value_normalisation = partial(field, help="learn values in units of the deviation of their targets", group="value")
 
 

@@ -49,7 +49,7 @@ from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms import ppg_common
 from tidelog.algorithms.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, field, own
-from tidelog.algorithms.optimisation import Schedule, Transformation, constant, init_opt_state
+from tidelog.algorithms.optimisation import Schedule, Transformation, constant, init_opt_state, tree_where
 from tidelog.algorithms.ppg_common import (
     Rewards,
     Running,
@@ -93,6 +93,8 @@ class PPGState(NamedTuple):
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
     carry: jax.Array | None = None  # [W, H]: the value network's own recurrent state between rollouts
+    observations: dict[str, Running] | None = None
+    stopped: jax.Array | None = None  # bool: `target_kl` has ended this round's policy updates
 
 
 # Before the policy phase: scaled rewards, advantages, value targets.
@@ -104,6 +106,8 @@ def estimate(config: PPG, state: PPGState, columns: Columns) -> tuple[PPGState, 
     With value normalisation these targets change the value unit; `value` is then in the new unit, as the losses use it.
     """
     state, reward = scale_rewards(config, state, columns)
+    if config.target_kl is not None:
+        state = state._replace(stopped=jnp.array(False))
     unit = value_unit(state)
     state, value, following, begins = values_of_segments(state, columns, config.num_chunks)
     value, following = unit * value, unit * following
@@ -177,9 +181,18 @@ def _value_loss(
 
 
 def policy_step(config: PPG, state: PPGState, batch: Batch) -> tuple[PPGState, Feedback]:
-    """Do one update of the policy, and of the value where their epochs are equal."""
+    """Do one update of the policy, and of the value where their epochs are equal.
+
+    With `target_kl`, a minibatch whose divergence is larger changes nothing, and neither do later ones of the round.
+    """
     loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
-    return ppg_common.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
+    updated, feedback = ppg_common.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
+    if config.target_kl is None:
+        return updated, feedback
+    before: Any = state.stopped
+    stopped = before | (feedback.metrics["approx_kl"] > config.target_kl)
+    updated = tree_where(~stopped, state._replace(step=updated.step), updated)._replace(stopped=stopped)
+    return updated, Feedback(feedback.metrics | {"stopped_share": stopped.astype(jnp.float32)})
 
 
 def value_step(config: PPG, state: PPGState, batch: Batch) -> tuple[PPGState, Feedback]:
@@ -268,6 +281,9 @@ class PPG:
     divergence_weight: float | None = field(
         None, least=0.0, help="weight of 0.5 (log ratio)**2, instead of the clip or with it"
     )
+    target_kl: float | None = field(
+        None, least=0.0, help="largest divergence of a minibatch; beyond it the round's policy updates end"
+    )
     entropy_bonus: float = field(0.01, least=0.0, help="weight of the policy's entropy")
     value_weight: float = field(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.999)
@@ -286,6 +302,7 @@ class PPG:
     minibatches: int = field(8, least=1, help="updates per epoch of the policy phase")
     num_chunks: int = field(1, least=1, help="parts of a copy's decisions for these minibatches")
     auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
+    observation_normalisation: bool = fields.observation_normalisation(False)
     reward_normalisation: bool = fields.reward_normalisation(True)
     reward_discount: float = fields.reward_discount(0.99)
     reward_clip: float = fields.reward_clip(10.0)
@@ -331,7 +348,8 @@ class PPG:
 
     def collection(self) -> Collection:
         """Return the collection: one rollout per round."""
-        return Collection(self.num_envs, self.rollout_steps, ("fresh",), self.num_chunks)
+        complete = ppg_common.scale_observations if self.observation_normalisation else None
+        return Collection(self.num_envs, self.rollout_steps, ("fresh",), self.num_chunks, complete)
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return the store of the current rollout, and with an auxiliary phase the store of a whole policy phase."""
@@ -391,10 +409,13 @@ class PPG:
         )
         rewards, values = ppg_common.initial_rewards(self), ppg_common.initial_values(self)
         carry = ppg_common.initial_value_carry(self, network)
-        return PPGState(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
+        observations = ppg_common.initial_observations(self, spec)
+        stopped = None if self.target_kl is None else jnp.array(False)
+        counts = jnp.int32(0), jnp.int32(updates)
+        return PPGState(network, opt_states, rewards, values, *counts, carry, observations, stopped)
 
     with_new_episodes = ppg_common.with_new_episodes
-    policy_params = ppg_common.policy_params
+    policy_params = ppg_common.scaled_policy_params
     initial_state = ppg_common.initial_state
     act = ppg_common.act
     distribution = ppg_common.distribution

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.contract import Feedback, one_reward
+from tidelog.algorithms.contract import Feedback, ScaledParams, one_reward
 from tidelog.algorithms.optimisation import copied, gradient_step, norms
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.segments import Columns
@@ -20,7 +20,7 @@ from tidelog.networks.actors import Distribution, in_blocks
 from tidelog.networks.encoder import EncoderConfig
 from tidelog.networks.layers import host_generator
 from tidelog.networks.phasic import Phasic, SegmentStart
-from tidelog.types import Act, Observation, Spec
+from tidelog.types import Act, Observation, Spec, Vector
 
 # Running mean and variance during training: part of the state, so a resumed run continues them.
 #
@@ -53,6 +53,12 @@ def add_values(running: Running, values: jax.Array, weight: jax.Array) -> Runnin
         running.mean + share * gap,
         running.variance + share * (variance - running.variance) + share * (1.0 - share) * jnp.square(gap),
     )
+
+
+def add_rows(running: Running, rows: jax.Array, weight: jax.Array) -> Running:
+    """Add rows [..., S] to the statistics of each column [S], each row counted by its weight [...]."""
+    each: Callable[..., Running] = jax.vmap(add_values, (Running(None, 0, 0), -1, None), Running(None, 0, 0))  # type: ignore[arg-type]
+    return each(running, rows, weight)
 
 
 def deviation(running: Running) -> jax.Array:
@@ -128,6 +134,14 @@ def initial_value_carry(config: Any, network: Any) -> jax.Array | None:
     return network.value_trunk.encoder.initial_state(config.num_envs) if own else None
 
 
+def initial_observations(config: Any, spec: Spec) -> dict[str, Running] | None:
+    """Return empty statistics of every leaf of numbers, or None without observation normalisation."""
+    if not config.observation_normalisation:
+        return None
+    sizes = {name: leaf.size for name, leaf in spec.observation.items() if isinstance(leaf, Vector)}
+    return {name: Running(jnp.zeros(()), jnp.zeros(size), jnp.zeros(size)) for name, size in sizes.items()}
+
+
 def check_network(config: Any) -> None:
     """Raise ConfigError where an algorithm has a network of the user and settings that only networks made here have."""
     settings = {name: getattr(config, name) for name in ("recurrent_size", "policy_hidden", "value_hidden")}
@@ -140,6 +154,25 @@ def check_network(config: Any) -> None:
 
 
 # Preparation of a rollout.
+
+
+def scale_observations(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+    """Scale a new rollout's observations by the statistics that its policy acted with; then add them to these.
+
+    So the policy of the updates is the one that acted. The observations of the first rollout stay as they are.
+    """
+    scaled = {name: scale(state.observations, columns[name]) for name in ("observation", "following")}
+    weight = columns["valid"].astype(jnp.float32)
+    seen = {name: add_rows(one, columns["observation"][name], weight) for name, one in state.observations.items()}
+    return state._replace(observations=seen), scaled
+
+
+def scale(statistics: dict[str, Running], observation: Observation) -> Observation:
+    """Return the observation with mean 0 and deviation 1 in the leaves that have statistics."""
+    return {
+        name: (leaf - statistics[name].mean) / deviation(statistics[name]) if name in statistics else leaf
+        for name, leaf in observation.items()
+    }
 
 
 def scale_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array]:
@@ -282,8 +315,17 @@ def policy_params(config: Any, state: Any) -> Any:
     return state.network
 
 
+def scaled_policy_params(config: Any, state: Any) -> Any:
+    """Return the network, with the running scale of observations where they have one."""
+    if state.observations is None:
+        return state.network
+    mean = {name: one.mean for name, one in state.observations.items()}
+    return ScaledParams(state.network, mean, {name: deviation(one) for name, one in state.observations.items()})
+
+
 def initial_state(config: Any, params: Any, batch: int) -> Any:
     """Return the policy's initial recurrent state; None for a feed-forward policy."""
+    params = params.params if isinstance(params, ScaledParams) else params
     return params.initial_state(batch) if isinstance(params, Phasic) else None
 
 
@@ -311,6 +353,11 @@ def distribution(
 
 def _policy_step(params: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
     """Return the sampled policy and the new recurrent state."""
+    if isinstance(params, ScaledParams):
+        params, mean, std = params
+        observation = {
+            name: (leaf - mean[name]) / std[name] if name in mean else leaf for name, leaf in observation.items()
+        }
     if not isinstance(params, Phasic):
         return params.policy(observation, mask), carry
     carry = params.initial_state(len(jax.tree.leaves(observation)[0])) if carry is None else carry

@@ -27,7 +27,7 @@ from safetensors.numpy import load_file, save
 from tidelog import hub
 from tidelog._files import check_regular, write_json
 from tidelog._text import count_of
-from tidelog.algorithms.contract import Portable
+from tidelog.algorithms.contract import Portable, without_scale
 from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import PART, algorithm_class, algorithm_name
 from tidelog.algorithms.part import PolicyPart
@@ -428,7 +428,7 @@ def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Pa
     if algorithm is None:
         _check_widths(owner, sum(array.size for array in arrays.values()), saved.where)
     try:
-        template = owner.policy_params(owner.init(spec, new_key(0), 1))
+        template, _ = without_scale(owner.policy_params(owner.init(spec, new_key(0), 1)), scaler)
     except (MemoryError, OverflowError) as error:
         raise CheckpointError(
             f"{saved.where} has a configuration of larger networks than its weights", fix="save the policy again"

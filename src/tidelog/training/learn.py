@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog._machine import this_machine, use_cache
+from tidelog.algorithms.contract import without_scale
 from tidelog.algorithms.finetune import FinetuneConfig, FinetunedAlgorithm, Scales, check_tunable, with_constant_rates
 from tidelog.algorithms.hyperparameters import same_program
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source, names
@@ -246,7 +247,8 @@ def learn(
     learners = fresh_collectors(
         members, spec, assignment.source, settings.steps, log_out is not None, vmap=settings.vmap
     )
-    policy = Policy(algorithms[0], spec, Scaler(), algorithms[0].policy_params(learners[0].state))
+    params, scaler = without_scale(algorithms[0].policy_params(learners[0].state), Scaler())
+    policy = Policy(algorithms[0], spec, scaler, params)
     check_environments(policy, settings.evaluate)
     if settings.best_metric is not None:
         Selection(settings).check([*metric_labels(learners[0]), *evaluated(settings.evaluate, own)])

@@ -564,10 +564,12 @@ def collect(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
             inputs.source, algorithm, params, collection_state, key, collection.steps, names, collection.num_chunks
         )
     collection_state, sums, episodes = count_episodes(collection_state, columns)
+    raw = columns  # a log has the observations of the environment
     if collection.complete is not None:
         state, more = collection.complete(algorithm, state, columns)
         columns = columns | more
-    stores = {name: added(learner.segments[name], columns) for name in _stores_of_learner(learner, algorithm)}
+    stores = {name: added(learner.segments[name], raw if name == RECORDED_STORE else columns)
+              for name in _stores_of_learner(learner, algorithm)}  # fmt: skip
     segments = learner.segments | stores
     learner = learner._replace(state=state, segments=segments, collection_state=collection_state)
     return _add_to_tally(learner, COLLECT, sums, episodes)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tidelog._files import tidy
 from tidelog._machine import Interrupts
 from tidelog._text import facts_table
-from tidelog.algorithms.contract import DIFFERENCES, VALUES, Chooser
+from tidelog.algorithms.contract import DIFFERENCES, VALUES, Chooser, without_scale
 from tidelog.algorithms.names import shown_name
 from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure, SpecError
@@ -112,9 +112,8 @@ def member_policy(path: Path, record: Record, index: int, algorithm: Any = None)
     own_algorithm = record.algorithms(algorithm)[index // len(record.options.seeds)]
     state = fill(own_algorithm.init(record.spec, new_key(0), record.options.steps), arrays, str(file))
     origin = record.origin(run=path.name, update=update, member=index)
-    policy = Policy(
-        own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin, record.acting
-    )
+    params, scaler = without_scale(own_algorithm.policy_params(state), record.scaler)
+    policy = Policy(own_algorithm, record.spec, scaler, params, origin, record.acting)
     return as_declared(path, policy)
 
 
@@ -347,10 +346,9 @@ class Run:
 
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
         params = member.algorithm.policy_params(self._engine.state(member.index))
+        params, scaler = without_scale(params, self.record.scaler)
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
-        policy = Policy(
-            member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin, self.record.acting
-        )
+        policy = Policy(member.algorithm, self.record.spec, scaler, _copy(params), origin, self.record.acting)
         return policy if self.folder is None else as_declared(self.folder, policy)
 
     def train(self, progress: bool | None = None) -> Run:
