@@ -11,11 +11,12 @@ import pytest
 
 from tests.algorithms.worlds import uneven, world
 from tests.data.nstep import n_step
-from tidelog import Columns, LogError, read_log
+from tidelog import IQL, Columns, LogError, SpecError, read_log
 from tidelog.algorithms.contract import StoreSpec
-from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Uniform
+from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Uniform, shifted
 from tidelog.data.statistics import Scaler
 from tidelog.training.stores import stored
+from tidelog.types import Image, Transition
 
 REWARDS = StoreSpec(("reward", "terminated"))
 
@@ -146,3 +147,40 @@ def test_weights_that_are_all_zero_are_refused():
     with pytest.raises(LogError, match=r"all weights of the steps that are read are 0.*fix:"):
         stored(silent, REWARDS, Scaler())
     assert stored(silent, StoreSpec(()), Scaler()).weight is not None
+
+
+def test_pictures_move_by_every_offset_and_go_on_beyond_their_edges():
+    # a picture of rows and columns: its pixel (r, c) is 10 r + c; moved by (y, x) it shows clip(r + y), clip(c + x)
+    picture = (10 * np.arange(4)[:, None] + np.arange(3))[..., None].astype(np.uint8)
+    pictures, numbers = np.stack([picture] * 400), np.ones((400, 2), np.float32)
+    one = {"picture": jnp.asarray(pictures), "numbers": jnp.asarray(numbers)}
+    row = Transition(one, jnp.zeros(400), jnp.zeros(400), jnp.ones(400), one)
+    moved = jax.jit(lambda batch, key: shifted(batch, key, 1))(Batch(row, jnp.arange(400)), jax.random.key(0)).data
+    every = {}
+    for y in (-1, 0, 1):
+        for x in (-1, 0, 1):
+            rows, columns = np.clip(np.arange(4) + y, 0, 3), np.clip(np.arange(3) + x, 0, 2)
+            every[(10 * rows[:, None] + columns).tobytes()] = (y, x)
+    offsets = {}
+    for part in ("observation", "next_observation"):
+        shown = np.asarray(getattr(moved, part)["picture"])
+        assert shown.dtype == np.uint8
+        offsets[part] = [every[one[..., 0].astype(np.int64).tobytes()] for one in shown]
+        assert set(offsets[part]) == set(every.values())
+        np.testing.assert_array_equal(getattr(moved, part)["numbers"], numbers)
+    assert 0.05 < np.mean([a == b for a, b in zip(*offsets.values(), strict=True)]) < 0.2  # apart: 1 of 9 by chance
+    window = jax.tree.map(lambda leaf: leaf.reshape(100, 4, *leaf.shape[1:]), row)
+    together = jax.jit(lambda batch, key: shifted(batch, key, 1))(
+        Batch(window, jnp.arange(100), valid=jnp.ones((100, 4), bool)), jax.random.key(0)
+    ).data
+    shown = np.asarray(together.observation["picture"])
+    np.testing.assert_array_equal(shown, np.broadcast_to(shown[:, :1], shown.shape))
+    np.testing.assert_array_equal(shown, together.next_observation["picture"])
+    assert len(np.unique(shown[:, 0], axis=0)) == 9
+
+
+def test_a_shift_without_pictures_is_refused():
+    with pytest.raises(SpecError, match=r"IQL.picture_shift = 2, and the observations have no pictures. fix: set pict"):
+        IQL(picture_shift=2).stores(world("discrete").spec)
+    spec = replace(world("discrete").spec, observation={"picture": Image(8, 8, 1)})
+    assert IQL(picture_shift=2).stores(spec)

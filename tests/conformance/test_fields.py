@@ -77,6 +77,17 @@ def several(case):
     return state
 
 
+def pictured(case):
+    """The state after an update on a log of pictures."""
+    picture = np.random.default_rng(0).integers(0, 256, (len(next(iter(case.log.observation.values()))), 16, 16, 1))
+    log = dataclasses.replace(
+        case.log, observation={"picture": picture.astype(np.uint8)},
+        spec=dataclasses.replace(case.log.spec, observation={"picture": Image(16, 16, 1)}),
+    )  # fmt: skip
+    state = case.algorithm.init(log.spec, jax.random.key(0), 6)
+    return eqx.filter_jit(case.phase.step)(as_arrays(case.algorithm), state, case.batch(0, log))[0]
+
+
 def told(case):
     """The metrics of an update."""
     state = case.init()
@@ -99,6 +110,7 @@ SHARED = {
     "epsilon": (0.0, acted),
     "actor_network": (own_actor, stepped),
     "convolutions": ("small", seen),
+    "picture_shift": (2, pictured),
     "recurrent_size": (4, built),
     "window": (2, learnt, None, {"recurrent_size": 4}),
     "burn_in": (2, learnt, None, {"recurrent_size": 4}),
@@ -144,6 +156,7 @@ EFFECTS = {
         "generator_hidden": ((8, 8), built),
         "perturbation_hidden": ((8, 8), built),
         "convolutions": ("small", seen),
+        "picture_shift": SHARED["picture_shift"],
         "priority_exponent": (0.6, learnt),
         "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
         "reward_scaling": ("minus-one", scaled),
@@ -164,6 +177,7 @@ EFFECTS = {
             "layer_norm",
             "activation",
             "convolutions",
+            "picture_shift",
             "recurrent_size",
             "window",
             "burn_in",

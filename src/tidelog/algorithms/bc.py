@@ -53,6 +53,7 @@ class BC:
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_shift: int = fields.picture_shift(0)
     recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)

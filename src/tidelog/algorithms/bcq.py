@@ -232,6 +232,7 @@ class BCQ:
     activation: Activation = fields.activation("relu")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_shift: int = fields.picture_shift(0)
     recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)

@@ -406,6 +406,9 @@ def gradient_clip(default: float | None, of: str) -> Any:
 # Networks and acting:
 
 embedding = partial(field, least=1, help="embedding width of a categorical column", group="network")
+picture_shift = partial(
+    field, least=0, help="pixels by which pictures move at random in every update; 0: none", group="network"
+)
 convolutions = partial(field, choices=LAYERS, help="convolution layers for pictures", group="network")
 picture_width = partial(field, least=1, help="features of a picture", group="network")
 layer_norm = partial(field, help="layer normalisation in hidden layers", group="network")

@@ -305,6 +305,39 @@ def _at(observation: Observation, positions: jax.Array) -> Observation:
     return {name: leaf[positions] for name, leaf in observation.items()}
 
 
+def shifted(batch: Batch, key: jax.Array, most: int) -> Batch:
+    """Return the batch with each picture moved by up to `most` pixels up or down and left or right, evenly.
+
+    Beyond its edge a picture goes on with its last row or column. A step's observation and next observation move apart,
+    the pictures of a window together (random shifts: Yarats, Kostrikov, Fergus 2021).
+    """
+
+    def moved(observation: Observation, key: jax.Array) -> Observation:
+        return {name: _moved(leaf, key, most) if leaf.dtype == jnp.uint8 else leaf for name, leaf in
+                observation.items()}  # fmt: skip
+
+    data, keys = batch.data, jax.random.split(key)
+    data = data._replace(observation=moved(data.observation, keys[0]))
+    if isinstance(data, Transition):
+        later = moved(data.next_observation, keys[0 if batch.valid is not None else 1])
+        data = data._replace(next_observation=later)
+    return batch._replace(data=data)
+
+
+@partial(jax.vmap, in_axes=(0, 0))
+def _cut(picture: jax.Array, by: jax.Array) -> jax.Array:
+    """Return pictures [..., height, width, channels] that begin at row `by[0]` and column `by[1]`."""
+    rows, columns = (
+        jnp.clip(jnp.arange(size) + one, 0, size - 1) for size, one in zip(picture.shape[-3:-1], by, strict=True)
+    )
+    return picture[..., rows, :, :][..., columns, :]
+
+
+def _moved(pictures: jax.Array, key: jax.Array, most: int) -> jax.Array:
+    """Return pictures [B, ..., height, width, channels], each sample moved by its own offsets."""
+    return _cut(pictures, jax.random.randint(key, (len(pictures), 2), -most, most + 1))
+
+
 # Prioritised sampling inside a compiled step: a sum-tree of width 16, one array for each level.
 #
 # Schaul, Quan, Antonoglou, Silver 2016, arXiv:1511.05952, algorithm 1. The probability of a sample is `p_i ** exponent

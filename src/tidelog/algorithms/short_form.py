@@ -50,7 +50,7 @@ from tidelog.algorithms.optimisation import (
     polyak_update,
     tree_where,
 )
-from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered
+from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler, Window, ordered, shifted
 from tidelog.errors import ConfigError, SpecError, unknown_name
 from tidelog.losses.imitation import pick
 from tidelog.networks import recipe
@@ -60,7 +60,7 @@ from tidelog.networks.encoder import EncoderConfig
 from tidelog.networks.layers import fold_in, host_generator, scalar
 from tidelog.networks.pictures import by_size
 from tidelog.schema import RENAMED
-from tidelog.types import Act, Observation, Spec
+from tidelog.types import Act, Image, Observation, Spec
 
 TARGET = "target_"
 TARGETS = "targets"  # in `delayed`: all target networks
@@ -88,8 +88,10 @@ DEFAULTS = {
     "epsilon": None,
     "embedding": 32,
     "convolutions": by_size,
+    "picture_shift": 0,  # pixels by which an update's pictures move at random
 }
 ADDED = ("opt_states", "step", "updates", "key")  # fields of the state
+SHIFTS = 2**30  # folded into the key of an update: its pictures' shifts have their own key
 TRAINING_KEY, OWN_KEYS = 3, 4  # children of a run's key: of the updates, and of networks of one's own; the rest is free
 
 Loss = str | tuple[str, ...]  # the field or fields that a loss trains
@@ -273,7 +275,10 @@ def _learning_rate(config: Any, name: Loss, state: Any) -> Any:
 
 def step(config: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     """Do one update of an algorithm."""
-    updated, metrics = config.update(state, batch, jax.random.fold_in(state.key, state.step))
+    key = jax.random.fold_in(state.key, state.step)
+    if setting(config, "picture_shift"):
+        batch = shifted(batch, jax.random.fold_in(key, SHIFTS), config.picture_shift)
+    updated, metrics = config.update(state, batch, key)
     priority = metrics.pop("priority", None)
     return updated._replace(step=state.step + 1), Feedback(dict(metrics), priority)
 
@@ -315,6 +320,9 @@ def _complete_learning(name: str, cls: type[Any], by_actor: bool) -> None:
             check_discounts(setting(self, "discounts"), spec)
         elif _columns(self):
             one_reward(cls.__name__, spec)
+        if setting(self, "picture_shift") and not any(isinstance(leaf, Image) for leaf in spec.observation.values()):
+            found = f"{cls.__name__}.picture_shift = {self.picture_shift}, and the observations have no pictures"
+            raise SpecError(found, fix="set picture_shift=0")
         return {"log": StoreSpec(_columns(self))}
 
     def phases(self: Any) -> tuple[Phase, ...]:
