@@ -177,6 +177,19 @@ def test_the_best_lower_limit_wins_where_enough_episodes_speak_for_it():
     assert "+4.5 an episode, standard error 1" in good.reason(5.0)
 
 
+def test_a_gain_counts_as_often_as_the_judge_can_show_it():
+    sharp, mild = Rung(10.0, 1.0, 0.5, 0.9), Rung(1.0, 0.7, 0.1, 0.9)
+    assert sharp.lowest > mild.lowest
+    # as many held-out episodes: 0.75 Phi((0.75 - 1.96 * 0.5) / 0.7071) = 0.75 * 0.3725 and 0.65 Phi(3.21)
+    assert sharp.expected(1.0) == pytest.approx(0.75 * 0.3725, rel=1e-3)
+    assert mild.expected(1.0) == pytest.approx(0.65, rel=1e-3)
+    assert best_rung([mild, sharp], 1_000, 1_000) is mild
+    # a hundred times as many: 0.75 Phi((0.75 - 1.96 * 0.05) / 0.50249) = 0.75 * 0.9028
+    assert sharp.expected(0.01) == pytest.approx(0.75 * 0.9028, rel=1e-3)
+    assert best_rung([mild, sharp], 1_000, 100_000) is sharp
+    assert Rung(1.0, 0.5, 0.0, 0.9).expected(1.0) == 0.5  # a gain without an error is shown
+
+
 def test_without_an_estimate_the_default_stays_and_says_why():
     log = walk()
     long = settings.facts_of(log, 0.2, 0)._replace(longest=51, by_role={"inverse temperature": 3.0})
