@@ -5,13 +5,17 @@ from tidelog import testing as testing
 from tidelog import types as types
 from tidelog.algorithms.bc import BC as BC
 from tidelog.algorithms.bcq import BCQ as BCQ
+from tidelog.algorithms.cql import CQL as CQL
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ as DiscreteBCQ
+from tidelog.algorithms.discrete_cql import DiscreteCQL as DiscreteCQL
 from tidelog.algorithms.hyperparameters import field as field
 from tidelog.algorithms.iql import IQL as IQL
 from tidelog.algorithms.names import algorithm as algorithm
 from tidelog.algorithms.off_policy_ppg import OffPolicyPPG as OffPolicyPPG
 from tidelog.algorithms.ppg import PPG as PPG
 from tidelog.algorithms.ppg import PPO as PPO
+from tidelog.algorithms.rebrac import ReBRAC as ReBRAC
+from tidelog.algorithms.td3_bc import TD3BC as TD3BC
 from tidelog.auto.settings import suggest as suggest
 from tidelog.data.columns import Columns as Columns
 from tidelog.data.log import Log as Log

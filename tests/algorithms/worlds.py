@@ -24,7 +24,7 @@ SMALL = {
     "hidden": (8,), "generator_hidden": (8,), "perturbation_hidden": (8,), "embedding": 2, "batch_size": 16,
     "target_samples": 3, "samples": 4,
 }  # fmt: skip
-MIXING = {"discrete-bcq": {"epsilon": 1.0, "threshold": 0.01}}  # samples differ from seed to seed
+MIXING = {"discrete-bcq": {"epsilon": 1.0, "threshold": 0.01}, "discrete-cql": {"epsilon": 1.0}}  # samples differ from seed to seed
 
 
 def uneven(rng: np.random.Generator, episodes: int, longest: int = 7) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import ACTIONS, world
-from tests.conformance.cases import clone, differ, finite, same
+from tests.conformance.cases import differ, finite, last_layer, same
 from tidelog.algorithms.contract import Algorithm
 from tidelog.training.loop import as_arrays
 
@@ -109,7 +109,7 @@ def test_forbidden_actions_pull_at_nothing(case):
     mask[:, forbidden], mask[:, 0] = False, True
     action = np.where(case.log.action == forbidden, 0, case.log.action)
     barred = world(case.kind, action=action, action_mask=mask[case.log.position])
-    before, after = clone(case.init()).head, clone(case.after(3, barred)).head
+    before, after = last_layer(case.init()), last_layer(case.after(3, barred))
     old, new = np.asarray(before.weight), np.asarray(after.weight)
     np.testing.assert_array_equal(new[:, forbidden], old[:, forbidden])
     assert np.abs(new[:, :forbidden] - old[:, :forbidden]).max() > 1e-3
