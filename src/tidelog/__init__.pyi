@@ -8,6 +8,7 @@ from tidelog.algorithms.bcq import BCQ as BCQ
 from tidelog.algorithms.cql import CQL as CQL
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ as DiscreteBCQ
 from tidelog.algorithms.discrete_cql import DiscreteCQL as DiscreteCQL
+from tidelog.algorithms.fql import FQL as FQL
 from tidelog.algorithms.hyperparameters import field as field
 from tidelog.algorithms.iql import IQL as IQL
 from tidelog.algorithms.names import algorithm as algorithm

@@ -15,7 +15,7 @@ from tidelog.policies.policy import named_arrays
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member, as_arrays
 
-BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq", "td3-bc", "rebrac", "cql", "discrete-cql")
+BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq", "td3-bc", "rebrac", "cql", "discrete-cql", "fql")
 DETERMINISTIC = ("td3-bc", "rebrac")  # their policies have one action for all keys, and no density
 the_world = cache(world)
 

@@ -117,7 +117,7 @@ def test_without_a_key_acting_repeats_itself_and_keys_decide_samples(case):
 def test_actions_have_the_logs_shape(case):
     act = case.act(case.init(), 0)
     assert act.action.shape == case.log.action.shape
-    has_density = case.name not in ("bcq", *DETERMINISTIC)
+    has_density = case.name not in ("bcq", "fql", *DETERMINISTIC)
     assert has_density == (act.log_probability is not None)
     if has_density:
         assert act.log_probability.shape == (len(case.log),)

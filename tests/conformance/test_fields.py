@@ -11,8 +11,10 @@ import pytest
 from tests.algorithms.own import (
     own_actor,
     own_critic,
+    own_flow,
     own_generator,
     own_perturbation,
+    own_policy,
     own_ratings,
     own_value,
 )
@@ -161,6 +163,20 @@ EFFECTS = {
         "actor_head": ("gaussian", built),
         "epsilon": (0.0, acted),
         "actor_network": (own_actor, stepped),
+    },
+    "fql": VALUES
+    | NETWORKS
+    | {
+        "alpha": (0.1, learnt),
+        "normalise_q": (True, stepped),
+        "flow_steps": (2, stepped),
+        "q_aggregate": ("min", stepped),
+        "num_critics": (3, built),
+        "layer_norm": (False, built),
+        "learning_rate": (0.02, learnt),
+        "schedule": ("linear", stepped),
+        "flow_network": (own_flow, stepped),
+        "policy_network": (own_policy, stepped),
     },
     "discrete-cql": VALUES
     | NETWORKS

@@ -5,13 +5,14 @@ import pytest
 
 from tests.envs.corridor import chain
 from tests.learns.test_iql import DISCOUNT, TINY, target, throws, trained, walks
-from tidelog import BC, CQL, TD3BC, DiscreteCQL, ReBRAC
+from tidelog import BC, CQL, FQL, TD3BC, DiscreteCQL, ReBRAC
 
 __all__ = ["throws", "walks"]  # fixtures
 RATES = {"actor_learning_rate": 3e-3, "critic_learning_rate": 3e-3}
 AIMING = {
     "td3-bc": TD3BC(alpha=10.0, tau=0.05, **RATES, **TINY),
     "rebrac": ReBRAC(actor_penalty=0.1, tau=0.05, **RATES, **TINY),
+    "fql": FQL(alpha=1.0, normalise_q=True, tau=0.05, learning_rate=3e-3, **TINY),
     "cql": CQL(alpha=0.1, tau=0.05, samples=4, entropy_learning_rate=1e-2, **RATES, **TINY),
 }
 

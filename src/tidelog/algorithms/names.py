@@ -14,6 +14,7 @@ from tidelog.algorithms import (  # noqa: F401  # each registers its name
     cql,
     discrete_bcq,
     discrete_cql,
+    fql,
     iql,
     off_policy_ppg,
     ppg,
