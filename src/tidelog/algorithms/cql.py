@@ -1,4 +1,4 @@
-"""CQL: soft actor-critic whose critics are low at the policy's actions, compared with the logged ones; continuous actions.
+"""CQL: soft actor-critic whose critics are lower at the policy's actions than at the logged ones; continuous actions.
 
 Kumar, Zhou, Tucker, Levine 2020, arXiv:2006.04779, CQL(H), on SAC (Haarnoja et al. 2018, arXiv:1812.05905); reference
 implementation: aviralkumar2907/CQL, d4rl.
@@ -122,6 +122,7 @@ class CQL:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous,)
+    suits: ClassVar[str] = "values that are low where the log is silent; its updates cost the most"
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def check(self) -> None:

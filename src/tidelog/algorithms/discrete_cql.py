@@ -91,6 +91,7 @@ class DiscreteCQL:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns a module with all_actions")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete,)
+    suits: ClassVar[str] = "values that are low at actions unlike the logged ones"
 
     def init(self, spec: Spec, key: jax.Array) -> DiscreteCQLState:
         """Return a new critic; its target starts as a copy."""

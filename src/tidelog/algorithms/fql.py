@@ -1,4 +1,4 @@
-"""Flow Q-learning (FQL): a one-step policy that imitates a flow of the logged actions and maximises Q; continuous actions.
+"""Flow Q-learning (FQL): a one-step policy imitates a flow of the logged actions and maximises Q; continuous actions.
 
 Park, Li, Levine 2025, arXiv:2502.02538; reference implementation: seohongpark/fql.
 
@@ -6,7 +6,7 @@ One update, in this order (`new` marks networks that this update has already cha
 
 | step | loss (per sample) | reads |
 |---|---|---|
-| critics | `sum_e (Q_e(s, a) - r - discount aggregate_e Qtarget_e(s', mu(s', z)))**2` | old policy, old target critics |
+| critics | `sum_e (Q_e(s, a) - r - discount aggregate_e Qtarget_e(s', mu(s', z)))**2` | old policy and target critics |
 | flow | `mean (v(s, x_t, t) - (a - x_0))**2`, `x_t = (1 - t) x_0 + t a`, t uniform, x_0 normal | |
 | policy | `alpha mean (mu(s, z) - flow(s, z))**2 - mean_e Q_e(s, mu(s, z))` | **new** flow, **new** critics |
 | targets | Polyak update of the critics by `tau` | **new** critics |
@@ -17,8 +17,8 @@ effect. Acting is `mu(s, z)`: z is drawn with a key, and 0 without one. The poli
 
 Limits: with very large alpha the policy is the flow's distillation: a clone with several modes.
 
-Deliberate differences from the reference: the losses are stepped in turn; layer norm, of the critics alone, comes before
-the activation; the critics' loss is a sum over the ensemble.
+Deliberate differences from the reference: the losses are stepped in turn; layer norm, of the critics alone, comes
+before the activation; the critics' loss is a sum over the ensemble.
 
 Letters: `B` batch, `E` ensemble, `A` action size.
 """
@@ -141,6 +141,7 @@ class FQL:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous,)
+    suits: ClassVar[str] = "logged actions with several modes, and a fast policy; `alpha` needs a choice for each task"
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod

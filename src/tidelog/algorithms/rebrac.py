@@ -11,10 +11,10 @@ One update, in this order (`new` marks networks that this update has already cha
 | actor | `actor_penalty sum (pi(s) - a)**2 - q / mean abs(q)`, `q = min_e Q_e(s, pi(s))` | **new** critics |
 | targets | Polyak update of actor and critics by `tau` | **new** actor and critics |
 
-`a'` is the target actor's action with clipped noise, as in TD3+BC; `b'` is the **logged** action in s'. The last step of
-an episode has no `b'`: its penalty is 0, also where a time limit cut the episode off and s' is known. At a termination
-the discount is 0, and the penalty with it. With `n_step` s' and `b'` are those after the summed steps. Actor and targets
-move in every `policy_delay`-th update only. `normalise_q` off leaves out `mean abs(q)`.
+`a'` is the target actor's action with clipped noise, as in TD3+BC; `b'` is the **logged** action in s'. The last step
+of an episode has no `b'`: its penalty is 0, also where a time limit cut the episode off and s' is known. At a
+termination the discount is 0, and the penalty with it. With `n_step` s' and `b'` are those after the summed steps.
+Actor and targets move in every `policy_delay`-th update only. `normalise_q` off leaves out `mean abs(q)`.
 
 Limits: critic penalty 0 makes the critics those of TD3+BC. Critics have layer norm, the actor has none.
 
@@ -45,7 +45,7 @@ from tidelog.networks.actors import Actor, deterministic
 from tidelog.networks.critics import Critic, Ensemble
 from tidelog.networks.layers import Activation
 from tidelog.networks.pictures import Layers, by_size
-from tidelog.types import Continuous, Spec, Transition
+from tidelog.types import Continuous, Spec
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Tarasov et al. 2023, and the configurations of tinkoff-ai/CORL. The paper tunes both penalties for each data set:
@@ -114,6 +114,7 @@ class ReBRAC:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous,)
+    suits: ClassVar[str] = "as td3-bc, where the penalties of actor and critics can be tuned apart"
     columns: ClassVar[tuple[str, ...]] = ("reward", "terminated", NEXT_ACTION)
     delayed: ClassVar[tuple[str, ...]] = ("actor", "targets")
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
@@ -132,7 +133,7 @@ class ReBRAC:
 
     def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
         """Return the losses in the order of the update, and the metrics of each."""
-        row: Transition = batch.data
+        row: Any = batch.data  # a Transition with the next logged action
         noise_key, dropout_key = jax.random.split(key)
         next_action = smoothed_action(self, state, row, noise_key)
         next_q = jnp.min(state.target_critic(row.next_observation, next_action), axis=0)

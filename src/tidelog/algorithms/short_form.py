@@ -15,9 +15,9 @@ The state then also has `opt_states` (by field), `step`, `updates` (planned, for
 `gradient_steps`, one step for each loss in turn, then `follow_targets`; the losses in `delayed`, and with "targets" the
 target networks, move in every `policy_delay`-th update only. A class with its own `update(state, batch, key)` calls
 these functions as it needs. `loss_names` are other names of losses among the metrics than `NAME_loss`. `columns` are
-the columns of the log that the loss reads beyond observations and actions; without rewards samples are decisions, with
-rewards n-step transitions; with "next_action" also the logged action in the next observation. Held-out losses are those of `loss` without dropout, and its metrics whose names end in
-`_loss`.
+the columns of the log that the loss reads beyond observations and actions, and "next_action" for the logged action in
+the next observation; without rewards samples are decisions, with rewards n-step transitions. Held-out losses are those
+of `loss` without dropout, and its metrics whose names end in `_loss`.
 
 The hyper-parameters in `DEFAULTS` are read where the class has them; for the network of a loss also
 `NAME_learning_rate` and `NAME_schedule`. A class with `reward_weights` learns from several rewards.

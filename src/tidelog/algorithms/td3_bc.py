@@ -116,6 +116,7 @@ class TD3BC:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous,)
+    suits: ClassVar[str] = "a behaviour policy near a good one: an actor-critic with one weight, `alpha`"
     delayed: ClassVar[tuple[str, ...]] = ("actor", "targets")
 
     def init(self, spec: Spec, key: jax.Array) -> TD3BCState:
@@ -129,7 +130,8 @@ class TD3BC:
         """Return the losses in the order of the update, and the metrics of each."""
         row: Transition = batch.data
         noise_key, dropout_key = jax.random.split(key)
-        next_q = jnp.min(state.target_critic(row.next_observation, smoothed_action(self, state, row, noise_key)), axis=0)
+        next_action = smoothed_action(self, state, row, noise_key)
+        next_q = jnp.min(state.target_critic(row.next_observation, next_action), axis=0)
         target = row.reward + row.discount * next_q  # [B]
         q = state.critic(row.observation, row.action)  # [E, B]
 
