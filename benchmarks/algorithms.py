@@ -3,7 +3,7 @@
 Pendulum: the mixed logs of `benchmarks/pendulum.py`; Hopper: the imperfect demonstrations of `benchmarks/imperfect.py`;
 ICU-Sepsis: the clinicians' log of `benchmarks/icu_sepsis.py`, where the value of a policy is exact. Each seed has a log
 of its own, which all algorithms learn from, and on Pendulum and Hopper the same starts; so differences are paired.
-Nothing was tuned on these logs: what the study says is how the defaults, and the papers' sizes, do within a few updates.
+Nothing was tuned on these logs: the study says how the defaults, with the sizes of the papers, do within few updates.
 
 Each of (task, algorithm, seed) is a piece of its own and saved: a study that was stopped goes on. `--tasks`,
 `--algorithms` and `--seeds` choose some; the result is kept once all pieces are there.
@@ -101,7 +101,7 @@ def study(
     steps: int | None = None,
     workers: int = 2,
 ) -> dict[str, Any]:
-    """Learn all pieces, those that are left, and keep the tasks as rows; with fewer pieces or `steps` nothing is kept."""
+    """Learn the pieces that are left, and keep the tasks as rows; of some pieces, or with `steps`, nothing is kept."""
     folder = scratch("algorithms")
     keys = [(t, a, seed) for seed in range(seeds) for t in tasks for a in TASKS[t].algorithms if a in algorithms]
     updates = {t: steps or TASKS[t].steps for t in tasks}
