@@ -199,4 +199,4 @@ class FQL:
 
     def recipe(self, params: FQLParams) -> dict[str, Any]:
         """Return the one-step policy as plain nodes."""
-        return recipe.whole({"kind": "one_step", "network": recipe.network(params.policy), "size": len(params.origin)})
+        return recipe.whole({"kind": "one_step", "network": recipe.network(params.policy), "origin": params.origin})

@@ -293,9 +293,9 @@ def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
 
 
 def one_step(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
-    """Return the action [B, A] to which a one-step flow moves the noise; without noise it moves 0."""
+    """Return the action [B, A] to which a one-step flow moves the noise, or without noise its origin."""
     features, _ = encode(xp, node["network"]["encoder"], seen.leaves, None)
-    noise = xp.zeros((1, node["size"]), xp.float32) if seen.noise is None else seen.noise
+    noise = node["origin"][None] if seen.noise is None else seen.noise
     noise = noise + xp.zeros((features.shape[0], 1), xp.float32)  # a sum, to broadcast one row in ONNX too
     moved = mlp(xp, node["network"]["body"], xp.concatenate([features, noise], axis=-1))
     return PolicyOutputs(xp.clip(moved, -1.0, 1.0))
@@ -434,7 +434,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "greedy": "values epsilon",
         "candidates": "generator perturbation critic latents clip reach",
         "mixed_candidates": "generator perturbation critic latents clip reach codes",
-        "one_step": "network size",
+        "one_step": "network origin",
         "part": "policy practice rescaled largest_ratio share sampled",
         "affine": "name scale shift",
         "smallest": "critics weights",
@@ -491,11 +491,12 @@ def _numbers(value: Any) -> bool:
 VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are neither nodes nor lists of nodes
     **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions", "match", "counts"), _array(2)),
     **dict.fromkeys(
-        ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust"), _array(1)
+        ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust", "origin"),
+        _array(1),
     ),
     "items": lambda value: isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2,
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
-    **dict.fromkeys(("history", "width", "length", "size"), _whole(1, 1 << 14)),
+    **dict.fromkeys(("history", "width", "length"), _whole(1, 1 << 14)),
     **dict.fromkeys(("activate_last", "squashed", "sampled"), lambda value: type(value) is bool),
     **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
     "largest_ratio": _number(0.0, 1e300),
@@ -538,7 +539,7 @@ def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
     if act["kind"] in CANDIDATES:
         return SampleNoise("latents", tuple(act["latents"].shape), act["clip"])
     if act["kind"] == "one_step":
-        return SampleNoise("normal", (act["size"],))
+        return SampleNoise("normal", tuple(act["origin"].shape))
     if isinstance(space, Hybrid):
         heads = [head for head in act["head"]["parts"] if noise_width(head)]
         parts = [SampleNoise("normal" if h["kind"] == "gaussian" else "gumbel", (noise_width(h),)) for h in heads]
@@ -549,7 +550,11 @@ def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
 
 
 def no_noise(recipe: Recipe, noise: SampleNoise) -> NumpyArray:
-    """Return the noise of the most likely action, of one row: zeros, or for candidates their own latents [C, 1, L]."""
+    """Return the noise of the most likely action, of one row: zeros, the origin of a one-step flow, or for candidates
+    their own latents [C, 1, L].
+    """
+    if recipe["act"]["kind"] == "one_step":
+        return np.asarray(recipe["act"]["origin"], np.float32)[None]
     if noise.kind == "latents":
         return np.asarray(recipe["act"]["latents"], np.float32)[:, None]
     return np.zeros((1, *noise.shape), np.float32)
