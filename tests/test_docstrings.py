@@ -55,7 +55,8 @@ NO_EXAMPLE = {
     **{f"tidelog.training.options.{verb}Options": KEYWORDS for verb in ("Fit", "Learn", "Finetune", "Sweep")},
 }
 SLOW = {  # seconds each: a training of many programs, an export, a verdict
-    *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),
+    *("tidelog." + name for name in ("BCQ", "CQL", "DiscreteBCQ", "DiscreteCQL", "FQL", "IQL", "OffPolicyPPG")),
+    *("tidelog." + name for name in ("PPG", "PPO", "ReBRAC", "RecommenderBCQ", "TD3BC")),
     *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "plan", "sweep")),
     *("tidelog." + name for name in ("refit", "algorithm", "rollout", "runtime.load")),
     "tidelog.envs.functional.advance",

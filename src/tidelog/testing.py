@@ -1,4 +1,4 @@
-"""Conformance checks for an algorithm of your own: `tl.testing.check_algorithm(TD3BC())`.
+"""Conformance checks for an algorithm of your own: `tl.testing.check_algorithm(CRR())`.
 
 The built-in offline algorithms pass the same checks.
 """

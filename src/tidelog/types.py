@@ -664,6 +664,8 @@ class Transition(NamedTuple):
     real: Array | None = None  # windows only, [B, T] bool: False at padding steps
     last: Array | None = None  # windows only, [B, T] int32: the step of the window that `next_observation` follows
     log_propensity: Array | None = None  # [B]: of the behaviour policy, where an algorithm reads it
+    next_action: Array | None = None  # [B, A]: the logged action in `next_observation`, where an algorithm reads it
+    has_next_action: Array | None = None  # [B] bool: whether the log has it; False after the last step of an episode
 
     @property
     def window(self) -> dict[str, Array]:

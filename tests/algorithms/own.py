@@ -57,6 +57,11 @@ class OwnPerturbation(Own):
         return jnp.tanh(self.run(observation, action))
 
 
+class OwnFlow(Own):
+    def __call__(self, observation, point, *time):
+        return self.run(observation, point, *time)
+
+
 class OwnActor(Own):
     def __call__(self, observation, *, mask=None, dropout=None, key=None):
         made = self.run(observation)
@@ -93,6 +98,14 @@ def own_generator(spec, key):
 
 def own_perturbation(spec, key):
     return _make(OwnPerturbation, spec, key, _actions(spec), _actions(spec))
+
+
+def own_flow(spec, key):
+    return _make(OwnFlow, spec, key, _actions(spec) + 1, _actions(spec))
+
+
+def own_policy(spec, key):
+    return _make(OwnFlow, spec, key, _actions(spec), _actions(spec))
 
 
 def own_actor(spec, key):

@@ -38,6 +38,14 @@ def truncated(log):
     return replace(log, terminated=np.zeros(log.steps, bool), truncated=last)
 
 
+def test_alternatives_are_the_other_algorithms_for_such_actions(log):
+    found = tl.suggest(tl.DiscreteBCQ, log, threshold=0.3).alternatives
+    assert set(found) == {"bc", "iql", "discrete-cql"}
+    assert found["discrete-cql"] == tl.DiscreteCQL.suits
+    box = replace(log.spec, action=Continuous((-1.0,), (1.0,)))
+    assert set(auto.alternatives_to(tl.IQL, box)) == {"bc", "bcq", "td3-bc", "rebrac", "cql", "fql"}
+
+
 def test_a_small_table_with_short_episodes(log):
     found = tl.suggest(tl.IQL, log, held_out=HELD_OUT, temperature=5.0)
     train, _ = log.split(1 - HELD_OUT, 0)

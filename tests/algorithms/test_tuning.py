@@ -55,6 +55,16 @@ def test_returns_never_cross_an_end_or_what_is_known():
     np.testing.assert_allclose(row.next_observation["x"][:, 0], (np.asarray([102, 102, 102, 104, 104, 105]) - 1) / 2)
 
 
+@pytest.mark.parametrize(
+    ("n", "following"), [(1, [0.5, 1.0, None, 1.0, None, None]), (2, [1.0, None, None, None, None, None])]
+)
+def test_the_next_own_action_is_that_of_the_same_episode(n, following):
+    row = Recent(n, 0.5, SCALES, next_action=True).gather(store(), jnp.arange(6)).data
+    given = zip(np.asarray(row.next_action)[:, 0].tolist(), np.asarray(row.has_next_action).tolist(), strict=True)
+    assert [action if known else None for action, known in given] == following
+    assert Recent(n, 0.5, SCALES).gather(store(), jnp.arange(6)).data.next_action is None
+
+
 def test_two_minibatches_become_one():
     one = Batch({"x": jnp.zeros(2)}, jnp.arange(2), jnp.asarray([2.0, 3.0]))
     two = Batch({"x": jnp.ones(3)}, jnp.arange(5, 8))

@@ -24,7 +24,12 @@ SMALL = {
     "hidden": (8,), "generator_hidden": (8,), "perturbation_hidden": (8,), "embedding": 2, "batch_size": 16,
     "target_samples": 3, "samples": 4,
 }  # fmt: skip
-MIXING = {"discrete-bcq": {"epsilon": 1.0, "threshold": 0.01}}  # samples differ from seed to seed
+VISIBLE = {
+    "discrete-bcq": {"epsilon": 1.0, "threshold": 0.01},  # samples differ from seed to seed
+    "discrete-cql": {"epsilon": 1.0},
+    "td3-bc": {"policy_delay": 1},  # every network moves in the first update
+    "rebrac": {"policy_delay": 1},
+}
 
 
 def uneven(rng: np.random.Generator, episodes: int, longest: int = 7) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def small(name: str, **changes: Any) -> Any:
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
     rates = {field: 1e-2 for field in fields if field.endswith("learning_rate")}
     sizes = {field: size for field, size in SMALL.items() if field in fields}
-    return ALGORITHMS[name](**(sizes | rates | MIXING.get(name, {}) | changes))
+    return ALGORITHMS[name](**(sizes | rates | VISIBLE.get(name, {}) | changes))
 
 
 def stores(algorithm: Any, log: Log) -> Any:

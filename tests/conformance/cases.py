@@ -15,7 +15,8 @@ from tidelog.policies.policy import named_arrays
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member, as_arrays
 
-BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq")
+BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq", "td3-bc", "rebrac", "cql", "discrete-cql", "fql")
+DETERMINISTIC = ("td3-bc", "rebrac")  # their policies have one action for all keys, and no density
 the_world = cache(world)
 
 
@@ -83,9 +84,11 @@ class Case:
         return Engine.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, vmap=vmap)
 
 
-def clone(state: Any) -> Any:
-    """Return the network of a state that imitates the log."""
-    return state.actor if hasattr(state, "actor") else state.imitator
+def last_layer(state: Any) -> Any:
+    """Return the last layer of the network that chooses among discrete actions."""
+    if not hasattr(state, "actor") and not hasattr(state, "imitator"):
+        return state.critic.body.layers[-1]
+    return state.actor.head if hasattr(state, "actor") else state.imitator.head
 
 
 CASES = [

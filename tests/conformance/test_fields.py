@@ -11,8 +11,10 @@ import pytest
 from tests.algorithms.own import (
     own_actor,
     own_critic,
+    own_flow,
     own_generator,
     own_perturbation,
+    own_policy,
     own_ratings,
     own_value,
 )
@@ -115,7 +117,97 @@ SHARED = {
     "window": (2, learnt, None, {"recurrent_size": 4}),
     "burn_in": (2, learnt, None, {"recurrent_size": 4}),
 }
+VALUES = {
+    "discount": (0.5, learnt),
+    "tau": (0.5, learnt),
+    "critic_loss": ("huber", stepped),
+    "n_step": (3, stepped),
+    "priority_exponent": (0.6, learnt),
+    "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
+    "reward_scaling": ("minus-one", scaled),
+    "critic_network": (own_critic, stepped),
+}
+NETWORKS = {
+    name: SHARED[name]
+    for name in (
+        "batch_size",
+        "optimiser",
+        "gradient_clip",
+        "debug_metrics",
+        "matmul_precision",
+        "hidden",
+        "embedding",
+        "layer_norm",
+        "activation",
+        "convolutions",
+    )
+}
+TWIN = (
+    VALUES
+    | NETWORKS
+    | {
+        "policy_noise": (0.5, learnt),
+        "noise_clip": (0.1, learnt),
+        "policy_delay": (2, stepped),
+        "num_critics": (3, built),
+        "actor_learning_rate": (0.02, learnt),
+        "critic_learning_rate": (0.02, learnt),
+        "actor_schedule": ("linear", stepped),
+        "critic_schedule": ("linear", stepped),
+        "dropout": (0.5, stepped),
+        "actor_network": (own_actor, stepped),
+    }
+)
 EFFECTS = {
+    "cql": VALUES
+    | NETWORKS
+    | {
+        "alpha": (0.5, learnt),
+        "samples": (2, stepped),
+        "entropy_weight": (0.5, stepped),
+        "target_entropy": (5.0, stepped),
+        "num_critics": (3, built),
+        "actor_learning_rate": (0.02, learnt),
+        "critic_learning_rate": (0.02, learnt),
+        "entropy_learning_rate": (0.02, learnt),
+        "actor_schedule": ("linear", stepped),
+        "critic_schedule": ("linear", stepped),
+        "actor_head": ("gaussian", built),
+        "epsilon": (0.0, acted),
+        "actor_network": (own_actor, stepped),
+    },
+    "fql": VALUES
+    | NETWORKS
+    | {
+        "alpha": (0.1, learnt),
+        "normalise_q": (True, stepped),
+        "flow_steps": (2, stepped),
+        "q_aggregate": ("min", stepped),
+        "num_critics": (3, built),
+        "layer_norm": (False, built),
+        "learning_rate": (0.02, learnt),
+        "schedule": ("linear", stepped),
+        "flow_network": (own_flow, stepped),
+        "policy_network": (own_policy, stepped),
+    },
+    "discrete-cql": VALUES
+    | NETWORKS
+    | {
+        "alpha": (0.1, learnt),
+        "critic_loss": ("squared", stepped),
+        "learning_rate": (0.02, learnt),
+        "schedule": ("linear", stepped),
+        "epsilon": (0.2, acted),
+        "critic_network": (own_ratings, stepped),
+    },
+    "td3-bc": TWIN | {"alpha": (0.5, learnt)},
+    "rebrac": TWIN
+    | {
+        "layer_norm": (False, built),
+        "actor_penalty": (1.0, learnt),
+        "critic_penalty": (1.0, learnt),
+        "normalise_q": (False, stepped),
+    },
     "bcq": {
         name: SHARED[name]
         for name in (

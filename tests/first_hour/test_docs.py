@@ -77,9 +77,9 @@ def test_each_recipe_has_its_card_and_is_short_and_shows_an_error():
 
 
 def test_the_parts_of_a_file_make_the_example():
-    parts = [block.code for block in blocks_of(ROOT / "docs/write-your-own.md") if block.file == "td3_bc.py"]
+    parts = [block.code for block in blocks_of(ROOT / "docs/write-your-own.md") if block.file == "crr.py"]
     pasted = ast.parse("\n".join(parts))
-    example = ast.parse((ROOT / "examples/td3_bc.py").read_text())
+    example = ast.parse((ROOT / "examples/crr.py").read_text())
     assert ast.dump(ast.Module(example.body[1:], [])) == ast.dump(pasted), "the page lacks its docstring alone"
 
 

@@ -60,6 +60,16 @@ def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
     assert {row: seen[row] for row in following} == following
 
 
+@pytest.mark.parametrize(("n", "following"), [(1, [1, 2, None, 4, None]), (2, [2, None, None, 4, None])])
+def test_the_next_logged_action_is_the_one_after_the_summed_steps(n, following):
+    # Rows 0 to 2 are an episode that ends; the next one ends at row 4 without a target; row 5 is the last of its own.
+    rows = np.array([0, 1, 2, 3, 5])
+    found = eqx.filter_jit(NStep(n, 0.5, next_action=True).gather)(kept()._replace(action=np.arange(6)), rows).data
+    given = zip(np.asarray(found.next_action).tolist(), np.asarray(found.has_next_action).tolist(), strict=True)
+    assert [action if known else None for action, known in given] == following
+    assert eqx.filter_jit(NStep(n, 0.5).gather)(kept(), rows).data.next_action is None
+
+
 def test_a_row_without_a_target_is_never_drawn_but_can_be_cloned():
     np.testing.assert_array_equal(NStep(2, 0.5).rows(kept())[1], [0, 1, 2, 3, 5])
     assert LoggedAction().rows(stored(LOG, StoreSpec(()), Scaler())) == (6, None)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.algorithms.recommenders import described, fresh, small
-from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
+from tidelog import BC, BCQ, CQL, FQL, IQL, PPG, TD3BC, DiscreteBCQ, DiscreteCQL, OffPolicyPPG, ReBRAC
 from tidelog.algorithms.part import PolicyPart
 from tidelog.data.statistics import Scaler
 from tidelog.networks.pictures import Stack
@@ -51,6 +51,11 @@ CASES = {
     "bc, point": (BC(**SMALL, actor_head="deterministic"), SEEN, BOX),
     "bcq": (BCQ(**NARROW), SEEN, BOX),
     "bcq, memory": (BCQ(**NARROW, recurrent_size=3, activation="elu"), SEEN, BOX),
+    "td3-bc": (TD3BC(**SMALL), SEEN, BOX),
+    "rebrac": (ReBRAC(**SMALL), SEEN, BOX),
+    "cql": (CQL(**SMALL), SEEN, BOX),
+    "discrete cql": (DiscreteCQL(**SMALL, epsilon=0.1), SEEN, FIVE),
+    "fql": (FQL(**SMALL), SEEN, BOX),
     "discrete bcq": (DiscreteBCQ(**SMALL, epsilon=0.1), SEEN, FIVE),
     "discrete bcq, memory": (DiscreteBCQ(**SMALL, recurrent_size=3), SEEN, FIVE),
     "discrete bcq, pictures": (DiscreteBCQ(**SMALL, activation="leaky-relu"), PICTURED, FIVE),

@@ -17,7 +17,8 @@ from tidelog.policies.export import LoggedObservations, export, random_masks, ra
 from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, write
 from tidelog.types import Continuous, Discrete
 
-SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iql, box", "ppg, choice", "bc, point")
+SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iql, box", "ppg, choice", "bc, point",
+              "td3-bc", "rebrac", "cql")  # fmt: skip
 
 
 def test_every_algorithm_is_among_the_cases():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.conformance.cases import differ
+from tests.conformance.cases import differ, finite
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import Breaking
 from tidelog.cli import main
@@ -324,3 +324,12 @@ def test_an_environment_that_is_passed_needs_no_import(offline, tmp_path, monkey
     with pytest.raises(CheckpointError, match="cannot be imported"):
         tl.load_run(tmp_path / "run")
     assert tl.load_run(tmp_path / "run", env=env).update > 0
+
+
+@pytest.mark.full
+def test_an_algorithm_that_reads_the_next_action_goes_on_with_its_own():
+    run = tl.fit(tl.ReBRAC(**SMALL), tl.collect(HOST, episodes=12, seed=0), 20, progress=False)
+    tuned = tl.finetune(run, HOST, STEPS, progress=False)
+    assert tuned.finished
+    assert finite(tuned.learners()[0].state)
+    assert differ(run.learners()[0].state.critic, tuned.learners()[0].state.critic)

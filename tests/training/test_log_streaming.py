@@ -33,10 +33,14 @@ def both(request, tmp_path_factory):
     return log, tl.Log.load(path, memory_map=True)
 
 
-@pytest.mark.sample("discrete-unit1", "continuous-unit3")
+@pytest.mark.sample("discrete-unit1", "continuous-unit3", "continuous-unit6")
 @pytest.mark.parametrize(
-    "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.5), Window(NStep(2, 0.9), 4, 2), Window(LoggedAction(), 3, 1)]
-)
+    "unit",
+    [
+        LoggedAction(), NStep(1, 0.9), NStep(3, 0.5), Window(NStep(2, 0.9), 4, 2), Window(LoggedAction(), 3, 1),
+        NStep(1, 0.9, next_action=True), NStep(3, 0.5, next_action=True), Window(NStep(2, 0.9, next_action=True), 4, 2),
+    ],
+)  # fmt: skip
 def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
     log, mapped = both
     assert is_mapped(mapped)

@@ -64,6 +64,7 @@ class BC:
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete, MultiDiscrete, Hybrid)
+    suits: ClassVar[str] = "the baseline of all others: it imitates the behaviour policy"
     columns: ClassVar[tuple[str, ...]] = ()
     loss_names: ClassVar[dict[str, str]] = {"actor": "imitation_loss"}
 

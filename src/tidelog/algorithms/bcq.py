@@ -246,6 +246,7 @@ class BCQ:
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Hybrid)
+    suits: ClassVar[str] = "logged actions with several modes: it takes the best of generated candidates"
     delayed: ClassVar[tuple[str, ...]] = ("perturbation", "targets")
 
     def check(self) -> None:

@@ -54,7 +54,7 @@ class Feedback(NamedTuple):
 
 
 # metrics in the unit of scaled rewards, which reports show in the log's unit; losses stay in scaled rewards
-VALUES = frozenset({"q_mean", "v_mean", "target_q"})
+VALUES = frozenset({"q_mean", "v_mean", "target_q", "policy_q"})
 DIFFERENCES = frozenset({"advantage_mean", "advantage_std", "target_gap", "td_error"})  # of values
 
 

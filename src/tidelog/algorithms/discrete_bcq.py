@@ -170,6 +170,7 @@ class DiscreteBCQ:
     imitator_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete,)
+    suits: ClassVar[str] = "a varied behaviour policy: `threshold` controls the trust in Q"
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
     loss_names: ClassVar[dict[Any, str]] = {("critic", "imitator"): "loss"}
 

@@ -91,6 +91,7 @@ class Recent:
     n_step: int
     discount: Any
     scales: Scales
+    next_action: bool = False  # also gather the own action after these steps
 
     def rows(self, store: Segments) -> tuple[Any, None]:
         """Return all decisions so far; they come from one copy, in order."""
@@ -108,9 +109,13 @@ class Recent:
             last = jnp.where(alive, rows + k, last)
         length = (last - rows + 1).astype(jnp.float32)
         factor = self.discount if self.n_step == 1 else self.discount**length
-        action = all_of["action"][rows]
-        if jnp.issubdtype(action.dtype, jnp.floating):  # as it was executed
-            action = jnp.clip(action, -1.0, 1.0)
+        actions = all_of["action"]
+        if jnp.issubdtype(actions.dtype, jnp.floating):  # as they were executed
+            actions = jnp.clip(actions, -1.0, 1.0)
+        following: dict[str, jax.Array] = {}
+        if self.next_action:
+            has_next = ~ended[last] & (last + 1 < known)
+            following = {"next_action": actions[jnp.where(has_next, last + 1, last)], "has_next_action": has_next}
 
         def seen(name: str, at: jax.Array) -> Observation:
             return self.scales.observation({leaf: array[at] for leaf, array in all_of[name].items()})
@@ -118,12 +123,13 @@ class Recent:
         return SampleData(
             Transition(
                 observation=seen("observation", rows),
-                action=action,
+                action=actions[rows],
                 reward=summed,
                 discount=factor * (1.0 - all_of["terminated"][last].astype(jnp.float32)),
                 next_observation=seen("following", last),
                 mask=all_of["mask"][rows] if "mask" in all_of else None,
                 next_mask=all_of["following_mask"][last] if "mask" in all_of else None,
+                **following,
             ),
             None,
         )
@@ -180,7 +186,7 @@ class FinetunedAlgorithm(eqx.Module):
     def _mixed(self, phase: Phase) -> Phase:
         draw: Any = phase.samplers
         sizes = self.tuning.sizes(draw.size)
-        own = Recent(draw.unit.n_step, draw.unit.discount, self.scales)
+        own = Recent(draw.unit.n_step, draw.unit.discount, self.scales, draw.unit.next_action)
         every = {LOG: draw, OWN: Sampler(OWN, draw.size, own, Uniform())}
         samplers = {name: replace(every[name], size=size) for name, size in sizes.items()}
 

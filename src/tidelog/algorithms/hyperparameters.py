@@ -349,6 +349,12 @@ inverse_temperature = partial(
 )
 
 
+# of target actions, in half ranges (Fujimoto et al. 2018)
+policy_noise = partial(field, 0.2, least=0.0, help="standard deviation of the noise on target actions", group="value")
+noise_clip = partial(field, 0.5, least=0.0, help="largest size of that noise", group="value")
+policy_delay = partial(field, 2, least=1, help="critic updates per update of actor and targets", group="value")
+
+
 def tau(default: float | None, of: str) -> Any:
     """The update rate of target networks."""
     return field(default, least=0.0, most=1.0, help=f"share of the gap that {of}", group="value")

@@ -177,6 +177,7 @@ class IQL:
     value_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete, MultiDiscrete, Hybrid)
+    suits: ClassVar[str] = "good decisions among bad ones: it prefers these, and never trusts an action outside the log"
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @property

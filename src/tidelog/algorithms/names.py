@@ -11,10 +11,15 @@ from typing import Any
 from tidelog.algorithms import (  # noqa: F401  # each registers its name
     bc,
     bcq,  # each registers its name
+    cql,
     discrete_bcq,
+    discrete_cql,
+    fql,
     iql,
     off_policy_ppg,
     ppg,
+    rebrac,
+    td3_bc,
 )
 from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.part import PolicyPart

@@ -171,6 +171,7 @@ class NStep:
 
     n_step: int
     discount: Any  # float, or a tracer in a population; a tuple [K] has one for each reward
+    next_action: bool = False  # also gather the logged action after these steps
 
     def rows(self, store: StoredLog) -> tuple[int, jax.Array | None]:
         """Return the steps whose window ends in a terminal or a known observation."""
@@ -204,6 +205,9 @@ class NStep:
             next_mask=None if store.mask is None else store.mask[after],
             log_propensity=None if store.log_propensity is None else store.log_propensity[rows],
         )
+        if self.next_action:
+            known = last + 1 < store.starts[store.episode[rows] + 1]
+            row = row._replace(next_action=store.action[jnp.where(known, last + 1, last)], has_next_action=known)
         return SampleData(row, _weight(store, rows))
 
     def last(self, store: StoredLog, rows: jax.Array, limit: jax.Array | None = None) -> jax.Array:

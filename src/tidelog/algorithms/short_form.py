@@ -15,9 +15,9 @@ The state then also has `opt_states` (by field), `step`, `updates` (planned, for
 `gradient_steps`, one step for each loss in turn, then `follow_targets`; the losses in `delayed`, and with "targets" the
 target networks, move in every `policy_delay`-th update only. A class with its own `update(state, batch, key)` calls
 these functions as it needs. `loss_names` are other names of losses among the metrics than `NAME_loss`. `columns` are
-the columns of the log that the loss reads beyond observations and actions; without rewards samples are decisions, with
-rewards n-step transitions. Held-out losses are those of `loss` without dropout, and its metrics whose names end in
-`_loss`.
+the columns of the log that the loss reads beyond observations and actions, and "next_action" for the logged action in
+the next observation; without rewards samples are decisions, with rewards n-step transitions. Held-out losses are those
+of `loss` without dropout, and its metrics whose names end in `_loss`.
 
 The hyper-parameters in `DEFAULTS` are read where the class has them; for the network of a loss also
 `NAME_learning_rate` and `NAME_schedule`. A class with `reward_weights` learns from several rewards.
@@ -64,6 +64,7 @@ from tidelog.types import Act, Image, Observation, Spec
 
 TARGET = "target_"
 TARGETS = "targets"  # in `delayed`: all target networks
+NEXT_ACTION = "next_action"  # in `columns`: the logged action after the summed steps
 DEFAULTS = {
     "batch_size": 256,
     "discount": 0.99,
@@ -299,7 +300,9 @@ def sampler(config: Any) -> Sampler:
     """Return the sampler of an algorithm: rows or windows of them, uniform or by priority."""
     order = ordered(setting(config, "priority_exponent"), setting(config, "priority_correction"))
     discount = setting(config, "discounts") or setting(config, "discount")
-    unit: Any = NStep(setting(config, "n_step"), discount) if _columns(config) else LoggedAction()
+    columns = _columns(config)
+    n_step = NStep(setting(config, "n_step"), discount, NEXT_ACTION in columns)
+    unit: Any = n_step if columns else LoggedAction()
     if setting(config, "recurrent_size") is not None or setting(config, "returns") != "n-step":
         unit = Window(unit, setting(config, "window"), setting(config, "burn_in"))
     return Sampler("log", setting(config, "batch_size"), unit, order)
@@ -546,7 +549,7 @@ def algorithm(name: str) -> Callable[[type[T]], type[T]]:
     """
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise ConfigError(
-            f"algorithm: the name {name!r} is invalid", fix="use lower-case words joined by -, such as td3-bc"
+            f"algorithm: the name {name!r} is invalid", fix="use lower-case words joined by -, such as my-clone"
         )
 
     def add(cls: type[T]) -> type[T]:

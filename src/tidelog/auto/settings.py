@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.algorithms.hyperparameters import checked, chosen_preset
-from tidelog.algorithms.names import check_source, learns_online, ranks
+from tidelog.algorithms.names import algorithm_class, check_source, learns_online, names, ranks
 from tidelog.data.log import Log
 from tidelog.data.statistics import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
@@ -82,6 +82,7 @@ class Suggestion(NamedTuple):
     algorithm: Any
     steps: int  # of an environment: decisions
     settings: Mapping[str, Setting]
+    alternatives: Mapping[str, str] = {}  # other algorithms for such actions by name: what each suits
 
     @property
     def options(self) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def suggest(
     among the suggestion's `options`, as in `tl.fit(found.algorithm, log, found.steps, **found.options)`. `progress`
     gets what is done, and the share of it that is. `settings` are hyper-parameters of your own, which win. Of an
     algorithm that ranks items the number of updates follows its interactions, and with `held_out` its `options` stop
-    the training early.
+    the training early. The suggestion's `alternatives` say what other algorithms for such actions suit.
     For an algorithm that learns in an environment, `source` is anything that `learn` takes, and the settings are those
     of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an
     algorithm that does not learn from such a source.
@@ -171,7 +172,14 @@ def suggest(
     own = {name: one.value for name, one in changed.items() if name != "held_out"}
     algorithm = cls(**settings, **own)
     updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
-    return Suggestion(algorithm, updates.value, {"steps": updates, **changed})
+    return Suggestion(algorithm, updates.value, {"steps": updates, **changed}, alternatives_to(cls, log.spec))
+
+
+def alternatives_to(cls: type[Any], spec: Spec) -> dict[str, str]:
+    """Return what each other algorithm suits that learns from a log of such actions, by its name."""
+    others = {name: algorithm_class(name) for name in names("a log")}
+    fit = {name: one for name, one in others.items() if type(spec.action) in one.takes and one is not cls}
+    return {name: one.suits for name, one in fit.items() if hasattr(one, "suits")}
 
 
 def _by_role(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:

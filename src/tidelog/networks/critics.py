@@ -351,3 +351,36 @@ class Generator(eqx.Module):
 
     def _columns(self, outputs: jax.Array) -> list[jax.Array]:
         return jnp.split(outputs, np.cumsum([n or 1 for n in self.codes])[:-1].tolist(), axis=-1)
+
+
+# Flows from noise to actions. Letters: `B` batch, `A` action size.
+
+
+class Flow(eqx.Module):
+    """A vector [B, A] for an observation and a point [B, A], and with `timed` for a time [B, 1] in [0, 1]."""
+
+    encoder: Encoder
+    body: MLP
+
+    @classmethod
+    def create(
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        timed: bool,
+        hidden: tuple[int, ...],
+        encoder_config: EncoderConfig,
+        layer_norm: bool = False,
+        activation: Activation = jax.nn.relu,
+    ) -> Flow:
+        """Return a network of widths `hidden`."""
+        if not isinstance(spec.action, Continuous):
+            raise TypeError(f"a flow supports Continuous actions, got {type(spec.action).__name__}. fix: use these")
+        sizes = (encoder_config.size(spec) + spec.action.size + timed, *hidden, spec.action.size)
+        encoder = Encoder.create(generator, spec, encoder_config)
+        return cls(encoder, MLP.create(generator, sizes, layer_norm=layer_norm, activation=activation))
+
+    def __call__(self, observation: Seen, point: jax.Array, time: jax.Array | None = None) -> jax.Array:
+        inputs = [self.encoder(observation), point, *([] if time is None else [time])]
+        return self.body(jnp.concatenate(inputs, axis=-1))

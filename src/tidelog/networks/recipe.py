@@ -14,7 +14,7 @@ import numpy as np
 from tidelog.errors import ExportError
 from tidelog.networks import actors, phasic
 from tidelog.networks.actors import Actor, GaussianHead, JointHead, LogitsHead, PointHead, StateGaussianHead
-from tidelog.networks.critics import Critic, Generator, Perturbation
+from tidelog.networks.critics import Critic, Flow, Generator, Perturbation
 from tidelog.networks.encoder import Encoder, Picture
 from tidelog.networks.layers import ACTIVATIONS, GRU, MLP, LayerNorm, Linear
 from tidelog.networks.phasic import MeanHead, Phasic, Trunk
@@ -90,10 +90,10 @@ def gru(unit: GRU) -> Node:
 
 
 def network(part: Any) -> Node:
-    """Return the node of a critic, a generator (its decoder), or a perturbation."""
+    """Return the node of a critic, a generator (its decoder), a perturbation, or a flow."""
     if isinstance(part, Generator):
         return {"kind": "network", "encoder": encoder(part.encoder), "body": mlp(part.outward)}
-    if not isinstance(part, Critic | Perturbation):
+    if not isinstance(part, Critic | Perturbation | Flow):
         raise foreign(part)
     return {"kind": "network", "encoder": encoder(part.encoder), "body": mlp(part.body)}
 

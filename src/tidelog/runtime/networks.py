@@ -292,6 +292,15 @@ def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     )
 
 
+def one_step(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
+    """Return the action [B, A] to which a one-step flow moves the noise, or without noise its origin."""
+    features, _ = encode(xp, node["network"]["encoder"], seen.leaves, None)
+    noise = node["origin"][None] if seen.noise is None else seen.noise
+    noise = noise + xp.zeros((features.shape[0], 1), xp.float32)  # a sum, to broadcast one row in ONNX too
+    moved = mlp(xp, node["network"]["body"], xp.concatenate([features, noise], axis=-1))
+    return PolicyOutputs(xp.clip(moved, -1.0, 1.0))
+
+
 def _generated(xp: Any, outputs: Array, codes: list[int]) -> Array:
     """Return actions [..., W]: the most likely of `codes` of each number, and numbers within [-1, 1] where it is 0."""
     columns, start = [], 0
@@ -366,6 +375,7 @@ KINDS: Mapping[str, Kind] = {
     "greedy": greedy,
     "candidates": candidates,
     "mixed_candidates": candidates,
+    "one_step": one_step,
     "part": part,
 }
 HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], PolicyOutputs]] = {
@@ -424,6 +434,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "greedy": "values epsilon",
         "candidates": "generator perturbation critic latents clip reach",
         "mixed_candidates": "generator perturbation critic latents clip reach codes",
+        "one_step": "network origin",
         "part": "policy practice rescaled largest_ratio share sampled",
         "affine": "name scale shift",
         "smallest": "critics weights",
@@ -480,7 +491,8 @@ def _numbers(value: Any) -> bool:
 VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are neither nodes nor lists of nodes
     **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions", "match", "counts"), _array(2)),
     **dict.fromkeys(
-        ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust"), _array(1)
+        ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust", "origin"),
+        _array(1),
     ),
     "items": lambda value: isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2,
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
@@ -526,6 +538,8 @@ def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
     act, space = recipe["act"], spec.action
     if act["kind"] in CANDIDATES:
         return SampleNoise("latents", tuple(act["latents"].shape), act["clip"])
+    if act["kind"] == "one_step":
+        return SampleNoise("normal", tuple(act["origin"].shape))
     if isinstance(space, Hybrid):
         heads = [head for head in act["head"]["parts"] if noise_width(head)]
         parts = [SampleNoise("normal" if h["kind"] == "gaussian" else "gumbel", (noise_width(h),)) for h in heads]
@@ -536,7 +550,11 @@ def noise_of(recipe: Recipe, spec: Spec) -> SampleNoise | None:
 
 
 def no_noise(recipe: Recipe, noise: SampleNoise) -> NumpyArray:
-    """Return the noise of the most likely action, of one row: zeros, or for candidates their own latents [C, 1, L]."""
+    """Return the noise of the most likely action, of one row: zeros, the origin of a one-step flow, or for candidates
+    their own latents [C, 1, L].
+    """
+    if recipe["act"]["kind"] == "one_step":
+        return np.asarray(recipe["act"]["origin"], np.float32)[None]
     if noise.kind == "latents":
         return np.asarray(recipe["act"]["latents"], np.float32)[:, None]
     return np.zeros((1, *noise.shape), np.float32)

@@ -263,8 +263,8 @@ class Stream:
 def _span(unit: Unit) -> int:
     """Return the largest number of rows that a sample needs."""
     if isinstance(unit, Window):
-        return unit.burn_in + unit.length
-    return unit.n_step if isinstance(unit, NStep) else 1
+        return unit.burn_in + unit.length + getattr(unit.unit, "next_action", False)
+    return unit.n_step + unit.next_action if isinstance(unit, NStep) else 1
 
 
 def _lengths(windows: Rows, last: NDArray[np.bool_]) -> Rows:

@@ -1,0 +1,115 @@
+"""The algorithms over a log beside behaviour cloning, on the project's own logs, everything at its defaults.
+
+Pendulum: the mixed logs of `benchmarks/pendulum.py`; Hopper: the imperfect demonstrations of `benchmarks/imperfect.py`;
+ICU-Sepsis: the clinicians' log of `benchmarks/icu_sepsis.py`, where the value of a policy is exact. Each seed has a log
+of its own, which all algorithms learn from, and on Pendulum and Hopper the same starts; so differences are paired.
+Nothing was tuned on these logs: the study says how the defaults, with the sizes of the papers, do within few updates.
+
+Each of (task, algorithm, seed) is a piece of its own and saved: a study that was stopped goes on. `--tasks`,
+`--algorithms` and `--seeds` choose some; the result is kept once all pieces are there.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tidelog as tl
+from benchmarks import icu_sepsis, imperfect, pendulum
+from benchmarks.keep import keep, seed_interval
+from benchmarks.spread import scratch, spread
+
+SEEDS, PLAYED = 5, 50
+COMMAND = "python -m benchmarks algorithms"
+
+
+class Task(NamedTuple):
+    """A log for a seed, the worth of a policy that was learnt with a seed, the algorithms, and their updates."""
+
+    log: Callable[[int], tl.Log]
+    worth: Callable[[tl.Policy, int], float]
+    algorithms: Sequence[str]
+    steps: int
+
+
+def returns_in(environment: str) -> Callable[[tl.Policy, int], float]:
+    """The mean return of episodes in an environment."""
+    return lambda policy, seed: float(tl.rollout(policy, environment, PLAYED, seed=100 + seed).mean())
+
+
+def exact_value(policy: tl.Policy, seed: int) -> float:
+    """The exact value of the most likely actions on ICU-Sepsis."""
+    problem, _ = icu_sepsis.icu_sepsis()
+    return float(problem.value_of(policy(problem.observations())))
+
+
+CONTINUOUS = ("bc", "iql", "bcq", "td3-bc", "rebrac", "cql", "fql")
+DISCRETE = ("bc", "iql", "discrete-bcq", "discrete-cql")
+ALGORITHMS: dict[str, Callable[[], Any]] = {
+    "bc": tl.BC,
+    "iql": tl.IQL,
+    "bcq": tl.BCQ,
+    "td3-bc": tl.TD3BC,
+    "rebrac": tl.ReBRAC,
+    "cql": tl.CQL,
+    "fql": tl.FQL,
+    "discrete-bcq": tl.DiscreteBCQ,
+    "discrete-cql": tl.DiscreteCQL,
+}
+TASKS = {
+    "pendulum": Task(pendulum.mixed_log, returns_in(pendulum.ENVIRONMENT), CONTINUOUS, 10_000),
+    "hopper": Task(
+        lambda seed: imperfect.imperfect_log(imperfect.TASKS["hopper"], seed),
+        returns_in(imperfect.TASKS["hopper"].environment),
+        CONTINUOUS,
+        10_000,
+    ),
+    "icu-sepsis": Task(
+        lambda seed: icu_sepsis.expert_log(*icu_sepsis.icu_sepsis(), icu_sepsis.EPISODES, seed),
+        exact_value,
+        DISCRETE,
+        icu_sepsis.STEPS,
+    ),
+}
+
+
+def piece(task_name: str, algorithm: str, seed: int, steps: int) -> dict[str, float]:
+    """The worth of the policy that one algorithm learns from the log of one seed, and the mean return of the log."""
+    task = TASKS[task_name]
+    log = task.log(seed)
+    run = tl.fit(ALGORITHMS[algorithm](), log, steps, seeds=[seed], eval_every=steps, progress=False)
+    return {"worth": task.worth(run.policy(), seed), "logger": float(log.statistics().returns["mean"])}
+
+
+def rows_of(pieces: dict[tuple[str, str, int], dict[str, float]], task: str) -> dict[str, Any]:
+    """Of one task: the worth of each algorithm and of the log by seeds, and its paired difference to cloning."""
+    names, seeds = ([key[i] for key in pieces if key[0] == task] for i in (1, 2))
+    worth = {name: [pieces[task, name, seed]["worth"] for seed in sorted(set(seeds))] for name in dict.fromkeys(names)}
+    worth["logger"] = [pieces[task, "bc", seed]["logger"] for seed in sorted(set(seeds))]
+    differences = {name: [a - b for a, b in zip(worth[name], worth["bc"], strict=True)] for name in worth}
+    return {
+        "steps": TASKS[task].steps,
+        "worth": worth,
+        "intervals": {name: seed_interval(values) for name, values in worth.items()},
+        "differences": {name: seed_interval(values) for name, values in differences.items() if name != "bc"},
+    }
+
+
+def study(
+    *,
+    tasks: Sequence[str] = tuple(TASKS),
+    algorithms: Sequence[str] = tuple(ALGORITHMS),
+    seeds: int = SEEDS,
+    steps: int | None = None,
+    workers: int = 2,
+) -> dict[str, Any]:
+    """Learn the pieces that are left, and keep the tasks as rows; of some pieces, or with `steps`, nothing is kept."""
+    folder = scratch("algorithms")
+    keys = [(t, a, seed) for seed in range(seeds) for t in tasks for a in TASKS[t].algorithms if a in algorithms]
+    updates = {t: steps or TASKS[t].steps for t in tasks}
+    calls = {f"{t} {a} {seed} {updates[t]}": (piece, (t, a, seed, updates[t])) for t, a, seed in keys}
+    pieces = dict(zip(keys, spread(calls, folder, workers), strict=True))
+    whole = sum(len(task.algorithms) for task in TASKS.values()) * SEEDS
+    if len(pieces) < whole or steps is not None:
+        return {" ".join(map(str, key)): found for key, found in pieces.items()}
+    found = {"played": PLAYED, "seeds": SEEDS, "tasks": {task: rows_of(pieces, task) for task in TASKS}}
+    keep("algorithms", COMMAND, found)
+    return found

@@ -1,0 +1,59 @@
+"""FQL at the limits of its hyper-parameters: the flow's distillation, and what a flow is for."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+from tests.algorithms.worlds import compiled, drawn, small, world
+from tests.limits.test_dials import distance, fresh
+from tidelog import FQL, ConfigError, Log, fit
+from tidelog.algorithms.fql import integrated
+from tidelog.algorithms.short_form import step
+from tidelog.networks.layers import normal
+
+stepped = compiled(step)
+LOG = world("continuous")
+
+
+def test_with_a_large_alpha_the_policy_is_the_flows_distillation():
+    own = small("fql", alpha=1e7, gradient_clip=None)
+    batch = drawn(own, LOG)
+    state = fresh(own, LOG.spec)
+    moved, _ = stepped(own, state, batch)
+    worse = state._replace(critic=jax.tree.map(lambda leaf: np.asarray(leaf) + np.float32(1.0), state.critic))
+    other, _ = stepped(own, worse, batch)  # other values have no effect
+    assert distance(moved.policy, other.policy) < 1e-5 < distance(moved.policy, state.policy)
+    free = dataclasses.replace(own, alpha=0.0)
+    assert distance(stepped(free, state, batch)[0].policy, stepped(free, worse, batch)[0].policy) > 1e-4
+    assert distance(stepped(free, state, batch)[0].flow, moved.flow) == 0.0
+
+
+@pytest.mark.full
+def test_flow_and_policy_have_both_modes_of_a_log_and_not_their_mean():
+    rng = np.random.default_rng(0)
+    action = (0.6 * rng.choice([-1.0, 1.0], (2000, 1)) + 0.05 * rng.standard_normal((2000, 1))).astype(np.float32)
+    seen = rng.uniform(-1, 1, (2000, 1)).astype(np.float32)
+    log = Log.from_arrays(
+        observation=seen, action=action, reward=rng.standard_normal(2000).astype(np.float32), terminated=True,
+        bounds=([-1.0], [1.0]),
+    )  # fmt: skip
+    h = FQL(alpha=1e4, hidden=(64, 64), batch_size=128, learning_rate=2e-3)
+    run = fit(h, log, steps=1500, scale="none", progress=False)
+    state = run.learners()[0].state
+    row = drawn(dataclasses.replace(h, batch_size=500), log).data
+    flowed = np.asarray(eqx.filter_jit(integrated)(state.flow, row, normal(jax.random.key(1), (500, 1)), 10))
+    sampled = run.policy().sample(seen[:500], seed=0)
+    for actions in (flowed, sampled):
+        near = np.abs(np.abs(actions) - 0.6) < 0.2
+        assert near.mean() > 0.8
+        assert 0.35 < (actions[near] > 0).mean() < 0.65
+
+
+def test_presets_are_those_of_the_paper():
+    assert FQL.preset("cube").alpha == 300.0
+    assert FQL.preset("antmaze-giant") == FQL(q_aggregate="min", discount=0.995, reward_scaling="none")
+    with pytest.raises(ConfigError, match=r"FQL has no preset 'cub': did you mean 'cube'"):
+        FQL.preset("cub")
