@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
+ONE_BY_ONE = ("propensity", "weight", "time", "cluster", "elapsed")
 
 
 def to_arrays(log: LogColumns) -> dict[str, Any]:
@@ -56,6 +56,7 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     if log.declared is not None:
         arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
     arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    arrays |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
     arrays |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
@@ -153,6 +154,7 @@ class _Sheet:
             for name in ONE_BY_ONE
             if getattr(log, name) is not None and not (name == "propensity" and log.declared)
         }
+        self.mapping |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
         if log.declared is not None:
             labels = getattr(log.spec.action, "names", ())
             self.mapping["propensity"] = _declaration(

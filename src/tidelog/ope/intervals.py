@@ -281,7 +281,7 @@ def _parts(evidence: Evidence, visits: bool) -> tuple[Floats, Floats, Floats]:
     rated, value = required_part(evidence, "model"), required_part(evidence, "model_target")
     after = np.append(value[1:], 0.0)
     after[evidence.starts[1:] - 1] = 0.0
-    discount, gaps = discounts(evidence), evidence.reward + evidence.discount * after - rated
+    discount, gaps = discounts(evidence), evidence.reward + evidence.step_discount * after - rated
     advantages = np.add.reduceat(discount * (value - rated), evidence.starts[:-1])
     if visits:
         return required_part(evidence, "occupancy")[:, None] / evidence.episodes, gaps[:, None], advantages

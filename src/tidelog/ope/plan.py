@@ -498,6 +498,7 @@ class SimulatedLogs:
             pilot, starts=np.arange(len(rows) + 1), reward=reward, action=action, target=target, behaviour=behaviour,
             target_all=target_all, behaviour_all=chances, model_all=values, model=values[place, action],
             model_target=(target_all * values).sum(axis=1), occupancy=target / behaviour, estimated=estimated,
+            elapsed=None,
             supported=shown if pilot.supported is None else shown | pilot.supported[rows], clusters=clusters,
         )  # fmt: skip
 
@@ -579,7 +580,7 @@ def _unit_chances(pilot: Assessment) -> Floats:
     if pilot.visits:  # their terminations have the mean 1
         last = np.zeros(len(evidence.reward))
         last[evidence.starts[1:] - 1] = 1.0
-        ends = required_part(evidence, "occupancy") * (1.0 - evidence.discount * (1.0 - last))
+        ends = required_part(evidence, "occupancy") * (1.0 - evidence.step_discount * (1.0 - last))
         weights = np.asarray(np.add.reduceat(ends, evidence.starts[:-1]))
     off = weights - 1.0
     if evidence.clusters is not None:
