@@ -110,6 +110,22 @@ def test_two_hours_everywhere_are_the_square_of_the_discount():
     assert [row.estimate for row in one] == pytest.approx([row.estimate for row in two], rel=1e-6)
 
 
+def test_a_rule_decides_by_when_rewards_come():
+    """Action 0 earns 1 after ten hours, action 1 earns 0.9 at once: at half per hour, action 1 is best."""
+    first = np.arange(400) % 2
+    hours = np.stack([np.where(first == 0, 10.0, 0.0), np.zeros(400)], 1).ravel()
+    log = tl.Log.from_arrays(
+        observation=np.stack([np.zeros(400, int), 1 + first], 1).ravel(), action=np.repeat(first, 2), actions=2,
+        reward=np.stack([np.zeros(400), np.where(first == 0, 1.0, 0.9)], 1).ravel(),
+        episode=np.repeat(np.arange(400), 2), terminated=np.tile([False, True], 400),
+        propensity=np.tile([0.5, 1.0], 400), elapsed=hours,
+    )  # fmt: skip
+    for discount, best in ((1.0, 0), (0.5, 1)):
+        for model in ("tabular", "none"):
+            rule = tl.simple_rules(log, discount=discount, model=model)["best single action"]
+            assert rule.sentence.split()[1] == str(best)
+
+
 def test_returns_by_hand():
     """Quarter per hour: half an hour is 1/2, the next two hours 1/16 of that. Rewards 8, 16 and 64; then 32 alone."""
     log = tl.Log.from_arrays(
@@ -123,7 +139,7 @@ def test_returns_by_hand():
     )
     assert discounts(one) == pytest.approx(log.discounts(0.25))
     assert returns(one) == pytest.approx([8.0 + 8.0 + 2.0, 32.0])
-    assert extreme_returns(one, best=True) == pytest.approx([64.0, 64.0, 64.0])  # to go: 18, 20 and 64; 32
+    assert extreme_returns(one) == pytest.approx([18.0, 20.0, 64.0])  # to go: 18, 20 and 64; 32
     assert returns_to_go(one.reward, one.starts, one.step_discount) == pytest.approx([18.0, 20.0, 64.0, 32.0])
     # an episode's discounts sum up to 1 + 1/2 + 1/32 at most, and to 1 at least
     assert possible_returns(one) == pytest.approx((8.0, 64.0 * (1 + 1 / 2 + 1 / 32)))
