@@ -37,6 +37,7 @@ ONE_BY_ONE = ("propensity", "weight", "time", "cluster", "elapsed")
 
 def to_arrays(log: LogColumns) -> dict[str, Any]:
     """The arguments of `Log.from_arrays` that give the same columns, without column names and vocabularies."""
+    _refuse_hindsight(log)
     transitions = log.transitions
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
     followed = transitions.followed
@@ -60,6 +61,12 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     arrays |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
+
+
+def _refuse_hindsight(log: LogColumns) -> None:
+    """Raise LogError for goals in hindsight: arrays and tables do not say so, and the log could then be judged."""
+    if log.hindsight is not None:
+        raise LogError("a log with goals in hindsight cannot be written as arrays", fix="save a folder (log.save)")
 
 
 def declared_space(space: ActionSpace) -> dict[str, Any]:
@@ -103,6 +110,7 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     Rows are in episode order. `next_...` columns hold the observation after the last row of an episode and are empty
     elsewhere, where the next row holds it. Flagged fills become empty cells again. LogError for image observations.
     """
+    _refuse_hindsight(log)
     pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
     if pictures:
         raise LogError(f"a table does not support images ('{pictures[0]}')", fix="save the log as a folder")

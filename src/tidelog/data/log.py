@@ -131,6 +131,7 @@ class Log(LogColumns):
             **({} if self.reward_known is None else {"unknown rewards": f"{int((~self.reward_known).sum()):,}"}),
             "propensities": "none" if self.propensity is None else self.declared.text if self.declared else "logged",
             **_elapsed_facts(self),
+            **({} if self.hindsight is None else {"goals": f"in hindsight ({self.hindsight}): not to be judged"}),
             "warnings": f"{len(self.report.warnings):,}",
         }
 
@@ -503,6 +504,7 @@ def _facts(log: Log) -> dict[str, Any]:
     time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
     units = {name: getattr(log, name) or "absent" for name in ("reward_unit", "elapsed_unit")}
     declared = "not declared" if log.declared is None else log.declared.to_json()
+    units["hindsight"] = log.hindsight or "absent"
     of_rows = {**units, "atoms": log.atoms, "propensity": declared}
     return {"spec": log.spec.to_json(), **optional, **time, **kinds, **of_rows}
 
@@ -533,6 +535,8 @@ def _fix(name: str) -> str:
         return f"declare the same {name}= in both mappings"
     if name.startswith("propensity"):
         return "declare the same propensity= in both mappings"
+    if name == "hindsight":
+        return "relabel both logs by the same strategy, or neither"
     if not name.startswith("spec."):
         return "give both logs this column, or neither"
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",

@@ -810,6 +810,7 @@ class LogColumns:
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.read.reopen` reads it again
     elapsed: Values | None = None  # [N] float32: time to the next decision or the episode's end; 0: none counts
     elapsed_unit: str | None = None  # for people
+    hindsight: str | None = None  # how goals were chosen by what happened (`tidelog.relabel`): not to be judged
 
     def __len__(self) -> int:
         return len(self.position)

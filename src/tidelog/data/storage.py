@@ -244,6 +244,7 @@ def described(log: LogColumns) -> dict[str, Any]:
     """The fields of a manifest that only some logs have: the unit of rewards, atoms, and declared propensities."""
     some: dict[str, Any] = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
     some |= {"atoms": list(log.atoms)} if log.atoms else {}
+    some |= {} if log.hindsight is None else {"hindsight": log.hindsight}
     some |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
     some |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     return some | ({} if log.declared is None else {"declared": log.declared.to_json()})
@@ -277,7 +278,7 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
     known |= {"reward_unit": unit, "atoms": atoms, "declared": about.declared}
-    known["elapsed_unit"] = declared_unit(about.elapsed_unit, "elapsed_unit")
+    known |= {"elapsed_unit": declared_unit(about.elapsed_unit, "elapsed_unit"), "hindsight": about.hindsight}
     return {**known, **plain, "missing_reward": declared_missing(about.missing_reward)}
 
 
@@ -298,6 +299,7 @@ class LogManifest(msgspec.Struct, kw_only=True):
     report: dict[str, Any]
     reward_unit: str | None = None
     elapsed_unit: str | None = None
+    hindsight: str | None = None
     atoms: list[float] = []
     missing_reward: str | None = None
     declared: DeclaredPropensities | None = None

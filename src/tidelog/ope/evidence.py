@@ -33,7 +33,13 @@ def check_kind(log: Any) -> None:
 
 
 def check_log(log: Log, discount: float) -> None:
-    """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
+    """Raise SpecError if a log has no reward or several, or goals in hindsight, ConfigError for an invalid discount."""
+    if log.hindsight is not None:
+        raise SpecError(
+            f"this log's goals and rewards were chosen by what happened after the decisions ({log.hindsight})",
+            "a log as it was recorded",
+            "judge on episodes that were collected with a goal, or measure the policy in an environment",
+        )
     if log.reward is None:
         raise SpecError(
             "this log has no rewards",
