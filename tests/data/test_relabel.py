@@ -153,7 +153,7 @@ def test_a_policy_learns_the_shortest_path_to_every_goal():
     policy = tl.fit(algorithm, log, steps=6_000, held_out=0.0, progress=False).policy()
     cell, goal = (part.ravel() for part in np.meshgrid(np.arange(len(CELLS)), np.arange(len(CELLS)), indexing="ij"))
     apart = cell != goal
-    action = np.asarray(policy.act({"observation": cell[apart, None], "goal": goal[apart, None]}))
+    action = np.asarray(policy.act({"observation": cell[apart, None], "goal": goal[apart, None]})[0])
     away = distances()
     closer = away[NEXT[cell[apart], action], goal[apart]] < away[cell[apart], goal[apart]]
     assert closer.mean() > 0.97
