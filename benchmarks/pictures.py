@@ -6,7 +6,8 @@ episodes in which its samples reach the goal, from the problem's arrays and the 
 Settings are those that served PPO best on seed 100, which is not reported.
 
 `python -m benchmarks pictures shifts`: IQL from few episodes of a good policy that moves at random in 3 of 10
-decisions, with pictures as they are and moved at random by 1 or 2 pixels (`picture_shift`). Nothing was chosen on these logs.
+decisions, with pictures as they are and moved at random by 1 or 2 pixels (`picture_shift`). Nothing was chosen on
+these logs.
 """
 
 import time

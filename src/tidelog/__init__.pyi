@@ -21,6 +21,7 @@ from tidelog.auto.settings import suggest as suggest
 from tidelog.data.columns import Columns as Columns
 from tidelog.data.log import Log as Log
 from tidelog.data.read import read_log as read_log
+from tidelog.data.relabel import relabel as relabel
 from tidelog.errors import ConfigError as ConfigError
 from tidelog.errors import LogError as LogError
 from tidelog.errors import SpecError as SpecError

@@ -101,6 +101,7 @@ BROKEN = [
     Broken("cluster changes within an episode", "who", (2, 3, 5),
            lambda f: f.with_columns(who="patient").pipe(put("who", (1, "p9"), (5, "p9"))), {"cluster": "who"}),
     Broken("negative weight", "w", (6,), lambda f: f.with_columns(w=1.0).pipe(put("w", (6, -1))), {"weight": "w"}),
+    Broken("elapsed time", "h", (6,), lambda f: f.with_columns(h=1.0).pipe(put("h", (6, -1))), {"elapsed": "h"}),
     Broken("duplicate step", "hour", (2,), put("hour", (2, 0))),
     Broken("steps cannot be ordered", "t", (5,), lambda f: f.with_columns(t="hour").pipe(put("t", (5, 0))),
            {"step": None, "time": "t"}),

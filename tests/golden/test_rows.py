@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tidelog import Columns, read_log
+from tidelog import Columns, Log, read_log
 from tidelog.algorithms.contract import StoreSpec
 from tidelog.algorithms.sampling import Batch, LoggedAction, NStep, Sampler
 from tidelog.data.statistics import Scaler
@@ -32,6 +32,8 @@ LOG = read_log(
         terminated="died", truncated="left",
     ),
 )  # fmt: skip
+
+TIMED = Log.from_arrays(**LOG.to_arrays(), elapsed=[0.5, 2.0, np.nan, 1.0, np.nan, 0.5], elapsed_unit="hour")
 
 
 @cache
@@ -68,6 +70,29 @@ def test_the_next_logged_action_is_the_one_after_the_summed_steps(n, following):
     given = zip(np.asarray(found.next_action).tolist(), np.asarray(found.has_next_action).tolist(), strict=True)
     assert [action if known else None for action, known in given] == following
     assert eqx.filter_jit(NStep(n, 0.5).gather)(kept(), rows).data.next_action is None
+
+
+@pytest.mark.parametrize(
+    ("n", "reward", "discount"),
+    [
+        # 1/4 per hour: 1/4**0.5 = 1/2 for half an hour, 1/16 for two hours; 0 where the episode terminated
+        (1, [1, 2, 4, 8, 32], [1 / 2, 1 / 16, 0, 1 / 4, 1 / 2]),
+        # 1 + 2/2, 2 + 4/16, 4, 8, 32; 2.5 hours are 1/32; the last row counts the time to where it was cut off
+        (2, [2, 2.25, 4, 8, 32], [1 / 32, 0, 0, 1 / 4, 1 / 2]),
+        # 1 + 2/2 + 4/32
+        (3, [2.125, 2.25, 4, 8, 32], [0, 0, 0, 1 / 4, 1 / 2]),
+    ],
+)
+def test_unequal_times_discount_by_their_sum(n, reward, discount):
+    store = stored(TIMED, StoreSpec(("reward", "terminated")), Scaler())
+    rows = np.array([0, 1, 2, 3, 5])
+    found = eqx.filter_jit(NStep(n, 0.25).gather)(store, rows).data
+    np.testing.assert_allclose(found.reward, reward, rtol=1e-6)
+    np.testing.assert_allclose(found.discount, discount, rtol=1e-6)
+    both = store._replace(reward=np.stack([store.reward, np.ones(6, np.float32)], axis=1))
+    found = eqx.filter_jit(NStep(n, (0.25, 0.0)).gather)(both, rows).data  # each reward has its own discount
+    np.testing.assert_allclose(found.reward, np.stack([reward, np.ones(5)], axis=1), rtol=1e-6)
+    np.testing.assert_allclose(found.discount, np.stack([discount, np.zeros(5)], axis=1), rtol=1e-6)
 
 
 def test_a_row_without_a_target_is_never_drawn_but_can_be_cloned():

@@ -111,6 +111,7 @@ class CQL:
     hidden: tuple[int, ...] = fields.widths((256, 256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_shift: int = fields.picture_shift(0)
     layer_norm: bool = fields.layer_norm(False)
     activation: Activation = fields.activation("relu")
     actor_head: HeadFactory = fields.actor_head(state_gaussian)

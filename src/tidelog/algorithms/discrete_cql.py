@@ -84,6 +84,7 @@ class DiscreteCQL:
     activation: Activation = fields.activation("relu")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_shift: int = fields.picture_shift(0)
     epsilon: float = fields.epsilon(0.0, help="sampling: probability of a random allowed action")
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float | None = fields.priority_correction(0.4)

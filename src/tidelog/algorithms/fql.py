@@ -131,6 +131,7 @@ class FQL:
     hidden: tuple[int, ...] = fields.widths((512, 512, 512, 512), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_shift: int = fields.picture_shift(0)
     layer_norm: bool = field(True, help="layer normalisation in the critics' hidden layers", group="network")
     activation: Activation = fields.activation("gelu")
     priority_exponent: float | None = fields.priority_exponent(None)

@@ -336,7 +336,9 @@ def chosen_preset(owner: str, presets: Mapping[str, dict[str, Any]], name: str) 
 
 # Hyper-parameters of several algorithms; each takes its default from the algorithm's page. Value learning:
 
-discount = partial(field, least=0.0, most=1.0, help="discount per step", group=MAIN, role="discount")
+discount = partial(
+    field, least=0.0, most=1.0, help="discount per step, or per unit of elapsed time", group=MAIN, role="discount"
+)
 n_step = partial(field, least=1, help="rewards summed before bootstrapping", group="value")
 num_critics = partial(field, least=1, help="size of the critic ensemble", group="value")
 critic_loss = partial(field, choices=POINT_LOSSES, help="loss of a TD error", group="value")

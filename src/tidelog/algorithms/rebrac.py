@@ -105,6 +105,7 @@ class ReBRAC:
     hidden: tuple[int, ...] = fields.widths((256, 256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_shift: int = fields.picture_shift(0)
     layer_norm: bool = field(True, help="layer normalisation in the critics' hidden layers", group="network")
     activation: Activation = fields.activation("relu")
     priority_exponent: float | None = fields.priority_exponent(None)

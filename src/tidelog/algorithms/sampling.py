@@ -80,6 +80,7 @@ class StoredLog(NamedTuple):
     mask: jax.Array | None = None  # [M, A] bool
     weight: jax.Array | None = None  # [N]
     log_propensity: jax.Array | None = None  # [N]
+    elapsed: jax.Array | None = None  # [N]: units of time to the next decision; None: one unit each
 
 
 class SampleData(NamedTuple):
@@ -184,16 +185,20 @@ class NStep:
                 "NStep needs the columns 'reward' and 'terminated'. fix: use StoreSpec(('reward', 'terminated'))"
             )
         last = self.last(store, rows, limit)
-        reward = store.reward[rows]
+        reward, elapsed = store.reward[rows], store.elapsed
         several = isinstance(self.discount, tuple)
         discount = jnp.asarray(self.discount, jnp.float32) if several else self.discount
+        passed: Any = None if elapsed is None else elapsed[rows]  # [B]: units of time until step k
         for k in range(1, self.n_step):
-            inside = (rows + k <= last).reshape(-1, *[1] * (reward.ndim - 1))
-            reward += jnp.where(inside, discount**k * store.reward[jnp.minimum(rows + k, last)], 0.0)
-        length, terminated = last - rows + 1, store.terminated[last]
+            at, column = jnp.minimum(rows + k, last), (-1, *[1] * (reward.ndim - 1))
+            inside, units = rows + k <= last, k if passed is None else passed.reshape(column)
+            reward += jnp.where(inside.reshape(column), discount**units * store.reward[at], 0.0)
+            passed = None if elapsed is None else passed + jnp.where(inside, elapsed[at], 0.0)
+        length, terminated = last - rows + 1 if passed is None else passed, store.terminated[last]
         if several:
             length, terminated = length[:, None], terminated[:, None]
-        factor = discount if self.n_step == 1 else discount ** length.astype(jnp.float32)
+        is_constant = self.n_step == 1 and passed is None
+        factor = discount if is_constant else discount ** length.astype(jnp.float32)
         here, after = store.position[rows], store.next_position[last]
         row = Transition(
             observation=_at(store.observation, here),

@@ -271,7 +271,7 @@ def learning_rate(facts: Facts) -> Setting | None:
 
 def discount(facts: Facts) -> Setting | None:
     """None of the future is discounted where it is short and certain to end."""
-    if facts.ended < ENDED or facts.longest > SHORT:
+    if facts.ended < ENDED or facts.longest > SHORT or facts.log.hindsight is not None:  # there the ends are chosen
         return None
     share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g}% of the episodes"
     after = "one decision" if facts.longest == 1 else f"at most {facts.longest:,} decisions"

@@ -266,6 +266,8 @@ def best_rung(found: Sequence[Rung], episodes: int, held_out: int) -> Rung | Non
 
 def obstacle(log: Log, longest: int, episodes: int) -> str | None:
     """Return why no rung can be evaluated on a log, or None."""
+    if log.hindsight is not None:
+        return "goals were chosen by what happened after the decisions"
     if isinstance(log.spec.action, Continuous) and log.propensity is None:
         return "actions are continuous, and no propensities are recorded"
     if not isinstance(log.spec.action, Discrete | Continuous):

@@ -113,7 +113,7 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
         is_reward = any(column is one for one in raw.reward or ())
         if is_reward and raw.missing_reward is not None and len(column.missing) < raw.rows:
             continue
-        if len(column.missing) and column is not raw.next_action_mask:
+        if len(column.missing) and column is not raw.next_action_mask and column is not raw.elapsed:
             drop = f"drop_rows_without = {json.dumps([column.name], ensure_ascii=False)} in the mapping"
             fix = f"fill the cells, or leave these rows out: {drop}" if raw.from_table else advice
             if is_reward:
@@ -149,7 +149,7 @@ def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
                 advice = "correct the cells; if they are codes, some of them numbers, name it in `categorical`"
             elif any(column is one for one in raw.reward or ()):
                 advice = "correct the cells; give words a reward in `reward_values`, as in { good = 1.0, bad = 0.0 }"
-            elif column is not raw.propensity and column is not raw.weight:
+            elif not any(column is one for one in (raw.propensity, raw.weight, raw.elapsed)):
                 advice = "correct the cells; if the column holds categories, name it in `categorical`"
             yield Finding(column.name, column.unreadable, found, column.expects, advice)
 
@@ -372,6 +372,27 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
             found, expected = first_values(weights[bad]), "0 or more, and not so small that 32 bits make it 0"
             advice = "correct the weights, or multiply all by one number"
             yield Finding(raw.weight.name, np.flatnonzero(bad), found, expected, advice)
+
+
+@check("elapsed time", "error")
+def elapsed_time(raw: RawLog) -> Iterable[Finding]:
+    """An elapsed time is below 0, or empty in a row that another one or a known next observation follows."""
+    if raw.elapsed is None:
+        return
+    bad = raw.elapsed.usable & (raw.elapsed.values < 0)
+    if bad.any():
+        found, advice = (
+            first_values(raw.elapsed.values[bad]),
+            "correct the times, or the order of the rows (step, time)",
+        )
+        yield Finding(raw.elapsed.name, np.flatnonzero(bad), found, "0 or more", advice)
+    counts = np.zeros(raw.rows, bool)
+    counts[raw.order.rows] = ~raw.flags.terminated & (~raw.order.last | raw.order.sort(raw.followed))
+    empty = raw.elapsed.missing[counts[raw.elapsed.missing]]
+    if len(empty):
+        expected = "the time to the next decision, or to the observation at which the episode was cut off"
+        advice = "fill the cells; only rows that terminated, or that nothing known follows, may be empty"
+        yield Finding(raw.elapsed.name, empty, "empty cells", expected, advice)
 
 
 @check("duplicate step", "error")
@@ -1122,7 +1143,9 @@ def gap_in_time(raw: RawLog) -> Iterable[Finding]:
     long = inside & (jump > _LONG * usual) & (usual > 0)
     if raw.time is not None and long.any():
         found, expected = f"steps of up to {_spoken(raw, jump[long].max())}", f"about {_spoken(raw, usual)} as usual"
-        advice = "add the missing rows, or split the episodes there; each decision is discounted as one step"
+        advice = "add the missing rows, or split the episodes there"
+        if raw.elapsed is None:
+            advice += "; each decision is discounted as one step (`elapsed` discounts by time)"
         yield Finding(raw.time.name, raw.order.rows[1:][long], found, expected, advice)
 
 

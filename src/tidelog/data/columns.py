@@ -240,7 +240,7 @@ LEAVES = ("numeric", "categorical")
 _SETTINGS = (  # name no columns
     "actions", "bounds", "atoms", "vocabularies", "missing", "other", "terminations", "reward_unit", "header",
     "separator", "decimal", "explode", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
-    "episode_gap", "missing_reward", "reward_horizon", "export_time",
+    "episode_gap", "missing_reward", "reward_horizon", "export_time", "elapsed_unit",
 )  # fmt: skip
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
@@ -304,6 +304,11 @@ class Columns:
     `episode_gap`; younger decisions at the newest time of the log, or at `export_time`, are left out, and all episodes
     that began when the first episode with such a decision did, or later.
 
+    `elapsed`: the time from a decision to the next one, or to the end of the episode: discounts are then per unit of
+    that time, which `elapsed_unit` names, such as "hour", and not per step. It may be empty where nothing follows that
+    counts: where the episode terminated, or its next observation is unknown. The column of `time` itself: the
+    difference to the next row's time, of dates in the unit (second, minute, hour, day or week).
+
     Example:
         >>> columns = tl.Columns(
         ...     episode="patient",
@@ -330,6 +335,7 @@ class Columns:
     next_observation: Names | None = None
     weight: str | None = None
     time: str | None = None
+    elapsed: str | None = None
     cluster: str | None = None
     actions: int | Sequence[int] | Mapping[str, Any] | None = None
     bounds: Sequence[Any] | Mapping[str, Any] | None = None
@@ -355,6 +361,7 @@ class Columns:
     missing_reward: float | str | None = None
     reward_horizon: float | str | None = None
     export_time: float | str | None = None
+    elapsed_unit: str | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -395,7 +402,8 @@ class Columns:
             declared_actions(*declared)
         if self.parts is None:
             declared_actions(self.actions, self.bounds)
-        object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
+        for unit in ("reward_unit", "elapsed_unit"):
+            object.__setattr__(self, unit, declared_unit(getattr(self, unit), unit))
         object.__setattr__(self, "atoms", declared_atoms(self.atoms))
         self._check_reading()
         self._check_rewards()
@@ -404,6 +412,11 @@ class Columns:
             raise ConfigError(
                 f"reward_unit = {self.reward_unit!r} is set without reward",
                 fix="name the column of rewards, or leave the unit out",
+            )
+        if self.elapsed_unit is not None and self.elapsed is None:
+            raise ConfigError(
+                f"elapsed_unit = {self.elapsed_unit!r} is set without elapsed",
+                fix="name the column of times between decisions, or leave the unit out",
             )
         if self.next_action_mask is not None and self.action_mask is None:
             raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
@@ -678,21 +691,22 @@ def declared_atoms(atoms: Any) -> tuple[float, ...]:
     return tuple(sorted({float(one) for one in listed if one is not None}))
 
 
-def declared_unit(unit: Any) -> str | None:
-    """Check the declared unit of rewards, a short text on one line; None if there is none."""
+def declared_unit(unit: Any, name: str = "reward_unit") -> str | None:
+    """Check a declared unit, of rewards or of elapsed times, a short text on one line; None if there is none."""
     if unit is None:
         return None
     if not isinstance(unit, str) or not unit.strip() or len(unit) > _LONGEST_UNIT or not unit.isprintable():
         raise ConfigError(
-            f"reward_unit = {unit!r}",
+            f"{name} = {unit!r}",
             f"a text of 1 to {_LONGEST_UNIT} characters on one line",
-            'write a short unit, such as "EUR", or leave it out',
+            f'write a short unit, such as "{"EUR" if name == "reward_unit" else "hour"}", or leave it out',
         )
     return unit.strip()
 
 
 UNKNOWN, AT_RANDOM = "unknown", "at random"
 SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+TIME_UNITS = {"second": "s", "minute": "m", "hour": "h", "day": "d", "week": "w"}  # of differences of dates
 
 
 def declared_missing(rule: Any) -> str | None:

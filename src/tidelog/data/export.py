@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
+ONE_BY_ONE = ("propensity", "weight", "time", "cluster", "elapsed")
 
 
 def to_arrays(log: LogColumns) -> dict[str, Any]:
     """The arguments of `Log.from_arrays` that give the same columns, without column names and vocabularies."""
+    _refuse_hindsight(log)
     transitions = log.transitions
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
     followed = transitions.followed
@@ -56,9 +57,16 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     if log.declared is not None:
         arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
     arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    arrays |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
     arrays |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
+
+
+def _refuse_hindsight(log: LogColumns) -> None:
+    """Raise LogError for goals in hindsight: arrays and tables do not say so, and the log could then be judged."""
+    if log.hindsight is not None:
+        raise LogError("a log with goals in hindsight cannot be written as arrays", fix="save a folder (log.save)")
 
 
 def declared_space(space: ActionSpace) -> dict[str, Any]:
@@ -102,6 +110,7 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     Rows are in episode order. `next_...` columns hold the observation after the last row of an episode and are empty
     elsewhere, where the next row holds it. Flagged fills become empty cells again. LogError for image observations.
     """
+    _refuse_hindsight(log)
     pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
     if pictures:
         raise LogError(f"a table does not support images ('{pictures[0]}')", fix="save the log as a folder")
@@ -153,6 +162,7 @@ class _Sheet:
             for name in ONE_BY_ONE
             if getattr(log, name) is not None and not (name == "propensity" and log.declared)
         }
+        self.mapping |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
         if log.declared is not None:
             labels = getattr(log.spec.action, "names", ())
             self.mapping["propensity"] = _declaration(

@@ -604,7 +604,7 @@ def raw_npz(path: str | Path) -> RawLog:
     for role in (*_LEAVES, "action"):
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
         arguments |= {role: leaves} if leaves else {}
-    for name in ("actions", "bounds", "atoms", "reward_unit"):
+    for name in ("actions", "bounds", "atoms", "reward_unit", "elapsed_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
     for name in ("actions", "bounds"):
         parts = {key.partition("/")[2]: value.tolist() for key, value in arrays.items() if key.startswith(f"{name}/")}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidelog._text import in_unit
 from tidelog.data import parse
 from tidelog.data.checks import (
     BALANCED,
@@ -31,7 +32,7 @@ from tidelog.data.log import Log
 from tidelog.data.parse import ParsedTable, date_formats, from_table
 from tidelog.data.raw import LASTS, STARTS, TERMINATIONS, TRUNCATIONS, RawLog, Report, examine, unreadable
 from tidelog.data.read import LINE_ENDINGS, TEXT_ENDINGS, table_of
-from tidelog.data.statistics import actions_are_equal, rewards_are_equal
+from tidelog.data.statistics import actions_are_equal, elapsed_times, rewards_are_equal
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import OTHER
 
@@ -1047,6 +1048,9 @@ class Inspection:
                 f"{statistics['without_target']:,} rows without a target for value learning"]  # fmt: skip
         summaries = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
         body = [f"{name}: {_measures(values)}" for name, values in summaries if values]
+        if "elapsed" in self.data:
+            unit = in_unit(self.data["elapsed_unit"], "in units of 1 ")
+            body.append(f"time to the next decision{unit}: {_measures(self.data['elapsed'])}")
         missing = f"missing propensities: {statistics['missing_propensities']:.0%} of rows"
         missing = f"propensities {self.data['declared']}" if "declared" in self.data else missing
         return "\n".join([*head, *body, missing, *_action_lines(statistics["actions"]), *_feature_lines(statistics)])
@@ -1060,7 +1064,9 @@ def inspect_log(log: Log) -> Inspection:
     """Measure a log: episodes, lengths, returns, actions, propensities, features, and the report of its checks."""
     data = {"spec": log.spec.to_json(), "statistics": log.statistics().to_json(), "report": log.report.to_json()}
     declared = {} if log.declared is None else {"declared": log.declared.text}
-    return Inspection({**data, **declared, "fingerprint": log.fingerprint()})
+    times = elapsed_times(log)
+    elapsed = {} if times is None else {"elapsed": times, "elapsed_unit": log.elapsed_unit}
+    return Inspection({**data, **declared, **elapsed, "fingerprint": log.fingerprint()})
 
 
 def training_command(source: Any, columns: str | None, log: Log, flags: Sequence[str] = ()) -> str:

@@ -43,7 +43,7 @@ from tidelog.data.raw import (
     several_as_text,
     side_by_side,
 )
-from tidelog.data.statistics import Statistics, describe, log_figure
+from tidelog.data.statistics import Statistics, describe, elapsed_times, log_figure
 from tidelog.data.storage import save, saved_columns
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.types import (
@@ -108,7 +108,9 @@ class Log(LogColumns):
         a known `next_observation`; None: all rows. `actions` counts discrete actions, `bounds` are (low, high) of
         continuous ones, both by part where the action has parts. `missing_reward`: what NaN among rewards is, as in
         `Columns`; without it, NaN is an error. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and
-        reports show. Also `step`, `time`, `weight` [N], `action_mask`, `next_action_mask` [N, actions],
+        reports show. `elapsed` [N]: the time to the next decision, or to the end of the episode, in units of which
+        `elapsed_unit` names one ("hour"): discounts are per unit, as in `Columns`; NaN is empty. Also `step`, `time`,
+        `weight` [N], `action_mask`, `next_action_mask` [N, actions],
         `terminations="ignore"`, `sizes`, the numbers of codes of leaves of the observation, and `extra`, further
         columns by name. ConfigError names the nearest known name of a misspelt one.
         """
@@ -128,6 +130,8 @@ class Log(LogColumns):
             else ", ".join(map(three_digits, means)) + in_unit(self.reward_unit),
             **({} if self.reward_known is None else {"unknown rewards": f"{int((~self.reward_known).sum()):,}"}),
             "propensities": "none" if self.propensity is None else self.declared.text if self.declared else "logged",
+            **_elapsed_facts(self),
+            **({} if self.hindsight is None else {"goals": f"in hindsight ({self.hindsight}): not to be judged"}),
             "warnings": f"{len(self.report.warnings):,}",
         }
 
@@ -197,6 +201,15 @@ class Log(LogColumns):
         save_npz(self, path, overwrite)
 
 
+def _elapsed_facts(log: Log) -> dict[str, str]:
+    """The times between decisions as text, for a log that has them."""
+    times = elapsed_times(log)
+    if times is None:
+        return {}
+    low, mean, high = (three_digits(times[name]) for name in ("min", "mean", "max"))
+    return {"time to the next decision": f"{low} to {high}, mean {mean}{in_unit(log.elapsed_unit, 'in units of 1 ')}"}
+
+
 def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
     """Build the fields of a `Log` from a valid raw log; rows in episode order, each observation stored once."""
     order, flags = raw.order, raw.flags
@@ -252,11 +265,13 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         "action_mask": mask,
         "weight": None if raw.weight is None else _own(raw, raw.weight.values, np.float32),
         "time": None if raw.time is None else _own(raw, raw.time.values, raw.time.values.dtype),
+        "elapsed": None if raw.elapsed is None else _own(raw, _elapsed(raw.elapsed), np.float32),
         "cluster": cluster,
         "extra": extra,
         "episode_ids": order.ids,
         "report": report,
         "reward_unit": raw.reward_unit,
+        "elapsed_unit": raw.elapsed_unit,
         "reward_known": reward_known,
         "missing_reward": None if reward_known is None else raw.missing_reward,
         "atoms": raw.atoms,
@@ -345,6 +360,11 @@ def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, positio
         leaf[position[stored_last] + 1] = last.reshape(len(stored_last), *leaf.shape[1:])
 
 
+def _elapsed(column: Column) -> Values:
+    """[N]: elapsed times, 0 where none is known because nothing that counts follows."""
+    return np.where(column.usable, column.values, 0.0)
+
+
 def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
     """[M, A] bool: masks by position; after an episode with an unknown next mask, all actions are allowed."""
     if raw.action_mask is None:
@@ -414,7 +434,7 @@ def is_tabular(log: Log, states: States | None = None) -> bool:
 
 
 KNOWN = "reward_known"  # absent where all rewards are known
-_ROWS = ("action", "terminated", "truncated", "step", "reward", "propensity", "weight", "time")
+_ROWS = ("action", "terminated", "truncated", "step", "reward", "propensity", "weight", "time", "elapsed")
 
 
 def _concat(logs: Sequence[Log]) -> Log:
@@ -482,9 +502,10 @@ def _facts(log: Log) -> dict[str, Any]:
     }
     kinds = {f"extra column '{name}'": _kind(values) for name, values in log.extra.items()}
     time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
-    unit = "absent" if log.reward_unit is None else log.reward_unit
+    units = {name: getattr(log, name) or "absent" for name in ("reward_unit", "elapsed_unit")}
     declared = "not declared" if log.declared is None else log.declared.to_json()
-    of_rows = {"reward_unit": unit, "atoms": log.atoms, "propensity": declared}
+    units["hindsight"] = log.hindsight or "absent"
+    of_rows = {**units, "atoms": log.atoms, "propensity": declared}
     return {"spec": log.spec.to_json(), **optional, **time, **kinds, **of_rows}
 
 
@@ -510,10 +531,12 @@ def _short(value: Any) -> str:
 
 
 def _fix(name: str) -> str:
-    if name in ("reward_unit", "atoms"):
+    if name in ("reward_unit", "elapsed_unit", "atoms"):
         return f"declare the same {name}= in both mappings"
     if name.startswith("propensity"):
         return "declare the same propensity= in both mappings"
+    if name == "hindsight":
+        return "relabel both logs by the same strategy, or neither"
     if not name.startswith("spec."):
         return "give both logs this column, or neither"
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",

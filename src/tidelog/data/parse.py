@@ -20,8 +20,10 @@ from tidelog._text import count_of
 from tidelog.data.columns import (
     AT_RANDOM,
     LEAVES,
+    SECONDS,
     SHARES,
     SHARES_BY,
+    TIME_UNITS,
     UNKNOWN,
     Bounds,
     Columns,
@@ -96,6 +98,7 @@ class LogArrays(TypedDict, total=False):
     time: Any  # [N] numbers or dates
     propensity: Any  # [N], or a declaration of how actions were drawn
     weight: Any  # [N] floats from 0
+    elapsed: Any  # [N] floats from 0: time to the next decision, or to the end of the episode
     cluster: Any  # [N] integers or text: groups of dependent episodes
     next_observation: Any  # as `observation`: what followed each row
     followed: Any  # [N] bool: rows whose `next_observation` is known; None: all
@@ -107,6 +110,7 @@ class LogArrays(TypedDict, total=False):
     )  # (low, high) of continuous actions, each a number or one for each dimension
     atoms: float | Sequence[float]  # continuous actions with a probability of their own
     reward_unit: str | None  # the unit of rewards, such as "EUR"
+    elapsed_unit: str | None  # that of elapsed times, such as "hour"
     missing_reward: float | str | None  # what NaN among rewards is: a number, "unknown" or "at random"
     categorical: bool  # whether whole numbers of observations are codes; default True
     sizes: Mapping[str, tuple[int, ...]] | None  # numbers of codes of leaves of the observation
@@ -114,7 +118,7 @@ class LogArrays(TypedDict, total=False):
     extra: Mapping[str, Any] | None  # further columns [N]
 
 
-SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")
+SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster", "elapsed")
 _OTHER = ("categorical", "sizes", "terminations", "extra")
 ROLES = tuple(name for name in LogArrays.__annotations__ if name not in _OTHER)  # of the arrays of an npz file
 _CHANNELS = (1, 3, 4)
@@ -211,6 +215,9 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
     unread = {"terminated"} if always else set[str]()
     unread |= set() if declared is None else {"propensity"}
     single: dict[str, Any] = {name: None if name in unread else checked.column(name, get(name)) for name in SINGLE}
+    elapsed: Column | None = single["elapsed"]
+    if elapsed is not None and elapsed.values.dtype.kind == "f":
+        single["elapsed"] = replace(elapsed, missing=np.flatnonzero(np.isnan(elapsed.values)))
     rewards = checked.column("reward", arrays["reward"], 2)
     missing = declared_missing(get("missing_reward"))
     if rewards is not None and get("missing_reward") is not None and rewards.values.dtype.kind == "f":
@@ -239,6 +246,7 @@ def from_arrays(source: str = "arrays", /, **arrays: Unpack[LogArrays]) -> RawLo
         extra=tuple(filter(None, extra)),
         terminations=get("terminations", "stop"),
         reward_unit=declared_unit(get("reward_unit")),
+        elapsed_unit=declared_unit(get("elapsed_unit"), "elapsed_unit"),
         missing_reward=missing,
         atoms=declared_atoms(get("atoms", ())),
         declared=declared,
@@ -1087,6 +1095,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         declared=columns.declared,
         strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
         weight=column_of(table, columns.weight, narrow),
+        elapsed=None if columns.elapsed == columns.time else column_of(table, columns.elapsed, _elapsed),
         cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
@@ -1094,13 +1103,41 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
+        elapsed_unit=columns.elapsed_unit,
         missing_reward=declared_missing(columns.missing_reward),
         atoms=declared_atoms(columns.atoms),
         always_terminated=columns.terminated is True,
         files=table.files,
         found=(*found, *rare, *rounded),
     )
+    if columns.elapsed is not None and columns.elapsed == columns.time:
+        raw = _with_elapsed_of_time(raw)
     return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def _elapsed(series: pl.Series) -> Column:
+    """Elapsed times; NaN is an empty cell, as in frames of pandas."""
+    return number(series.fill_nan(None) if series.dtype.is_float() else series)
+
+
+def _with_elapsed_of_time(raw: RawLog) -> RawLog:
+    """The log with the time from each row to the next one of its episode, empty in the last row.
+
+    A finding for dates without a unit of time.
+    """
+    if raw.time is None or not raw.time.usable.all():  # an error of its own
+        return raw
+    order, unit = raw.order, raw.elapsed_unit
+    passed = np.diff(order.sort(raw.time.values), append=raw.time.values[:1])
+    if passed.dtype.kind == "m":
+        if unit not in TIME_UNITS:
+            found, expected = f"elapsed_unit = {unit!r} of dates", f"one of {', '.join(TIME_UNITS)}"
+            fix = 'write elapsed_unit = "hour", or name a column of elapsed times'
+            return replace(raw, found=(*raw.found, ("bad mapping", Finding("elapsed", None, found, expected, fix))))
+        passed = passed / np.timedelta64(1, "s") / SECONDS[TIME_UNITS[unit]]
+    values = np.zeros(raw.rows)
+    values[order.rows] = passed
+    return replace(raw, elapsed=Column(raw.time.name, values, missing=np.sort(order.rows[order.last])))
 
 
 def _rounded_identifiers(table: ParsedTable, columns: Columns) -> list[tuple[str, Finding]]:

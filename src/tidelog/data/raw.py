@@ -239,6 +239,7 @@ class RawLog:
     declared: Declaration | None = None  # how decisions were drawn, in place of a column of propensities
     strata: tuple[Column, ...] = ()  # columns of its strata
     weight: Column | None = None
+    elapsed: Column | None = None
     action_mask: Column | None = None
     next_action_mask: Column | None = None
     next_observation: dict[str, Feature] = field(default_factory=dict)
@@ -246,6 +247,7 @@ class RawLog:
     unused: tuple[Column, ...] = ()  # columns without a role, named like clusters; never an error
     terminations: str = "stop"
     reward_unit: str | None = None
+    elapsed_unit: str | None = None
     missing_reward: str | None = None  # rows without a reward are no error: it is "unknown", or missing "at random"
     atoms: tuple[float, ...] = ()  # values of continuous actions with a probability of their own
     always_terminated: bool = False
@@ -261,7 +263,7 @@ class RawLog:
             yield from self.action.columns
         yield from self.reward or ()
         named = (self.episode, self.step, self.time, self.terminated, self.truncated, self.propensity, self.weight)
-        others = (self.cluster, self.action_mask, self.next_action_mask)
+        others = (self.cluster, self.elapsed, self.action_mask, self.next_action_mask)
         yield from (column for column in (*named, *others) if column is not None)
         yield from (*self.strata, *self.extra)
 
@@ -760,7 +762,7 @@ def rounded_rewards(column: Column) -> list[tuple[str, Finding]]:
 # Views copy data only when it is read.
 
 STORED = ("observation", "action_mask")  # these have M rows, indexed by position; all other columns have N
-OPTIONAL = ("reward", "reward_known", "propensity", "stratum", "action_mask", "weight", "time", "cluster")
+OPTIONAL = ("reward", "reward_known", "propensity", "stratum", "action_mask", "weight", "time", "cluster", "elapsed")
 MOST_LISTED = 100_000  # episodes that an origin lists; a larger selection has no origin
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
 
@@ -806,6 +808,9 @@ class LogColumns:
     reward_known: Values | None = None  # [N] bool: rows with a reward, which is NaN in others; None: all have one
     missing_reward: str | None = None  # what the mapping says of the others: "unknown", or missing "at random"
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.read.reopen` reads it again
+    elapsed: Values | None = None  # [N] float32: time to the next decision or the episode's end; 0: none counts
+    elapsed_unit: str | None = None  # for people
+    hindsight: str | None = None  # how goals were chosen by what happened (`tidelog.relabel`): not to be judged
 
     def __len__(self) -> int:
         return len(self.position)
@@ -865,6 +870,38 @@ class LogColumns:
         """[N] bool: rows with a target for value learning (terminated, or the next observation is known)."""
         has_target: Values = self.reach >= np.arange(self.steps)
         return has_target
+
+    @property
+    def discount_unit(self) -> str | None:
+        """What a discount is per, if not per step: a unit of elapsed time."""
+        return None if self.elapsed is None else self.elapsed_unit or "unit of elapsed time"
+
+    @property
+    def continues(self) -> Values:
+        """[N] bool: rows that a known observation follows without a termination: the elapsed time counts there."""
+        continues: Values = (self.next_position != self.position) & ~self.terminated
+        return continues
+
+    @cached_property
+    def spacing(self) -> Values | None:
+        """[N] float64: `elapsed` where it counts, else 0; None if it is 1 wherever it counts, as without the column."""
+        if self.elapsed is None:
+            return None
+        spacing: Values = np.where(self.continues, self.elapsed, 0.0).astype(np.float64)
+        return None if (spacing[self.continues] == 1.0).all() else spacing
+
+    def step_discounts(self, discount: float) -> Any:
+        """`discount ** elapsed`, [N] float64: of what follows each step; the discount itself of equal steps."""
+        return float(discount) if self.spacing is None else np.power(float(discount), self.spacing)
+
+    def discounts(self, discount: float) -> Values:
+        """[N] float64: the discount of each decision at the start of its episode, by the time or steps before it."""
+        before = np.asarray(self.step, np.float64)
+        if self.spacing is not None:
+            sums = np.cumsum(self.spacing) - self.spacing
+            before = sums - sums[self.starts[:-1]][self.episode]
+        factors: Values = float(discount) ** before
+        return factors
 
     @property
     def transitions(self) -> Transitions:

@@ -81,6 +81,12 @@ def describe(log: LogColumns) -> Statistics:
     )
 
 
+def elapsed_times(log: LogColumns) -> dict[str, Any] | None:
+    """The times to the next decision that count (`LogColumns.continues`), summed up; None without any."""
+    times = None if log.elapsed is None else np.asarray(log.elapsed)[log.continues]
+    return None if times is None or not len(times) else summary(times)
+
+
 def _known(values: Values, known: Values | None) -> Values:
     return values if known is None else values[known]
 
@@ -91,6 +97,16 @@ def episode_returns(log: LogColumns) -> Values | None:
         return None
     returns: Values = np.add.reduceat(log.reward.astype(np.float64), log.starts[:-1], axis=0)
     return _known(returns, None if log.reward_known is None else log.has_return)
+
+
+def returns_to_go(reward: Values, starts: Any, discount: Any) -> Values:
+    """Discounted returns [N] or [N, K] from each step on; `discount` is a number, or that of what follows each step."""
+    returns, lengths = reward.copy(), np.diff(starts)
+    factors = discount if np.ndim(discount) else None
+    for before in range(1, int(lengths.max())):
+        rows = starts[1:][lengths > before] - 1 - before
+        returns[rows] += (discount if factors is None else factors[rows]) * returns[rows + 1]
+    return returns
 
 
 def rewards_are_equal(log: LogColumns) -> bool:
@@ -500,6 +516,7 @@ class LoggedRewards(NamedTuple):
     ended: Values  # [E] bool: the environment ended it
     weights: Values | None = None  # [K] float64: of several rewards
     absolute: bool = False  # a reward of 0 has a meaning of its own, so that no constant may be subtracted
+    spacing: Values | None = None  # [N]: times to the next decisions, if they are unequal (`LogColumns.spacing`)
 
     @classmethod
     def of(cls, log: LogColumns, weights: Sequence[float] | None = None) -> LoggedRewards:
@@ -507,7 +524,7 @@ class LoggedRewards(NamedTuple):
         reward, starts = np.asarray(log.reward, np.float64), np.asarray(log.starts, np.int64)
         several = None if reward.ndim == 1 else np.ones(reward.shape[1])
         weigh = several if weights is None or several is None else np.asarray(weights, np.float64)
-        return cls(reward, starts, np.asarray(log.terminated)[starts[1:] - 1], weigh)
+        return cls(reward, starts, np.asarray(log.terminated)[starts[1:] - 1], weigh, spacing=log.spacing)
 
     @property
     def total(self) -> Values:
@@ -527,9 +544,10 @@ class LoggedRewards(NamedTuple):
 
         `ENDLESS` if no episode ends by itself: value learning continues after a truncated one. Else the common length
         of all episodes, 1 for single decisions: all actions of a step have the same number of rewards to come. None
-        where neither holds: there a policy that ends episodes later collects the constant more often.
+        where neither holds: there a policy that ends episodes later collects the constant more often, and where
+        decisions are unequally spaced in time, one that decides sooner is discounted less.
         """
-        if self.absolute:
+        if self.absolute or self.spacing is not None:
             return None
         lengths = np.diff(self.starts)
         if not self.ended.any():
@@ -687,6 +705,10 @@ class Scaler:
         if not self.starts_at_mean:
             return np.zeros(rewards.reward.shape[1:])
         scaled = rewards.reward * self.reward_scale + np.asarray(self.reward_shift)
+        if rewards.spacing is not None:
+            passed = rewards.spacing.reshape(-1, *[1] * (scaled.ndim - 1))
+            to_come: Values = returns_to_go(scaled, rewards.starts, np.asarray(discount) ** passed).mean(axis=0)
+            return to_come
         begun = np.arange(1, len(scaled) + 1) - np.repeat(rewards.starts[:-1], np.diff(rewards.starts))
         # a reward is part of the return of every step of its episode until its own
         each = np.ravel(discount)

@@ -87,6 +87,7 @@ def read_array(stream: IO[bytes], size: int) -> Values:
 _KINDS = {  # of the columns [N]
     "position": "i", "next_position": "i", "episode": "i", "step": "i", "terminated": "b", "truncated": "b",
     "reward_known": "b", "propensity": "f", "stratum": "i", "weight": "f", "time": "iufM", "cluster": "i",
+    "elapsed": "f",
 }  # fmt: skip
 Plain = Mapping[str, Values | None]
 MOST_STRATA = 2**24
@@ -182,7 +183,8 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
         if isinstance(leaf, Codes):
             codes, sizes = observation[name], np.asarray(leaf.sizes)
             _expect(bool(((codes >= 0) & (codes < sizes)).all()), f"codes of '{name}' are out of range")
-    numbers: dict[str, Any] = {name: plain.get(name) for name in ("action", "reward", "propensity", "weight")}
+    finite = ("action", "reward", "propensity", "weight", "elapsed")
+    numbers: dict[str, Any] = {name: plain.get(name) for name in finite}
     rewarded = plain.get("reward_known")
     if rewarded is not None:
         _expect(bool(np.isnan(_of(plain, "reward")[~rewarded]).all()), "an unknown reward has a value")
@@ -190,7 +192,8 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
     for name, values in {**numbers, **observation}.items():
         if values is not None and values.dtype.kind == "f":
             _expect(bool(np.isfinite(values).all()), f"'{name}' holds a number that is not finite")
-    propensity, cluster = plain.get("propensity"), plain.get("cluster")
+    propensity, cluster, elapsed = plain.get("propensity"), plain.get("cluster"), plain.get("elapsed")
+    _expect(elapsed is None or bool((elapsed >= 0).all()), "elapsed times are negative")
     _expect(propensity is None or bool((propensity > 0).all()), "propensities are not positive")
     _expect(cluster is None or bool((cluster >= 0).all()), "clusters are negative")
     stratum = plain.get("stratum")
@@ -241,6 +244,8 @@ def described(log: LogColumns) -> dict[str, Any]:
     """The fields of a manifest that only some logs have: the unit of rewards, atoms, and declared propensities."""
     some: dict[str, Any] = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
     some |= {"atoms": list(log.atoms)} if log.atoms else {}
+    some |= {} if log.hindsight is None else {"hindsight": log.hindsight}
+    some |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
     some |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     return some | ({} if log.declared is None else {"declared": log.declared.to_json()})
 
@@ -273,6 +278,7 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
     known |= {"reward_unit": unit, "atoms": atoms, "declared": about.declared}
+    known |= {"elapsed_unit": declared_unit(about.elapsed_unit, "elapsed_unit"), "hindsight": about.hindsight}
     return {**known, **plain, "missing_reward": declared_missing(about.missing_reward)}
 
 
@@ -292,6 +298,8 @@ class LogManifest(msgspec.Struct, kw_only=True):
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
+    elapsed_unit: str | None = None
+    hindsight: str | None = None
     atoms: list[float] = []
     missing_reward: str | None = None
     declared: DeclaredPropensities | None = None

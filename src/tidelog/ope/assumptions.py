@@ -13,6 +13,7 @@ from scipy.special import ndtr
 
 from tidelog.data.dependence import cluster_candidates, codes_of, day_labels, find_near_copies
 from tidelog.data.log import Log, States, number_observations
+from tidelog.data.statistics import returns_to_go
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators import (
     Ratios,
@@ -588,10 +589,8 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
 
 def extreme_returns(evidence: Evidence, best: bool = False) -> Floats:
     """[T]: lowest (or highest) return to go of any episode at each step or a later one."""
-    returns, lengths = np.array(evidence.recorded_reward, np.float64), evidence.lengths
-    for before in range(1, evidence.horizon):
-        rows = evidence.starts[1:][lengths > before] - 1 - before
-        returns[rows] += evidence.discount * returns[rows + 1]
+    recorded, lengths = np.asarray(evidence.recorded_reward, np.float64), evidence.lengths
+    returns = returns_to_go(recorded, evidence.starts, evidence.step_discount)
     sign = -1.0 if best else 1.0
     step = np.arange(len(returns)) - np.repeat(evidence.starts[:-1], lengths)
     least = np.full(evidence.horizon, np.inf)

@@ -203,7 +203,7 @@ class JudgeQuestion:
     @cached_property
     def returns(self) -> Floats:
         """The behaviour policy's discounted returns of the judged decisions, [E]."""
-        factors = self.discount ** np.asarray(self.log.step, np.float64)
+        factors = self.log.discounts(self.discount)
         return np.asarray(np.add.reduceat(factors * np.asarray(self.log.reward, np.float64), self.log.starts[:-1]))
 
     @property

@@ -281,12 +281,17 @@ def marginal_importance(evidence: Evidence) -> Ratios:
 
 def double_reinforcement(evidence: Evidence) -> Ratios:
     """Mean over episodes of `V(s0) + sum_t w (r + discount V(s') - Q(s, a))`, with V = 0 after the recorded end."""
-    value, rated = required_part(evidence, "model_target"), required_part(evidence, "model")
-    after = np.append(value[1:], 0.0)
+    gaps = required_part(evidence, "occupancy") * td_gaps(evidence)
+    first = required_part(evidence, "model_target")[evidence.starts[:-1]]
+    return means(first + np.add.reduceat(gaps, evidence.starts[:-1]))
+
+
+def td_gaps(evidence: Evidence) -> Floats:
+    """`r + discount V(s') - Q(s, a)` of each step, [N], with V = 0 after the recorded end."""
+    after = np.append(required_part(evidence, "model_target")[1:], 0.0)
     after[evidence.starts[1:] - 1] = 0.0
-    gap = np.asarray(evidence.reward, np.float64) + evidence.discount * after - rated
-    corrections = np.add.reduceat(required_part(evidence, "occupancy") * gap, evidence.starts[:-1])
-    return means(value[evidence.starts[:-1]] + corrections)
+    gaps = np.asarray(evidence.reward, np.float64) + evidence.step_discount * after - required_part(evidence, "model")
+    return np.asarray(gaps)
 
 
 def returns(evidence: Evidence) -> Floats:
@@ -295,7 +300,10 @@ def returns(evidence: Evidence) -> Floats:
 
 
 def discounts(evidence: Evidence) -> Floats:
-    """`gamma^t` of each step, [N]."""
+    """`gamma^t` of each step, [N]; t is the elapsed time where decisions are unequally spaced."""
+    if evidence.elapsed is not None:
+        before = np.cumsum(evidence.elapsed) - evidence.elapsed
+        return np.asarray(evidence.discount ** (before - np.repeat(before[evidence.starts[:-1]], evidence.lengths)))
     step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
     return np.asarray((evidence.discount ** np.arange(evidence.horizon))[step])
 
@@ -553,13 +561,17 @@ def occupancy_support(evidence: Evidence) -> Support:
     The mean weight is replaced by the occupancy-weighted terminations, whose mean over episodes must also be 1 (at
     discount 1, the sum of ratios over last steps; else also of `w (1 - gamma)` over the other steps).
     """
-    visits = required_part(evidence, "occupancy")
+    visits, ends = required_part(evidence, "occupancy"), terminations(evidence)
     support = support_of(evidence, weights=np.maximum(np.add.reduceat(visits, evidence.starts[:-1]), 0.0))
-    last = np.zeros(len(visits))
-    last[evidence.starts[1:] - 1] = 1.0
-    terminations = visits * (1.0 - evidence.discount * (1.0 - last))
-    ends = np.asarray(np.add.reduceat(terminations, evidence.starts[:-1]))
     return replace(support, mean_weight=float(ends.mean()), mean_weight_error=standard_error(ends, evidence.clusters))
+
+
+def terminations(evidence: Evidence) -> Floats:
+    """[E]: occupancy-weighted terminations of each episode, and what a discount takes from its other steps."""
+    last = np.zeros(len(evidence.reward))
+    last[evidence.starts[1:] - 1] = 1.0
+    parts = required_part(evidence, "occupancy") * (1.0 - evidence.step_discount * (1.0 - last))
+    return np.asarray(np.add.reduceat(parts, evidence.starts[:-1]))
 
 
 def standard_error(values: Floats, clusters: NDArray[np.int64] | None = None) -> float:
@@ -719,8 +731,15 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def possible_returns(evidence: Evidence) -> tuple[float, float]:
-    """Lowest and highest return of an episode with a length and rewards within the ranges of the log."""
-    powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[int(evidence.lengths.min()) - 1, -1]]
+    """Lowest and highest return of an episode with a length and rewards within the ranges of the log.
+
+    Where decisions are unequally spaced, with discounts of its rewards that sum up as those of a logged episode.
+    """
+    if evidence.elapsed is None:
+        powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[int(evidence.lengths.min()) - 1, -1]]
+    else:
+        sums = np.add.reduceat(discounts(evidence), evidence.starts[:-1])
+        powers = np.asarray([sums.min(), sums.max()])
     return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
 
 

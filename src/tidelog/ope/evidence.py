@@ -33,7 +33,13 @@ def check_kind(log: Any) -> None:
 
 
 def check_log(log: Log, discount: float) -> None:
-    """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
+    """Raise SpecError if a log has no reward or several, or goals in hindsight, ConfigError for an invalid discount."""
+    if log.hindsight is not None:
+        raise SpecError(
+            f"this log's goals and rewards were chosen by what happened after the decisions ({log.hindsight})",
+            "a log as it was recorded",
+            "judge on episodes that were collected with a goal, or measure the policy in an environment",
+        )
     if log.reward is None:
         raise SpecError(
             "this log has no rewards",
@@ -136,8 +142,8 @@ def centred_rewards(log: Log, discount: float) -> tuple[Log, NDArray[np.float64]
     the model's values: a constant added to every reward then changes no comparison.
     """
     lengths = np.diff(log.starts)
-    if lengths.min() != lengths.max():
-        return log, np.zeros(1)
+    if lengths.min() != lengths.max() or (log.spacing is not None and discount < 1.0):
+        return log, np.zeros(1)  # the number of rewards to come, or when they come, depends on the actions
     reward = np.asarray(log.reward, np.float64)
     left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
     known = np.tile(left * reward.mean(), len(lengths))
@@ -295,7 +301,7 @@ Floats = NDArray[np.float64]
 MODEL_ROUNDING, SUM_ROUNDING = 1e-6, 1e-12  # of 32-bit models, relative to their targets; of 64-bit sums
 BY_STEP = (  # fields of `Evidence` with one row per step
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
-    "action", "supported", "follows", "logged_reward", "known_chance",
+    "action", "supported", "follows", "logged_reward", "known_chance", "elapsed",
 )  # fmt: skip
 
 
@@ -338,12 +344,13 @@ class Evidence:
     follows: Floats | None = None  # [N]: of a part (`part_of`), probability that a decision is the policy's; None: 1
     logged_reward: Floats | None = None  # [N]: NaN where it is unknown, and `reward` stands in; None: all are known
     known_chance: Floats | None = None  # [N]: estimated probability that the reward is known
+    elapsed: Floats | None = None  # [N]: units of time to the next decision; None: one unit each
 
     def __post_init__(self) -> None:
         steps = len(self.reward)
         if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != steps or (np.diff(self.starts) < 1).any():
             raise SpecError("invalid starts", f"numbers rising from 0 to {steps} (the number of steps)")
-        for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy", "follows"):
+        for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy", "follows", "elapsed"):
             _check(name, getattr(self, name), (steps,))
         for name in ("target_all", "behaviour_all", "model_all"):
             values = getattr(self, name)
@@ -354,6 +361,11 @@ class Evidence:
                 raise SpecError(f"{name} has {len(values)} rows", f"{rows}")
         if (self.target < 0).any() or not (self.behaviour > 0).all():
             raise SpecError("target or behaviour is out of range", "target >= 0 and behaviour > 0 in every step")
+
+    @cached_property
+    def step_discount(self) -> Any:
+        """The discount of what follows each step, [N]; a number where all decisions are one unit of time apart."""
+        return self.discount if self.elapsed is None else np.power(self.discount, self.elapsed)
 
     @property
     def episodes(self) -> int:
@@ -373,7 +385,8 @@ class Evidence:
         `centred_rewards` returns them. Sums are 64-bit: their errors are a share of the rewards as they are.
         """
         reward, lengths = np.asarray(self.reward, np.float64), self.lengths
-        fitted = reward - reward.mean() if lengths.min() == lengths.max() else reward
+        is_centred = lengths.min() == lengths.max() and self.elapsed is None
+        fitted = reward - reward.mean() if is_centred else reward
         of_models, of_sums = (np.add.reduceat(np.abs(size), self.starts[:-1]).max() for size in (fitted, reward))
         return float(MODEL_ROUNDING * of_models + SUM_ROUNDING * of_sums)
 

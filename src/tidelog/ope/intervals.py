@@ -36,6 +36,7 @@ from tidelog.ope.estimators import (
     quotients,
     required_part,
     step_weights,
+    td_gaps,
 )
 from tidelog.ope.evidence import Evidence, Floats
 from tidelog.policies.statistics import Interval
@@ -279,9 +280,7 @@ def permutation_arms(
 def _parts(evidence: Evidence, visits: bool) -> tuple[Floats, Floats, Floats]:
     """Weights and residuals of one estimate, [E, T] and 0 after the end, with `visits` [N, 1]; its advantages [E]."""
     rated, value = required_part(evidence, "model"), required_part(evidence, "model_target")
-    after = np.append(value[1:], 0.0)
-    after[evidence.starts[1:] - 1] = 0.0
-    discount, gaps = discounts(evidence), evidence.reward + evidence.discount * after - rated
+    discount, gaps = discounts(evidence), td_gaps(evidence)
     advantages = np.add.reduceat(discount * (value - rated), evidence.starts[:-1])
     if visits:
         return required_part(evidence, "occupancy")[:, None] / evidence.episodes, gaps[:, None], advantages

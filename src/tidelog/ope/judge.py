@@ -434,7 +434,9 @@ def verdict_of(
         outcome="",
         next_step="",
         paragraph="",
-        estimand=estimand(lengths, cut, question.discount, a.sample, context["bandwidth"], question.first_steps),
+        estimand=estimand(
+            lengths, cut, question.discount, a.sample, context["bandwidth"], question.first_steps, log.discount_unit
+        ),
         deciding="none" if gathered is None else a.deciding,
         difference=NOTHING if gathered is None else a.difference,
         behavior_policy=behavior_policy if gathered is None else a.behavior_policy,
@@ -486,6 +488,8 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
     }
     if question.first_steps is not None:
         entries["first_steps"] = question.first_steps
+    if question.log.discount_unit is not None:
+        entries["discount_unit"] = question.log.discount_unit
     if isinstance(question.propensities, FilePropensities):
         entries["propensities_file"] = {"file": question.propensities.file, "unused_rows": question.propensities.unused}
     if a.policy_evidence is None:

@@ -21,7 +21,7 @@ from tidelog.algorithms.hyperparameters import field, hyperparameters
 from tidelog.algorithms.optimisation import OPTIMISERS, copied, cosine, descend, init_opt_state, polyak_update
 from tidelog.algorithms.sampling import Batch, NStep, Sampler
 from tidelog.data.log import Log
-from tidelog.data.statistics import Scaler
+from tidelog.data.statistics import Scaler, returns_to_go
 from tidelog.errors import DivergenceError
 from tidelog.networks.critics import Critic
 from tidelog.networks.encoder import EncoderConfig
@@ -223,7 +223,7 @@ class EvaluationLog:
 
 def evaluation_log(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> EvaluationLog:
     """The log prepared for these policies; scales come only from the episodes `learnt`."""
-    returns = returns_to_go(np.asarray(log.reward, np.float64), log.starts, discount)[
+    returns = returns_to_go(np.asarray(log.reward, np.float64), log.starts, log.step_discounts(discount))[
         np.isin(np.asarray(log.episode), learnt)
     ]
     scale = float(returns.std()) or 1.0
@@ -248,15 +248,6 @@ def evaluation_log(log: Log, policies: Sequence[Target], discount: float, learnt
         weight=None,
     )
     return EvaluationLog(prepared, scale, float(returns.mean() / scale))
-
-
-def returns_to_go(reward: Floats, starts: Any, discount: float) -> Floats:
-    """Discounted returns [N] from each step to the end of its episode."""
-    returns, lengths = reward.copy(), np.diff(starts)
-    for before in range(1, int(lengths.max())):
-        rows = starts[1:][lengths > before] - 1 - before
-        returns[rows] += discount * returns[rows + 1]
-    return returns
 
 
 def network_values(
@@ -394,13 +385,13 @@ def solved_weights(
     """
     of = np.flatnonzero(np.isin(np.asarray(log.episode), learnt))
     position, following = np.asarray(log.position), np.asarray(log.next_position)
-    on = np.ones(log.steps)
+    on = np.full(log.steps, log.step_discounts(discount))
     on[log.starts[1:] - 1] = 0.0
     begin = features(position[log.starts[:-1][learnt]]).sum(0)
     moments, square = np.zeros((len(begin), len(begin))), 0.0
     for block in _blocks(of):
         now = features(position[block])
-        gap = now - (discount * on[block] * step[block])[:, None] * features(following[block])
+        gap = now - (on[block] * step[block])[:, None] * features(following[block])
         moments += gap.T @ now
         begin -= gap.sum(0)
         square += float(np.square(now).sum())

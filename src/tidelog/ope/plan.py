@@ -54,7 +54,16 @@ from tidelog.ope.decide import (
     planned_effect,
     preconditions_of,
 )
-from tidelog.ope.estimators import ESTIMATORS, RARE, Ratios, episode_weights, logged_return, quotients, required_part
+from tidelog.ope.estimators import (
+    ESTIMATORS,
+    RARE,
+    Ratios,
+    episode_weights,
+    logged_return,
+    quotients,
+    required_part,
+    terminations,
+)
 from tidelog.ope.evidence import BY_STEP, Evidence, Floats, Ordinals
 from tidelog.ope.intervals import normal_deviate
 from tidelog.ope.judge import question_of
@@ -498,6 +507,7 @@ class SimulatedLogs:
             pilot, starts=np.arange(len(rows) + 1), reward=reward, action=action, target=target, behaviour=behaviour,
             target_all=target_all, behaviour_all=chances, model_all=values, model=values[place, action],
             model_target=(target_all * values).sum(axis=1), occupancy=target / behaviour, estimated=estimated,
+            elapsed=None,
             supported=shown if pilot.supported is None else shown | pilot.supported[rows], clusters=clusters,
         )  # fmt: skip
 
@@ -575,12 +585,7 @@ def _unit_chances(pilot: Assessment) -> Floats:
     even = np.full(evidence.units, 1.0 / evidence.units)
     if any(finding.rule == "mean_weight" for finding in pilot.broken_support):
         return even
-    weights = episode_weights(evidence)
-    if pilot.visits:  # their terminations have the mean 1
-        last = np.zeros(len(evidence.reward))
-        last[evidence.starts[1:] - 1] = 1.0
-        ends = required_part(evidence, "occupancy") * (1.0 - evidence.discount * (1.0 - last))
-        weights = np.asarray(np.add.reduceat(ends, evidence.starts[:-1]))
+    weights = terminations(evidence) if pilot.visits else episode_weights(evidence)  # both have the mean 1
     off = weights - 1.0
     if evidence.clusters is not None:
         off = np.asarray(np.bincount(evidence.clusters, weights=off), np.float64)

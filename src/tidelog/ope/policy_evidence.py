@@ -331,6 +331,7 @@ def _evidence(
         target=out_of_fold(log, plan.folds, [one.logged for one in targets]),
         behaviour=known.logged,
         discount=float(discount),
+        elapsed=None if discount == 1.0 else log.spacing,
         model=None if values is None else values.logged,
         model_target=None if values is None else values.target,
         target_all=everything,

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tidelog._files import write_folder
 from tidelog.data.log import Log
 from tidelog.data.raw import source_text
-from tidelog.data.statistics import Sketch
+from tidelog.data.statistics import Sketch, returns_to_go
 from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.ope.decide import DEFAULTS
 from tidelog.ope.estimators import Supports, weighted_dr
@@ -45,7 +45,7 @@ from tidelog.ope.evidence import (
     clusters_of,
     episode_folds,
 )
-from tidelog.ope.networks import network_values, returns_to_go
+from tidelog.ope.networks import network_values
 from tidelog.ope.policy_evidence import ModelChoice, choose_model
 from tidelog.ope.propensities import propensities_of
 from tidelog.ope.tabular import tabular_values
@@ -109,7 +109,7 @@ def simple_rules(
     action = np.asarray(log.action)
     scores = np.array(values.all_actions)
     scores[np.arange(log.steps), action] += (returns - values.logged) / behaviour
-    scores *= (float(discount) ** np.asarray(log.step))[:, None]
+    scores *= log.discounts(discount)[:, None]
     order = _order(scores, mask)
     scores = scores if mask is None else _with_fallback(scores, mask, order)
     leaves = {name: np.asarray(leaf)[np.asarray(log.position)] for name, leaf in log.observation.items()}
@@ -131,7 +131,7 @@ def _values(log: Log, plan: ModelChoice, discount: float, seed: int) -> tuple[Va
 
     The mean return at the same step of all episodes is subtracted: it is the same for all actions.
     """
-    returns = returns_to_go(np.asarray(log.reward, np.float64), log.starts, float(discount))
+    returns = returns_to_go(np.asarray(log.reward, np.float64), log.starts, log.step_discounts(discount))
     step = np.asarray(log.step)
     returns -= (np.bincount(step, weights=returns) / np.bincount(step))[step]
     steps = np.arange(log.steps)
@@ -194,6 +194,7 @@ def _single_action(
             target=(played == np.asarray(log.action)).astype(np.float64),
             behaviour=behaviour,
             discount=discount,
+            elapsed=None if discount == 1.0 else log.spacing,
             model=values.logged,
             model_target=values.all_actions[rows, played],
             clusters=clusters_of(log),

@@ -67,8 +67,12 @@ class Counts:
         ended: NDArray[np.bool_],
         shape: tuple[int, int],
         weight: NDArray[Any] | None = None,
+        discounts: NDArray[Any] | None = None,
     ) -> Counts:
-        """Count steps [N]; `following` is -1 if unknown, and is not read if the step `ended`."""
+        """Count steps [N]; `following` is -1 if unknown, and is not read if the step `ended`.
+
+        `discounts` [N] of what follows each step are part of the moves, as if the rest had ended.
+        """
         states, actions = shape
         once: Floats = np.ones(len(state)) if weight is None else np.asarray(weight, np.float64)
         pair, pooled = state * actions + action, states * actions + state
@@ -78,7 +82,8 @@ class Counts:
         known = np.tile(ended | (following >= 0), 3)
         going = np.tile(~ended & (following >= 0), 3)
         places = (at[going], np.tile(following, 3)[going])
-        led = sparse.coo_array((many[going], places), shape=(size, states)).tocsr()
+        worth = many if discounts is None else np.tile(once * discounts, 3)
+        led = sparse.coo_array((worth[going], places), shape=(size, states)).tocsr()
         seen = visits[: states * actions].reshape(shape)
         row = np.arange(states * actions).reshape(shape)
         anywhere = np.where(seen.sum(1) > 0, states * actions + np.arange(states), size - 1)
@@ -149,15 +154,27 @@ def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
     return np.where(there > 0, np.bincount(lengths[chosen] - 1, minlength=longest) / np.maximum(there, 1), 1.0)
 
 
-def count_model(log: Log, states: States, episodes: Ordinals | None = None) -> Counts:
-    """Finite model of some episodes of a log with discrete actions and one reward."""
+def count_model(log: Log, states: States, episodes: Ordinals | None = None, discounts: Floats | None = None) -> Counts:
+    """Finite model of some episodes of a log with discrete actions and one reward; `discounts` [N] as in `Counts.of`.
+
+    With them it is that of a semi-Markov process: the times between decisions may depend on state, action and next
+    state (Bradtke and Duff 1994, "Reinforcement Learning Methods for Continuous-Time Markov Decision Problems").
+    """
     of = np.ones(log.steps, bool) if episodes is None else np.isin(np.asarray(log.episode), episodes)
     here, after = np.asarray(log.position)[of], np.asarray(log.next_position)[of]
     following = np.where(after == here, -1, states.stored[after])
     ended = np.asarray(log.terminated)[of]
     reward = np.zeros(int(of.sum())) if log.reward is None else np.asarray(log.reward)[of]
     shape = states.size, _actions(log)
-    return Counts.of(states.stored[here], np.asarray(log.action)[of], reward, following, ended, shape)
+    factors = None if discounts is None else discounts[of]
+    return Counts.of(
+        states.stored[here], np.asarray(log.action)[of], reward, following, ended, shape, discounts=factors
+    )
+
+
+def _discounts(log: Log, discount: float) -> tuple[Floats | None, float]:
+    """Discounts [N] for the moves of a model, and the discount that is left; None for equal steps."""
+    return (None, discount) if log.spacing is None else (log.step_discounts(discount), 1.0)
 
 
 def _chances(target: Target) -> Floats:
@@ -185,11 +202,12 @@ def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
 def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
     """Values cross-fitted by the model of the other folds; `targets` has one per fold."""
     position, step, longest = np.asarray(log.position), np.asarray(log.step), int(np.diff(log.starts).max())
+    of_moves, discount = _discounts(log, discount)
     by_fold = []
     for fold, target in enumerate(targets):
         rows, learnt = np.flatnonzero(fold_of_steps(log, folds) == fold), without(folds, fold)
         policy, here = by_state(target, states, position), states.stored[position[rows]]
-        model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
+        model, cut = count_model(log, states, learnt, of_moves), truncations(log, learnt, longest)
         if cut is None:
             values = np.asarray(model.action_values(policy, discount, longest)[here])
         else:
@@ -210,19 +228,21 @@ def tabular_ratios(
     The ratio of states is 1 where the model has no logged visit.
     """
     longest, here = int(np.diff(log.starts).max()), states.stored[np.asarray(log.position)]
+    of_moves, discount = _discounts(log, discount)
     ratios = np.zeros(log.steps)
     for fold, target in enumerate(targets):
         rows, learnt = np.flatnonzero(fold_of_steps(log, folds) == fold), without(folds, fold)
         model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
         behavior_policy = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0)
-        both = ((by_state(target, states, log.position), discount), (behavior_policy, 1.0))
+        discounted = model if of_moves is None else count_model(log, states, learnt, of_moves)
+        both = ((discounted, by_state(target, states, log.position), discount), (model, behavior_policy, 1.0))
         start = np.bincount(here[log.starts[:-1][learnt]], minlength=states.size) / len(learnt)
         if cut is None:
-            by_target, by_log = (flow(model, policy, start, factor, longest) for policy, factor in both)
+            by_target, by_log = (flow(own, policy, start, factor, longest) for own, policy, factor in both)
             state = _over(by_target[here[rows]], by_log[here[rows]])
         else:
             state = np.ones(len(rows))
-            flows = (layered_flow(model, policy, start, factor, cut) for policy, factor in both)
+            flows = (layered_flow(own, policy, start, factor, cut) for own, policy, factor in both)
             for t, (by_target, by_log) in enumerate(zip(*flows, strict=True)):
                 now = np.asarray(log.step)[rows] == t
                 state[now] = _over(by_target[here[rows[now]]], by_log[here[rows[now]]])

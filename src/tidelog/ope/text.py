@@ -850,9 +850,13 @@ def estimand(
     sample: bool,
     bandwidth: float | None,
     first_steps: int | None = None,
+    discount_unit: str | None = None,
 ) -> str:
     """Description of the estimated quantity; `lengths` [E] of the episodes, `cut` of them truncated."""
-    what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
+    per = "" if discount_unit is None else f" per {discount_unit}"
+    what = "the sum of an episode's rewards"
+    if discount != 1.0:
+        what = f"the sum of rewards discounted by {discount:g}{per}"
     until = (
         "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
     )

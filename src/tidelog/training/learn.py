@@ -103,6 +103,13 @@ def finetune(
             "a run that learned from a log",
             "resume this run, or pass a run of tl.fit",
         )
+    if record.data.discount_unit is not None:
+        raise SpecError(
+            f"run: it learned from a log with elapsed times, with a discount per {record.data.discount_unit}; an "
+            "environment reports none",
+            "a run with a discount per step",
+            "train on the log without elapsed",
+        )
     of_run: dict[str, Any] = {
         one.name: one.default for one in fields(Options) if one.name in RunOptions.__annotations__
     }

@@ -375,13 +375,19 @@ class TrainingData:
     finetuned: bool = False
     finetuned_from: str | None = None  # the folder of the run over the log, if it had one
     refit_of: RefitOf | None = None
+    discount_unit: str | None = None  # what discounts are per, if not per step (`LogColumns.discount_unit`)
 
     @classmethod
     def of(cls, log: Log | Interactions, refit_of: RefitOf | None = None) -> TrainingData:
         """Return the description of a log."""
         origin = None if log.origin is None else dict(log.origin)
         return cls(
-            fingerprint=log.fingerprint(), origin=origin, steps=log.steps, episodes=len(log.episodes), refit_of=refit_of
+            fingerprint=log.fingerprint(),
+            origin=origin,
+            steps=log.steps,
+            episodes=len(log.episodes),
+            refit_of=refit_of,
+            discount_unit=log.discount_unit if isinstance(log, Log) else None,
         )
 
 
@@ -549,6 +555,7 @@ class Record:
         metric = (self.options.best_metric or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
         again = {} if self.refit_note is None else {"refit": self.refit_note}
+        again |= {} if self.data.discount_unit is None else {"discount_unit": self.data.discount_unit}
         return {
             **facts,
             "data": self.data.fingerprint,

@@ -56,6 +56,7 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> StoredLog:
         mask=None if log.action_mask is None else from_host(log.action_mask),
         weight=None if log.weight is None else from_host(log.weight / mean_weight(log.weight, usable)),
         log_propensity=float32(log_propensity(log)) if "propensity" in store_spec.columns else None,
+        elapsed=None if usable is None or log.spacing is None else float32(log.spacing),
     )
 
 
@@ -217,6 +218,9 @@ class Stream:
             mask=None if log.action_mask is None else from_host(np.asarray(log.action_mask[stored])),
             weight=None if log.weight is None else _column(log.weight[fetched] / self._mean_weight, missing),
             log_propensity=_column(log_propensity(log, fetched).astype(np.float32), missing) if weighs else None,
+            elapsed=_column(log.spacing[fetched].astype(np.float32), missing)
+            if needs_reward and log.spacing is not None
+            else None,
         )
 
     @cached_property
