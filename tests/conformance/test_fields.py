@@ -140,6 +140,7 @@ NETWORKS = {
         "layer_norm",
         "activation",
         "convolutions",
+        "picture_shift",
     )
 }
 TWIN = (
