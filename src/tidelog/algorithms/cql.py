@@ -19,10 +19,10 @@ the density of the one that drew it: an estimate of `log integral exp Q_e(s, .)`
 Limits: alpha 0 is SAC. For discrete actions: `discrete_cql.py`.
 
 Deliberate differences from the reference: the policy is a Gaussian with a mean in [-1, 1], whose samples are clipped at
-the bounds, not squashed; `mu` is its density before clipping, `log pi` at least that of the uniform distribution: a wide
-policy, all of whose samples are clipped, would else become wider still. The log of a mean replaces that of a sum, which
-moves the gap by a constant. There is no cloning before the first updates of the actor, and alpha is fixed (no Lagrange
-form).
+the bounds, not squashed; `mu` is its density before clipping, `log pi` at least that of the uniform distribution: a
+wide policy, all of whose samples are clipped, would else become wider still. The log of a mean replaces that of a sum,
+which moves the gap by a constant. There is no cloning before the first updates of the actor, and alpha is fixed (no
+Lagrange form).
 
 Letters: `B` batch, `E` ensemble, `A` action size, `K` sampled actions.
 """
