@@ -9,20 +9,32 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import compiled
-from tests.golden.lines import SPEC, LineCritic, batch, make_actor, make_critic, numbers, plain
+from tests.golden.lines import SPEC, LineCritic, batch, make_critic, numbers, plain
 from tidelog import CQL, ConfigError, DiscreteCQL
 from tidelog.algorithms import cql
 from tidelog.algorithms.cql import soft_maximum
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.short_form import held_out_losses, step
+from tidelog.networks.actors import Gaussian
 from tidelog.networks.critics import Ensemble
 from tidelog.types import Discrete, Spec, Transition, Vector
 
+
+class NarrowActor(eqx.Module):
+    """A Gaussian of mean p s and standard deviation 1/4."""
+
+    p: jax.Array
+
+    def __call__(self, observation, *, mask=None, dropout=None, key=None):
+        return Gaussian(self.p * observation["s"], jnp.log(jnp.full(1, 0.25)))
+
+
 HAND = CQL(
     alpha=2.0, samples=1, critic_loss="squared", optimiser=plain, entropy_learning_rate=0.5, actor_learning_rate=0.0,
-    critic_learning_rate=0.1, tau=0.1, target_entropy=-2.0, actor_network=make_actor, critic_network=make_critic,
+    critic_learning_rate=0.1, tau=0.1, target_entropy=-2.0, critic_network=make_critic,
+    actor_network=lambda spec, key: NarrowActor(jnp.array(0.125)),
 )  # fmt: skip
-BESIDE = 0.5 * math.log(2.0 * math.pi)  # of the log-density of a normal number with deviation 1
+BESIDE = 0.5 * math.log(2.0 * math.pi) - math.log(4.0)  # minus the log-density at the mean, of deviation 1/4
 
 
 def close(found, expected):
@@ -31,8 +43,8 @@ def close(found, expected):
 
 @pytest.fixture(scope="module")
 def parts():
-    """The losses where every sample is 0 (of the policy, mean s / 2, and of the uniform distribution): its density at
-    0 is that of s / 2, or of s' / 2. Critics s and 2 a, target critics s + a and 2 s.
+    """The losses where every sample is 0 (of the policy, mean s / 8, and of the uniform distribution): its density at
+    0 is that of s / 8, or of s' / 8. Critics s and 2 a, target critics s + a and 2 s.
     """
     with pytest.MonkeyPatch.context() as patch:
 
@@ -66,7 +78,8 @@ def test_the_entropys_weight_rises_where_the_policy_has_less_than_its_target(par
 
 
 def test_the_actor_reads_the_new_weight_and_the_smallest_critic(parts):
-    # min of Q(s, 0) = s and 0: 0, 0, -1; w log pi - min: 0.5 (-0.25 - BESIDE) + 1 / 3; in the step with the new w.
+    # All of log pi is above log 1/2. min of Q(s, 0) = s and 0: 0, 0, -1; w log pi - min: 0.5 (-0.25 - BESIDE) + 1 / 3;
+    # in the step with the new w.
     losses, (_, feedback) = parts
     close(losses["actor_loss"], 0.5 * (-0.25 - BESIDE) + 1 / 3)
     weight = 0.5 * math.exp(0.5 * (-2.25 - BESIDE))
@@ -97,11 +110,22 @@ def test_the_soft_maximum_is_the_log_of_an_integral():
 
 
 def test_samples_are_clipped_and_their_density_is_that_before():
-    wide = HAND.init(SPEC, jax.random.key(0), 1).actor({"s": numbers([10.0])})  # mean 5, deviation 1
+    wide = HAND.init(SPEC, jax.random.key(0), 1).actor({"s": numbers([40.0])})  # mean 5
     actions, logs = cql.several_samples(wide, jax.random.key(0), 200)
-    assert (np.asarray(actions) == 1.0).mean() > 0.95
+    assert (np.asarray(actions) == 1.0).all()
     # -log pi is BESIDE and half the square of a normal number: 0.5 on average, deviation 0.71
     assert -np.asarray(logs).mean() == pytest.approx(BESIDE + 0.5, abs=0.15)
+
+
+def test_no_policy_has_more_entropy_than_the_uniform_distribution():
+    # A density of 1/4 the width of the bounds has it; at 3 deviations its log-density is below log 1/2.
+    state = HAND.init(SPEC, jax.random.key(0), 1)._replace(actor=NarrowActor(jnp.array(0.0)))
+    with pytest.MonkeyPatch.context() as patch:
+        far = lambda policy, key, count: (jnp.zeros((count, 3, 1)), jnp.full((count, 3), -3.0))  # noqa: E731
+        patch.setattr(cql, "several_samples", far)
+        losses, metrics = HAND.loss(state, batch(), jax.random.key(0))
+    close(metrics["actor"]["entropy"], math.log(2.0))
+    close(losses["actor"], -math.log(2.0) - 2 / 3)  # and the values 1, 2, -1 of actions 0
 
 
 def test_a_policy_without_a_density_is_refused():

@@ -19,8 +19,10 @@ the density of the one that drew it: an estimate of `log integral exp Q_e(s, .)`
 Limits: alpha 0 is SAC. For discrete actions: `discrete_cql.py`.
 
 Deliberate differences from the reference: the policy is a Gaussian with a mean in [-1, 1], whose samples are clipped at
-the bounds, not squashed; `mu` is its density before clipping. The log of a mean replaces that of a sum, which moves the
-gap by a constant. There is no cloning before the first updates of the actor, and alpha is fixed (no Lagrange form).
+the bounds, not squashed; `mu` is its density before clipping, `log pi` at least that of the uniform distribution: a
+wide policy, all of whose samples are clipped, would else become wider still. The log of a mean replaces that of a sum,
+which moves the gap by a constant. There is no cloning before the first updates of the actor, and alpha is fixed (no
+Lagrange form).
 
 Letters: `B` batch, `E` ensemble, `A` action size, `K` sampled actions.
 """
@@ -167,14 +169,15 @@ class CQL:
         values = values_of_all(state.critic, [now(critic, row) for critic in state.critic.members], others)
         gap = soft_maximum(values, drawn_by) - q  # [E, B]
 
-        excess = jax.lax.stop_gradient(log_density[0] + target_entropy)
+        likely = jnp.maximum(log_density[0], log_uniform[0])  # no policy within the bounds has more entropy
+        excess = jax.lax.stop_gradient(likely + target_entropy)
         learnt = {"entropy": -state.entropy * batch.mean(excess)} if self.entropy_weight is None else {}
         errors = ensemble_error(q, target, self.critic_loss) + self.alpha * jnp.sum(gap, axis=0)
         losses = {
             **learnt,
-            "actor": batch.mean(weight * log_density[0] - own_q),
+            "actor": batch.mean(weight * likely - own_q),
             "critic": batch.mean(errors),
         }
-        actor = {"entropy": -batch.average(log_density[0]), "entropy_weight": jnp.asarray(weight, jnp.float32)}
+        actor = {"entropy": -batch.average(likely), "entropy_weight": jnp.asarray(weight, jnp.float32)}
         critic = {"conservative_gap": batch.average(jnp.mean(gap, axis=0))}
         return losses, {"actor": actor, "critic": critic | critic_metrics(batch, q, target)}
