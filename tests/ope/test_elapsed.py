@@ -9,6 +9,7 @@ import tidelog as tl
 from tests.ope.test_fqe import chances
 from tidelog.data.log import number_observations
 from tidelog.data.statistics import returns_to_go
+from tidelog.ope import rules
 from tidelog.ope.assumptions import extreme_returns
 from tidelog.ope.estimators import discounts, occupancy_support, possible_returns, returns
 from tidelog.ope.evidence import Evidence, centred_rewards, episode_folds
@@ -110,20 +111,34 @@ def test_two_hours_everywhere_are_the_square_of_the_discount():
     assert [row.estimate for row in one] == pytest.approx([row.estimate for row in two], rel=1e-6)
 
 
-def test_a_rule_decides_by_when_rewards_come():
-    """Action 0 earns 1 after ten hours, action 1 earns 0.9 at once: at half per hour, action 1 is best."""
+def hasty():
+    """Action 0 earns 1 after ten hours, action 1 earns 0.9 at once."""
     first = np.arange(400) % 2
     hours = np.stack([np.where(first == 0, 10.0, 0.0), np.zeros(400)], 1).ravel()
-    log = tl.Log.from_arrays(
+    return tl.Log.from_arrays(
         observation=np.stack([np.zeros(400, int), 1 + first], 1).ravel(), action=np.repeat(first, 2), actions=2,
         reward=np.stack([np.zeros(400), np.where(first == 0, 1.0, 0.9)], 1).ravel(),
         episode=np.repeat(np.arange(400), 2), terminated=np.tile([False, True], 400),
         propensity=np.tile([0.5, 1.0], 400), elapsed=hours,
     )  # fmt: skip
+
+
+def test_a_rule_decides_by_when_rewards_come():
     for discount, best in ((1.0, 0), (0.5, 1)):
         for model in ("tabular", "none"):
-            rule = tl.simple_rules(log, discount=discount, model=model)["best single action"]
+            rule = tl.simple_rules(hasty(), discount=discount, model=model)["best single action"]
             assert rule.sentence.split()[1] == str(best)
+
+
+def test_the_scores_of_a_rule_by_hand(monkeypatch):
+    """The table knows the return to come, less the mean of its step; the score discounts it by the time until then."""
+    scores = []
+    monkeypatch.setattr(rules, "best_trees", lambda leaves, spec, found, folds: scores.append(found) or (0, 0))
+    tl.simple_rules(hasty(), discount=0.5, model="none")
+    slow, quick = 0.5**10, 0.9
+    mean, last = (slow + quick) / 2, (1.0 + quick) / 2
+    wanted = [slow - mean, (1.0 - last) * 0.5**10, quick - mean, quick - last]
+    assert scores[0][np.arange(4), [0, 0, 1, 1]] == pytest.approx(wanted)
 
 
 def test_returns_by_hand():
