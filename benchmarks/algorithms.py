@@ -8,15 +8,16 @@ and for discrete BCQ the threshold that earn most on training episodes where tha
 the papers. Nothing was tuned on these logs: the study says how far that gets within few updates.
 
 Each of (task, algorithm, seed) is a piece of its own and saved: a study that was stopped goes on. `--tasks`,
-`--algorithms` and `--seeds` choose some; the result is kept once all pieces are there.
+`--algorithms` and `--seeds` choose some; a task is kept once all its pieces are there.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tidelog as tl
 from benchmarks import icu_sepsis, imperfect, pendulum
-from benchmarks.keep import keep, seed_interval
+from benchmarks.keep import RESULTS, keep, seed_interval
 from benchmarks.spread import scratch, spread
 
 SEEDS, PLAYED, STEPS = 5, 50, 5_000
@@ -58,15 +59,15 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
 }
 TASKS = {
     "pendulum": Task(pendulum.mixed_log, returns_in(pendulum.ENVIRONMENT), CONTINUOUS),
-    "hopper": Task(
-        lambda seed: imperfect.imperfect_log(imperfect.TASKS["hopper"]._replace(decisions=HOPPER), seed),
-        returns_in(imperfect.TASKS["hopper"].environment),
-        CONTINUOUS,
-    ),
     "icu-sepsis": Task(
         lambda seed: icu_sepsis.expert_log(*icu_sepsis.icu_sepsis(), icu_sepsis.EPISODES, seed),
         exact_value,
         DISCRETE,
+    ),
+    "hopper": Task(
+        lambda seed: imperfect.imperfect_log(imperfect.TASKS["hopper"]._replace(decisions=HOPPER), seed),
+        returns_in(imperfect.TASKS["hopper"].environment),
+        CONTINUOUS,
     ),
 }
 
@@ -101,14 +102,18 @@ def study(
     steps: int = STEPS,
     workers: int = 2,
 ) -> dict[str, Any]:
-    """Learn the pieces that are left, and keep the tasks as rows; of some pieces, or with `steps`, nothing is kept."""
-    folder = scratch("algorithms")
-    keys = [(t, a, seed) for seed in range(seeds) for t in tasks for a in TASKS[t].algorithms if a in algorithms]
-    calls = {f"{t} {a} {seed} {steps}": (piece, (t, a, seed, steps)) for t, a, seed in keys}
-    pieces = dict(zip(keys, spread(calls, folder, workers), strict=True))
-    whole = sum(len(task.algorithms) for task in TASKS.values()) * SEEDS
-    if len(pieces) < whole or steps != STEPS:
-        return {" ".join(map(str, key)): found for key, found in pieces.items()}
-    found = {"played": PLAYED, "seeds": SEEDS, "steps": STEPS, "tasks": {task: rows_of(pieces, task) for task in TASKS}}
-    keep("algorithms", COMMAND, found)
-    return found
+    """Learn the pieces that are left, task by task; a task is kept once it has all algorithms, seeds and updates."""
+    results: dict[str, Any] = {}
+    for task in tasks:
+        keys = [(task, one, seed) for seed in range(seeds) for one in TASKS[task].algorithms if one in algorithms]
+        calls = {f"{task} {one} {seed} {steps}": (piece, (task, one, seed, steps)) for _, one, seed in keys}
+        pieces = dict(zip(keys, spread(calls, scratch("algorithms"), workers), strict=True))
+        if len(pieces) < len(TASKS[task].algorithms) * SEEDS or steps != STEPS:
+            results |= {" ".join(map(str, key)): found for key, found in pieces.items()}
+            continue
+        results[task] = rows_of(pieces, task)
+        path = RESULTS / "algorithms.json"
+        before = json.loads(path.read_text())["tasks"] if path.exists() else {}
+        keep("algorithms", COMMAND, {"played": PLAYED, "seeds": SEEDS, "steps": STEPS,
+                                     "tasks": {**before, task: results[task]}})  # fmt: skip
+    return results
