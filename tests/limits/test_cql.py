@@ -10,7 +10,7 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.limits.test_dials import distance, fresh, same
-from tidelog.algorithms.cql import several_samples, soft_maximum
+from tidelog.algorithms.cql import several_samples, soft_maximum, weightless_beyond
 from tidelog.algorithms.short_form import step
 from tidelog.networks.actors import Gaussian
 
@@ -55,7 +55,7 @@ def test_cql_with_alpha_0_is_sac():
         now_key, next_key, _ = jax.random.split(key, 3)
         following = actor(row.next_observation)
         actions, _ = several_samples(following, next_key, 2)
-        next_q = jnp.min(state.target_critic(row.next_observation, actions[0]), axis=0)
+        next_q = jnp.min(state.target_critic(row.next_observation, jnp.clip(actions[0], -1.0, 1.0)), axis=0)
         target = row.reward + row.discount * next_q
         return jnp.mean(jnp.sum(jnp.square(critics(row.observation, row.action) - target), axis=0)), now_key
 
@@ -65,7 +65,7 @@ def test_cql_with_alpha_0_is_sac():
     policy = eqx.filter_jit(state.actor)(row.observation)
     actions, logs = several_samples(policy, key, 2)
     likely = jnp.maximum(logs[0], -MOVES.spec.action.size * np.log(2.0))  # of the uniform distribution
-    wanted = jnp.mean(0.3 * likely - jnp.min(state.critic(row.observation, actions[0]), axis=0))
+    wanted = jnp.mean(0.3 * likely - jnp.min(state.critic(row.observation, jnp.clip(actions[0], -1.0, 1.0)), axis=0))
     np.testing.assert_allclose(feedback.metrics["actor_loss"], wanted, rtol=1e-5)
 
 
@@ -87,8 +87,18 @@ def test_many_samples_estimate_the_integral_by_any_density():
     assert float(found[0, 0]) == pytest.approx(truth, abs=0.03)
     policy = Gaussian(jnp.full((1, 1), 0.1), jnp.asarray([-0.5]))
     actions, logs = several_samples(policy, jax.random.key(1), 50_000)
-    inside = jnp.where(jnp.abs(actions[..., 0]) < 1.0, 2.0 * actions[..., 0], -jnp.inf)
-    assert float(soft_maximum(inside[None], logs)[0, 0]) == pytest.approx(truth, abs=0.05)
+    inside = weightless_beyond(actions, logs)
+    assert 0.05 < float(jnp.isinf(inside).mean()) < 0.2
+    assert float(soft_maximum(2.0 * actions[None, ..., 0], inside)[0, 0]) == pytest.approx(truth, abs=0.05)
+
+
+def test_samples_that_the_bounds_cut_have_no_part_in_the_integral():
+    """Of `exp(0)` over [-1, 1]^6 it is 6 log 2, also by a policy nine tenths of whose samples are beyond the bounds."""
+    policy = Gaussian(jnp.zeros((1, 6)), jnp.zeros(6))
+    actions, logs = several_samples(policy, jax.random.key(0), 50_000)
+    inside = weightless_beyond(actions, logs)
+    assert 0.85 < float(jnp.isinf(inside).mean()) < 0.95
+    assert float(soft_maximum(jnp.zeros((1, 50_000, 1)), inside)[0, 0]) == pytest.approx(6 * np.log(2.0), abs=0.05)
 
 
 def test_the_conservative_term_lowers_values_at_the_bounds():

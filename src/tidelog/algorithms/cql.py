@@ -14,15 +14,15 @@ One update, in this order (`new` marks networks that this update has already cha
 | targets | Polyak update of the critics by `tau` | **new** critics |
 
 `a_k` are `samples` actions each from the uniform distribution, from the policy in s and from the policy in s'; `mu` is
-the density of the one that drew it: an estimate of `log integral exp Q_e(s, .)`. The target has no entropy term.
+the density of the one that drew it: an estimate of `log integral exp Q_e(s, .)` over [-1, 1]. A sample of the policy
+beyond these bounds has no weight there. The target has no entropy term.
 
 Limits: alpha 0 is SAC. For discrete actions: `discrete_cql.py`.
 
-Deliberate differences from the reference: the policy is a Gaussian with a mean in [-1, 1], whose samples are clipped at
-the bounds, not squashed; `mu` is its density before clipping, `log pi` at least that of the uniform distribution: a
-wide policy, all of whose samples are clipped, would else become wider still. The log of a mean replaces that of a sum,
-which moves the gap by a constant. There is no cloning before the first updates of the actor, and alpha is fixed (no
-Lagrange form).
+Deliberate differences from the reference: the policy is a Gaussian with a mean in [-1, 1], whose actions are clipped at
+the bounds, not squashed; `log pi` is at least that of the uniform distribution: a wide policy, all of whose samples are
+clipped, would else become wider still. The log of a mean replaces that of a sum, which moves the gap by a constant.
+There is no cloning before the first updates of the actor, and alpha is fixed (no Lagrange form).
 
 Letters: `B` batch, `E` ensemble, `A` action size, `K` sampled actions.
 """
@@ -64,9 +64,14 @@ class CQLState(NamedTuple):
 
 
 def several_samples(policy: Any, key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """Return samples [K, B, A] of a Gaussian, clipped to [-1, 1], and their log-densities [K, B] before that."""
+    """Return samples [K, B, A] of a Gaussian, within the bounds or not, and their log-densities [K, B]."""
     actions = jax.vmap(policy.sample)(jax.random.split(key, count))
-    return jnp.clip(actions, -1.0, 1.0), jax.vmap(policy.log_probability)(actions)
+    return actions, jax.vmap(policy.log_probability)(actions)
+
+
+def weightless_beyond(actions: jax.Array, log_density: jax.Array) -> jax.Array:
+    """Return the log-densities [K, B], infinite where an action [K, B, A] is beyond [-1, 1]: its `1 / mu` is 0."""
+    return jnp.where(jnp.max(jnp.abs(actions), axis=-1) <= 1.0, log_density, jnp.inf)
 
 
 def soft_maximum(values: jax.Array, log_density: jax.Array) -> jax.Array:
@@ -157,15 +162,17 @@ class CQL:
         uniform = jax.random.uniform(keys[2], actions[1:].shape, minval=-1.0, maxval=1.0)  # [K, B, A]
         log_uniform = jnp.full(log_density[1:].shape, -size * math.log(2.0))
 
-        own_q = jnp.min(state.critic(row.observation, actions[0]), axis=0)  # [B]
+        executed = jnp.clip(actions[0], -1.0, 1.0)
+        own_q = jnp.min(state.critic(row.observation, executed), axis=0)  # [B]
         target_entropy = -float(size) if self.target_entropy is None else self.target_entropy
         weight = jnp.exp(jax.lax.stop_gradient(state.entropy)) if self.entropy_weight is None else self.entropy_weight
 
-        next_q = jnp.min(state.target_critic(row.next_observation, next_actions[0]), axis=0)
+        next_q = jnp.min(state.target_critic(row.next_observation, jnp.clip(next_actions[0], -1.0, 1.0)), axis=0)
         target = row.reward + row.discount * next_q  # [B]
         q = state.critic(row.observation, row.action)  # [E, B]
         others = jnp.concatenate([uniform, actions[1:], next_actions[1:]])  # [3 K, B, A]
-        drawn_by = jnp.concatenate([log_uniform, log_density[1:], next_density[1:]])
+        drawn_by = weightless_beyond(others, jnp.concatenate([log_uniform, log_density[1:], next_density[1:]]))
+        others = jnp.clip(others, -1.0, 1.0)
         values = values_of_all(state.critic, [now(critic, row) for critic in state.critic.members], others)
         gap = soft_maximum(values, drawn_by) - q  # [E, B]
 

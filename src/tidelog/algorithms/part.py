@@ -14,7 +14,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from tidelog.algorithms.contract import without_scale
 from tidelog.algorithms.hyperparameters import from_config, to_config
+from tidelog.data.statistics import Scaler
 from tidelog.errors import ConfigError
 from tidelog.networks import recipe
 from tidelog.networks.actors import Categorical
@@ -85,7 +87,8 @@ class PolicyPart(eqx.Module):
         """Return parameters of the right shapes, to be filled from a file."""
         own = dataclasses.replace(spec, action=Discrete(self.actions))
         policy, practice = (
-            one and one.policy_params(one.init(own, key, updates)) for one in (self.policy, self.practice)
+            one and without_scale(one.policy_params(one.init(own, key, updates)), Scaler())[0]
+            for one in (self.policy, self.practice)
         )
         sizes = {name: leaf.size for name, leaf in spec.observation.items() if isinstance(leaf, Vector)}
         arrays = {} if practice is None else {name: zeros(size) for name, size in sizes.items()}

@@ -18,8 +18,9 @@ Actor and targets move in every `policy_delay`-th update only. `normalise_q` off
 
 Limits: critic penalty 0 makes the critics those of TD3+BC. Critics have layer norm, the actor has none.
 
-Deliberate differences from the reference: actions are scaled to [-1, 1]; steps that a time limit cut off are learned
-from where s' is known (the reference leaves them out).
+Deliberate differences from the reference: actions are scaled to [-1, 1]; layer norm comes before the activation, there
+after it; the target actor follows the **new** actor, there the one before its step; steps that a time limit cut off are
+learned from where s' is known (the reference leaves them out).
 
 Letters: `B` batch, `E` ensemble, `A` action size.
 """

@@ -1038,6 +1038,9 @@ def outcome_among_observations(raw: RawLog) -> Iterable[Finding]:
                 same[name] = f"the same values as reward '{column.name}' of the same row"
     rewards = {reward.name for reward in raw.reward or ()} if raw.from_table else set()
     same |= {one.name: "the column of the reward" for one in _observed_columns(raw) if one.name in rewards}
+    if raw.elapsed is not None and raw.from_table and (raw.time is None or raw.elapsed.name != raw.time.name):
+        passed = raw.elapsed.name
+        same |= {one.name: "the time until the next decision" for one in _observed_columns(raw) if one.name == passed}
     for name, found in same.items():
         yield Finding(name, None, found, KNOWN_BEFORE, "drop the column")
     doubtful = {

@@ -1095,7 +1095,9 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         declared=columns.declared,
         strata=tuple(identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
         weight=column_of(table, columns.weight, narrow),
-        elapsed=None if columns.elapsed == columns.time else column_of(table, columns.elapsed, _elapsed),
+        elapsed=None
+        if columns.elapsed == columns.time
+        else column_of(table, columns.elapsed, partial(_elapsed, unit=columns.elapsed_unit)),
         cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
@@ -1110,20 +1112,32 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         files=table.files,
         found=(*found, *rare, *rounded),
     )
-    if columns.elapsed is not None and columns.elapsed == columns.time:
-        raw = _with_elapsed_of_time(raw)
+    is_duration = any(isinstance(one.dtype, pl.Duration) for one in _present(table, columns.elapsed))
+    if is_duration and columns.elapsed_unit not in TIME_UNITS:
+        raw = replace(raw, found=(*raw.found, _without_time_unit(columns.elapsed_unit, "durations")))
+    elif columns.elapsed is not None and columns.elapsed == columns.time:
+        raw = _with_elapsed_of_time(raw, is_duration)
     return fill_missing(_report_unknown_values(raw), columns.rules)
 
 
-def _elapsed(series: pl.Series) -> Column:
-    """Elapsed times; NaN is an empty cell, as in frames of pandas."""
+def _elapsed(series: pl.Series, unit: str | None) -> Column:
+    """Elapsed times, durations in the unit; NaN is an empty cell, as in frames of pandas."""
+    if isinstance(series.dtype, pl.Duration):
+        series = plain(series) / SECONDS[TIME_UNITS.get(unit or "", "s")]
     return number(series.fill_nan(None) if series.dtype.is_float() else series)
 
 
-def _with_elapsed_of_time(raw: RawLog) -> RawLog:
+def _without_time_unit(unit: str | None, of: str) -> tuple[str, Finding]:
+    """The finding about dates or durations without a unit of time."""
+    found, expected = f"elapsed_unit = {unit!r} of {of}", f"one of {', '.join(TIME_UNITS)}"
+    fix = 'write elapsed_unit = "hour", or name a column of elapsed times in numbers'
+    return "bad mapping", Finding("elapsed", None, found, expected, fix)
+
+
+def _with_elapsed_of_time(raw: RawLog, is_duration: bool) -> RawLog:
     """The log with the time from each row to the next one of its episode, empty in the last row.
 
-    A finding for dates without a unit of time.
+    Times of durations are seconds. A finding for dates without a unit of time.
     """
     if raw.time is None or not raw.time.usable.all():  # an error of its own
         return raw
@@ -1131,10 +1145,10 @@ def _with_elapsed_of_time(raw: RawLog) -> RawLog:
     passed = np.diff(order.sort(raw.time.values), append=raw.time.values[:1])
     if passed.dtype.kind == "m":
         if unit not in TIME_UNITS:
-            found, expected = f"elapsed_unit = {unit!r} of dates", f"one of {', '.join(TIME_UNITS)}"
-            fix = 'write elapsed_unit = "hour", or name a column of elapsed times'
-            return replace(raw, found=(*raw.found, ("bad mapping", Finding("elapsed", None, found, expected, fix))))
+            return replace(raw, found=(*raw.found, _without_time_unit(unit, "dates")))
         passed = passed / np.timedelta64(1, "s") / SECONDS[TIME_UNITS[unit]]
+    elif is_duration:
+        passed = passed / SECONDS[TIME_UNITS[unit or ""]]
     values = np.zeros(raw.rows)
     values[order.rows] = passed
     return replace(raw, elapsed=Column(raw.time.name, values, missing=np.sort(order.rows[order.last])))

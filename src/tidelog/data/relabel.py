@@ -133,7 +133,7 @@ def _goal_columns(log: Log, goal: Any) -> tuple[str, list[int]]:
     if isinstance(goal, Mapping):
         ((leaf_name, positions),) = goal.items() if len(goal) == 1 else (("", ()),)
         width = sum(_width(leaf) for name, leaf in leaves.items() if name == leaf_name)
-        if not len(positions) or not all(type(one) is int and 0 <= one < width for one in positions):
+        if not len(positions) or not all(isinstance(one, int | np.integer) and 0 <= one < width for one in positions):
             raise ConfigError(f"goal = {goal!r}", "one leaf and positions of its columns, from 0", _fix(leaves, named))
         return leaf_name, list(positions)
     wanted = [goal] if isinstance(goal, str) else list(goal)
@@ -155,6 +155,9 @@ def _fix(leaves: Mapping[str, Leaf], named: Mapping[str, Any]) -> str:
 
 def _goal_leaf(log: Log, leaf: str, columns: list[int], into: str) -> Leaf:
     """The kind of the goal's leaf; ConfigError if the log has another one of that name."""
+    if into == leaf:
+        found = f"into = {into!r}, the leaf that says where one is"
+        raise ConfigError(found, "another leaf", "pass another name, as into='aim'")
     of: Any = log.spec.observation[leaf]
 
     def some(values: Sequence[Any]) -> tuple[Any, ...]:

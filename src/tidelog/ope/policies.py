@@ -305,7 +305,14 @@ def target_of(
         if atoms is not None:
             density[atoms.lie_on(np.asarray(log.action)).any(axis=1)] = 0.0
         return Target(density, actions=drawn)
-    return with_kernel(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
+    chosen = replay_actions(policy, leaves, starts)
+    if sample and np.ptp(_drawn(policy, leaves, starts, seed), axis=1).any():
+        raise SpecError(
+            "the policy draws its actions and has no density for them",
+            "a policy with a density, or its action without noise",
+            "judge that one: sample=False (--mode)",
+        )
+    return with_kernel(chosen, log, bounds, bandwidth, seed)
 
 
 def stored_starts(log: Log) -> NDArray[np.int64]:
