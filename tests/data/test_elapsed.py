@@ -87,6 +87,31 @@ def test_the_time_itself_gives_the_difference_to_the_next_row():
     assert (end.rows, end.found) == ((6,), "empty cells")
 
 
+HOURS = [0.5, 2.0, None, 1.0, None, 4.0]
+
+
+def test_durations_are_in_the_unit_of_the_mapping():
+    hours = pl.Series("hours", [None if one is None else round(one * 3600e6) for one in HOURS]).cast(pl.Duration("us"))
+    assert read(TABLE.with_columns(hours)).elapsed.tolist() == TIMES
+    days = read(TABLE.with_columns(hours), elapsed_unit="day").elapsed
+    np.testing.assert_allclose(days, np.asarray(TIMES) / 24.0, rtol=1e-6)
+    since = pl.Series("seen", [0, 43_200, 172_800, 0, 86_400, 0]) * 1_000_000  # 0, 12, 48 | 0, 24 | 0 hours
+    table = TABLE.with_columns(since.cast(pl.Duration("us")))
+    changes = {"time": "seen", "elapsed": "seen", "next_observation": None}
+    assert read(table, **changes).elapsed.tolist() == [12.0, 36.0, 0.0, 24.0, 0.0, 0.0]
+    for elapsed, one in (("hours", TABLE.with_columns(hours)), ("seen", table)):
+        refusal = problem("bad mapping", one, **(changes | {"elapsed": elapsed, "elapsed_unit": "visit"}))
+        assert "elapsed_unit = 'visit' of durations" in refusal.found
+
+
+def test_the_time_until_the_next_decision_is_no_observation():
+    roles = {**ROLES, "observation": ["pain", "hours"]}
+    table = TABLE.with_columns(pl.col("hours").fill_null(0.0))
+    log = tl.read_log(table, tl.Columns(**roles, elapsed="hours"))
+    (warning,) = [one for one in log.report.warnings if one.check == "outcome among observations"]
+    assert "the time until the next decision" in warning.found
+
+
 @pytest.mark.parametrize(
     ("hours", "check", "rows", "said"),
     [

@@ -217,6 +217,7 @@ def test_columns_by_name_and_a_leaf_that_is_replaced():
     [
         ({"goal": "observaton"}, tl.ConfigError, "did you mean 'observation'"),
         ({"goal": {"observation": [1]}}, tl.ConfigError, "one leaf and positions of its columns"),
+        ({"into": "observation"}, tl.ConfigError, "the leaf that says where one is.*into='aim'"),
         ({"goal": []}, tl.ConfigError, "a leaf of the observation, or columns of one leaf"),
         ({"strategy": "futur"}, tl.ConfigError, "did you mean 'future'"),
         ({"tolerance": -1.0}, tl.ConfigError, "tolerance = -1.0"),
@@ -229,6 +230,11 @@ def test_columns_by_name_and_a_leaf_that_is_replaced():
 def test_settings_out_of_range_are_refused(settings, error, said):
     with pytest.raises(error, match=said):
         tl.relabel(walks(2), **{"goal": "observation", **settings})
+
+
+def test_positions_of_a_goal_can_be_numbers_of_numpy():
+    first, second = (tl.relabel(walks(2), {"observation": one}) for one in ([0], np.array([0])))
+    np.testing.assert_array_equal(first.observation["goal"], second.observation["goal"])
 
 
 def test_logs_without_goals_are_refused():

@@ -9,10 +9,11 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.limits.test_dials import distance, fresh
-from tidelog import FQL, ConfigError, Log, fit
+from tidelog import FQL, ConfigError, Log, SpecError, fit
 from tidelog.algorithms.fql import integrated
 from tidelog.algorithms.short_form import step
 from tidelog.networks.layers import normal
+from tidelog.ope.policies import target_of
 
 stepped = compiled(step)
 LOG = world("continuous")
@@ -57,3 +58,13 @@ def test_presets_are_those_of_the_paper():
     assert FQL.preset("antmaze-giant") == FQL(q_aggregate="min", discount=0.995, reward_scaling="none")
     with pytest.raises(ConfigError, match=r"FQL has no preset 'cub': did you mean 'cube'"):
         FQL.preset("cub")
+
+
+def test_samples_without_a_density_are_not_judged_by_the_action_without_noise():
+    log = dataclasses.replace(LOG, propensity=np.full(len(LOG), 0.1, np.float32))
+    policies = [fit(small(name), log, steps=2, progress=False).policy() for name in ("fql", "bcq", "td3-bc")]
+    for policy in policies[:2]:
+        with pytest.raises(SpecError, match=r"draws its actions and has no density.* fix: judge that one: sample=Fal"):
+            target_of(policy, log, sample=True)
+    one, two = (target_of(policies[2], log, sample=sample) for sample in (True, False))  # it draws what it would take
+    np.testing.assert_array_equal(one.actions, two.actions)

@@ -1,6 +1,7 @@
 """Limits of PPG: PPO without the auxiliary phase, a clone term without effect, stopped gradients."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -19,6 +20,8 @@ from tidelog.algorithms.ppg_common import Running, auxiliary_loss, record_old_po
 from tidelog.algorithms.sampling import Batch
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
+from tidelog.ope.decide import NOTHING
+from tidelog.ope.ladder import LadderStep, safe_policy
 from tidelog.runtime.load import load
 from tidelog.training.loop import as_arrays
 
@@ -316,6 +319,13 @@ def test_a_policy_keeps_the_scale_of_observations_in_every_runtime(env, tmp_path
     own = policy.probabilities(some)
     np.testing.assert_array_equal(saved.probabilities(some), own)
     np.testing.assert_allclose(stored.probabilities(some), own, atol=1e-6)
+    part = safe_policy(  # a step of a ladder
+        SimpleNamespace(policy=policy, sample=True, ladder=SimpleNamespace(practice=None)),
+        LadderStep("share", 0.5, 0.5, "better", NOTHING),
+    )
+    part.save(tmp_path / "part")
+    chances = tl.load_policy(tmp_path / "part").probabilities(some)
+    np.testing.assert_allclose(chances, np.concatenate([0.5 * own, np.full((50, 1), 0.5)], axis=1), atol=1e-6)
     scaled = policy.scaler.observation(some)
     network = run.learners()[0].state.network
     np.testing.assert_allclose(np.asarray(network.policy(scaled).probabilities()), own, atol=1e-6)

@@ -610,7 +610,9 @@ def _is_count(value: Any) -> bool:
 
 def _is_parts(value: Any) -> bool:
     """Whether a role is pairs of a part's name and its columns: two columns are two texts, and no pairs."""
-    return isinstance(value, tuple) and bool(value) and all(isinstance(pair, tuple) for pair in value)
+    return (
+        isinstance(value, tuple) and bool(value) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+    )
 
 
 def names(value: Any) -> list[str]:
@@ -776,7 +778,9 @@ def _check_names(field: str, value: Any) -> None:
     if field == "terminated" and value is True:
         return
     if field == "action" and _is_parts(value):
-        for _, part in value:
+        for name, part in value:
+            if not isinstance(name, str):
+                raise ConfigError(f"{field} has a part named {name!r}", "a text", 'write { price = "amount" }')
             _check_names(field, part)
         return
     listed = [value] if isinstance(value, str) else value
