@@ -109,12 +109,15 @@ def test_the_soft_maximum_is_the_log_of_an_integral():
     close(soft_maximum(jnp.array([[[0.0], [math.log(3.0)]]]), jnp.full((2, 1), -math.log(2.0))), [[math.log(4.0)]])
 
 
-def test_samples_are_clipped_and_their_density_is_that_before():
+def test_the_density_of_a_sample_that_the_bounds_cut_is_infinite():
     wide = HAND.init(SPEC, jax.random.key(0), 1).actor({"s": numbers([40.0])})  # mean 5
     actions, logs = cql.several_samples(wide, jax.random.key(0), 200)
-    assert (np.asarray(actions) == 1.0).all()
+    assert (np.asarray(actions) > 1.0).all()
     # -log pi is BESIDE and half the square of a normal number: 0.5 on average, deviation 0.71
     assert -np.asarray(logs).mean() == pytest.approx(BESIDE + 0.5, abs=0.15)
+    assert (np.asarray(cql.weightless_beyond(actions, logs)) == np.inf).all()
+    inside = numbers([[1.0, -1.0]], [[0.0, 1.001]])  # [K, B, A]
+    close(cql.weightless_beyond(inside, numbers([-3.0], [-2.0])), [[-3.0], [np.inf]])
 
 
 def test_no_policy_has_more_entropy_than_the_uniform_distribution():

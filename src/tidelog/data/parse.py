@@ -1077,6 +1077,8 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
     found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
     found += [*_rounded_identifiers(table, columns), *_late_rewards(table, columns, time)]
+    is_duration = isinstance(table.data.collect_schema().get(columns.elapsed or ""), pl.Duration)
+    seconds = SECONDS.get(TIME_UNITS.get(columns.elapsed_unit or "", ""))  # of a unit; durations are read as seconds
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -1097,7 +1099,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         weight=column_of(table, columns.weight, narrow),
         elapsed=None
         if columns.elapsed == columns.time
-        else column_of(table, columns.elapsed, partial(_elapsed, unit=columns.elapsed_unit)),
+        else column_of(table, columns.elapsed, partial(_elapsed, unit=seconds or 1.0 if is_duration else 1.0)),
         cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
@@ -1112,19 +1114,16 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         files=table.files,
         found=(*found, *rare, *rounded),
     )
-    is_duration = any(isinstance(one.dtype, pl.Duration) for one in _present(table, columns.elapsed))
-    if is_duration and columns.elapsed_unit not in TIME_UNITS:
+    if is_duration and seconds is None:
         raw = replace(raw, found=(*raw.found, _without_time_unit(columns.elapsed_unit, "durations")))
     elif columns.elapsed is not None and columns.elapsed == columns.time:
         raw = _with_elapsed_of_time(raw, is_duration)
     return fill_missing(_report_unknown_values(raw), columns.rules)
 
 
-def _elapsed(series: pl.Series, unit: str | None) -> Column:
-    """Elapsed times, durations in the unit; NaN is an empty cell, as in frames of pandas."""
-    if isinstance(series.dtype, pl.Duration):
-        series = plain(series) / SECONDS[TIME_UNITS.get(unit or "", "s")]
-    return number(series.fill_nan(None) if series.dtype.is_float() else series)
+def _elapsed(series: pl.Series, unit: float) -> Column:
+    """Elapsed times in their unit, that many seconds of durations; NaN is an empty cell, as in frames of pandas."""
+    return number(series.fill_nan(None) / unit if series.dtype.is_float() else series)
 
 
 def _without_time_unit(unit: str | None, of: str) -> tuple[str, Finding]:
