@@ -493,10 +493,14 @@ def serving(found: Found) -> Found:
     return {"cases": {name: case | {"size": sizes[name], "batch": case["http"][sizes[name]]} for name, case in cases}}
 
 
-def own_algorithms(found: Found) -> Found:
-    """A row an algorithm."""
-    rows = {name: found[name] | {"own": found[name]["intervals"][name]} for name in ("td3-bc", "cql")}
-    return {"rows": rows, "seeds": len(found["cql"]["difference"])}
+def algorithms(found: Found) -> Found:
+    """Of each task a row for each algorithm, and one for the log."""
+    rows = {
+        name: {one: {"worth": worth, "difference": task["differences"].get(one)}
+               for one, worth in task["intervals"].items()}
+        for name, task in found["tasks"].items()
+    }  # fmt: skip
+    return {"pendulum": rows["pendulum"], "sepsis": rows["icu-sepsis"]}
 
 
 def draw(folder: Path) -> None:
