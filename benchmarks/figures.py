@@ -494,13 +494,11 @@ def serving(found: Found) -> Found:
 
 
 def algorithms(found: Found) -> Found:
-    """Of each task a row for each algorithm, and one for the log."""
-    rows = {
-        name: {one: {"worth": worth, "difference": task["differences"].get(one)}
-               for one, worth in task["intervals"].items()}
-        for name, task in found["tasks"].items()
-    }  # fmt: skip
-    return {"pendulum": rows["pendulum"], "sepsis": rows["icu-sepsis"]}
+    """On Pendulum a row for each algorithm, and one for the log."""
+    task = found["tasks"]["pendulum"]
+    rows = {one: {"worth": worth, "difference": task["differences"].get(one)} for one, worth in
+            task["intervals"].items()}  # fmt: skip
+    return {"pendulum": rows}
 
 
 def draw(folder: Path) -> None:

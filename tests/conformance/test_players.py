@@ -164,7 +164,7 @@ ON_POLICY = {
     "num_envs": (8, planned),
     "minibatches": (1, planned),
     "num_chunks": (2, planned),
-    "observation_normalisation": (True, built),
+    "observation_normalisation": (True, planned),
     "target_kl": (1e-9, built),
 }
 REPLAYING = {
