@@ -149,7 +149,7 @@ TWIN = (
     | {
         "policy_noise": (0.5, learnt),
         "noise_clip": (0.1, learnt),
-        "policy_delay": (1, stepped),
+        "policy_delay": (3, stepped),
         "num_critics": (3, built),
         "actor_learning_rate": (0.02, learnt),
         "critic_learning_rate": (0.02, learnt),
