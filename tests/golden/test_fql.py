@@ -68,6 +68,15 @@ def test_the_flow_learns_the_way_from_noise_to_the_logged_actions(moved):
     close([state.flow.w, state.flow.u], [-0.1 * (0.4 + 2.8 + 0.6) / 3, 1.0 - 0.1 * 0.5 * 1.2 / 3])
 
 
+def test_the_flow_reads_the_point_between_noise_and_action(monkeypatch):
+    # v = x_t = (1 - 1/4) 0.2 + a / 4, a = 0.5, 0, 1: 0.275, 0.15, 0.4; of a - 0.2 = 0.3, -0.2, 0.8
+    monkeypatch.setattr(fql, "normal", lambda key, shape: jnp.full(shape, 0.2))
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, 0.25))
+    state = HAND.init(SPEC, jax.random.key(0), 10)._replace(flow=FlowOfPoint(jnp.array(0.0)))
+    losses, _ = eqx.filter_jit(HAND.loss)(state, batch(), jax.random.key(0))
+    close(losses["flow"], (0.025**2 + 0.35**2 + 0.4**2) / 3)
+
+
 @pytest.mark.parametrize(("normalise", "size", "expected"), [(False, 1, 0.5), (False, 2, 0.25), (True, 2, 0.5)])
 def test_the_policy_is_near_the_flow_and_has_high_values(monkeypatch, normalise, size, expected):
     # flow(s, 0.2) = 0.2 + (0 + 0.5) / 2 = 0.45; mu = 0.25, 0.5, -0.25: squared distances 0.04, 0.0025, 0.49.
