@@ -9,11 +9,12 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.limits.test_dials import distance, fresh
-from tidelog import FQL, ConfigError, Log, SpecError, fit
+from tidelog import FQL, ConfigError, Log, Policy, SpecError, fit
 from tidelog.algorithms.fql import integrated
 from tidelog.algorithms.short_form import step
 from tidelog.networks.layers import normal
 from tidelog.ope.policies import target_of
+from tidelog.runtime.load import load
 
 stepped = compiled(step)
 LOG = world("continuous")
@@ -68,3 +69,15 @@ def test_samples_without_a_density_are_not_judged_by_the_action_without_noise():
             target_of(policy, log, sample=True)
     one, two = (target_of(policies[2], log, sample=sample) for sample in (True, False))  # it draws what it would take
     np.testing.assert_array_equal(one.actions, two.actions)
+
+
+@pytest.mark.full
+def test_every_runtime_keeps_actions_within_the_bounds(tmp_path):
+    policy = fit(small("fql"), LOG, steps=1, progress=False).policy()
+    large = jax.tree.map(lambda leaf: 50.0 * leaf, policy.params.policy)
+    far = Policy(policy.algorithm, policy.spec, policy.scaler, policy.params._replace(policy=large), policy.origin)
+    seen = {name: np.asarray(leaf)[:40] for name, leaf in LOG.observation.items()}
+    own = far.mode(seen)
+    assert (own == np.asarray(LOG.spec.action.high)).any()
+    far.save(tmp_path / "policy")
+    np.testing.assert_allclose(load(tmp_path / "policy").mode(seen), own, atol=1e-5)
