@@ -163,8 +163,8 @@ def scale_observations(config: Any, state: Any, columns: Columns) -> tuple[Any, 
     """
     scaled = {name: scale(state.observations, columns[name]) for name in ("observation", "following")}
     weight = columns["valid"].astype(jnp.float32)
-    seen = {name: add_rows(one, columns["observation"][name], weight) for name, one in state.observations.items()}
-    return state._replace(observations=seen), scaled
+    statistics = {name: add_rows(one, columns["observation"][name], weight) for name, one in state.observations.items()}
+    return state._replace(observations=statistics), scaled
 
 
 def scale(statistics: dict[str, Running], observation: Observation) -> Observation:
