@@ -13,6 +13,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -177,19 +178,24 @@ class InBounds(ABC):
     def _centre_and_half(self) -> tuple[Any, Any]:
         """The middle of the bounds and half their distance, [A] each; 0 and 1 of codes."""
 
+    @cached_property
+    def _units(self) -> tuple[Any, Any, Any, Any]:
+        """The middle and half the distance of the bounds, and the bounds, [A] float32 each."""
+        return *self._centre_and_half(), np.asarray(self.low, np.float32), np.asarray(self.high, np.float32)
+
     def to_unit(self, action: Any) -> Any:
         """Actions within the bounds, mapped to [-1, 1]."""
-        centre, half = self._centre_and_half()
+        centre, half, _, _ = self._units
         return (action - centre) / half
 
     def from_unit(self, action: Any) -> Any:
         """Actions in [-1, 1], mapped to the bounds."""
-        centre, half = self._centre_and_half()
+        centre, half, _, _ = self._units
         return action * half + centre
 
     def executed(self, action: Any) -> Any:
         """The executed actions for those in network units: mapped and clipped to the bounds."""
-        low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
+        _, _, low, high = self._units
         return self.from_unit(self.cut(action)).clip(low, high)
 
 
@@ -226,7 +232,7 @@ class Continuous(InBounds):
 
     def log_volume(self) -> float:
         """Log-density in units of [-1, 1] minus the log-density in the units of the action."""
-        return math.fsum(math.log(h) for h in self._centre_and_half()[1])
+        return math.fsum(math.log(h) for h in self._units[1])
 
     def _centre_and_half(self) -> tuple[Any, Any]:
         low, high = np.asarray(self.low), np.asarray(self.high)

@@ -1,11 +1,14 @@
 """Tiny runs that tests stop, break, resume and compare."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 from tidelog import BC, IQL, fit, load_run
 from tidelog._files import digest
 from tidelog.policies.policy import fingerprint
 from tidelog.sinks import read_rows
+from tidelog.training import engine
 from tidelog.training import run as run_module
 
 TINY = {"hidden": (8, 8), "embedding": 2, "batch_size": 32}
@@ -44,7 +47,12 @@ def stop_at(run, update):
 
 
 def chunks_of(size, monkeypatch):
-    """Let every chunk have that many updates (fewer at a report), whatever the clock says."""
+    """Let every chunk have that many updates (fewer at a report), whatever the clock says.
+
+    The times in a report are of a steady clock: checkpoints hold the length of the metrics file, digits of times in it.
+    """
+    steady = SimpleNamespace(monotonic=itertools.count(0.0, 0.25).__next__)
+    monkeypatch.setattr(engine, "time", steady)
 
     class Steady(run_module._Pace):
         def add_chunk(self, updates):

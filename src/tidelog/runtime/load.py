@@ -16,9 +16,9 @@ import numpy as np
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact import SavedPolicy
 from tidelog.runtime.networks import (
+    FiniteNumbers,
     PolicyInputs,
     Recipe,
-    refuse_overflow,
     restore_arrays,
 )
 from tidelog.runtime.policy import NumpyPolicy
@@ -218,7 +218,7 @@ def _checked_ranker(recipe: Recipe, spec: Spec, where: str) -> Ranker:
 
 def _fits(compute: Callable[[], Fit], where: str) -> Fit:
     try:
-        with refuse_overflow():
+        with FiniteNumbers():
             return compute()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
             TidelogError) as error:  # fmt: skip

@@ -7,8 +7,7 @@ recurrent unit, `C` channels; leading axes before the last are free.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,22 +28,26 @@ ACTIVATIONS: Mapping[str, Callable[[Any, Array], Array]] = {
 }
 
 
-@contextmanager
-def refuse_overflow() -> Iterator[None]:
+class FiniteNumbers(np.errstate):
     """Raise SpecError where NumPy computes a number that is not finite."""
-    try:
-        with np.errstate(over="raise", invalid="raise", divide="raise"):
-            yield
-    except FloatingPointError as error:
-        raise SpecError(
-            f"the policy computes numbers that are not finite ({error})",
-            "observations like those of its log",
-            "correct values that are far too large",
-        ) from error
+
+    def __init__(self) -> None:
+        super().__init__(over="raise", invalid="raise", divide="raise")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        if isinstance(error, FloatingPointError):
+            raise SpecError(
+                f"the policy computes numbers that are not finite ({error})",
+                "observations like those of its log",
+                "correct values that are far too large",
+            ) from error
 
 
 def linear(node: Node, x: Array) -> Array:
     """`x @ weight + bias`: [..., in] -> [..., out]."""
+    if x.ndim == 2:
+        return x @ node["weight"] + node["bias"]
     flat = x.reshape(-1, x.shape[-1]) @ node["weight"] + node["bias"]
     return flat.reshape(*x.shape[:-1], flat.shape[-1])
 
@@ -175,13 +178,13 @@ def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the most likely action of a network's distribution."""
     features, carry = encode(xp, node["encoder"], seen.leaves, seen.carry)
     outputs = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
-    return outputs._replace(carry=carry)
+    return outputs if carry is None else outputs._replace(carry=carry)
 
 
 def logits(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """One choice; with an epsilon, sampling draws with this probability and otherwise takes the most likely one."""
     scores = _allowed(xp, linear(node["linear"], features), seen.mask)
-    best, chances = xp.argmax(scores, axis=-1), _softmax(xp, scores)
+    best, chances = scores.argmax(axis=-1), _softmax(xp, scores)
     if epsilon is not None:
         chances = epsilon * chances + (1.0 - epsilon) * _only(xp, best, scores)
     return PolicyOutputs(_drawn(xp, best, chances, seen.noise), chances)
@@ -392,8 +395,8 @@ def _allowed(xp: Any, values: Array, mask: Array | None) -> Array:
 
 
 def _softmax(xp: Any, scores: Array) -> Array:
-    raised = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
-    return raised / xp.sum(raised, axis=-1, keepdims=True)
+    raised = xp.exp(scores - scores.max(axis=-1, keepdims=True))
+    return raised / raised.sum(axis=-1, keepdims=True)
 
 
 def _only(xp: Any, best: Array, like: Array) -> Array:

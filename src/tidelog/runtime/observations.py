@@ -70,10 +70,10 @@ def read_observation(observation: Any, spec: Spec, padded: bool = True, *, other
         read, single = _mapping(observation, leaves, other_words)
     else:
         read, single = _array(observation, leaves, other_words)
-    counts = {name: len(leaf) for name, leaf in read.items()}
-    if len(set(counts.values())) != 1:
+    count = len(next(iter(read.values())))
+    if any(len(leaf) != count for leaf in read.values()):
+        counts = {name: len(leaf) for name, leaf in read.items()}
         raise SpecError(f"the observation leaves have different numbers of rows: {counts}", fix="use equal numbers")
-    count = next(iter(counts.values()))
     if count == 0:
         raise SpecError("the batch has 0 rows", "at least 1", "pass an observation")
     rows = count
@@ -313,6 +313,8 @@ def _as_array(values: Any, name: str) -> NumpyArray:
 
 
 def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
+    if values.dtype == np.float32:
+        return values.copy()
     if values.dtype.kind not in "biufO":
         raise SpecError(f"'{name}' has the type {values.dtype}", "numbers", "convert it")
     if values.dtype.kind == "O" and any(isinstance(value, str | bytes) for value in values.flat):
@@ -326,10 +328,10 @@ def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
 
 def _numbers(values: NumpyArray, name: str) -> NumpyArray:
     numbers = _as_numbers(values, name)
-    bad = ~np.isfinite(numbers)
-    if bad.any():
+    finite = np.isfinite(numbers)
+    if not finite.all():
         raise SpecError(
-            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}", fix="pass a finite number"
+            f"'{name}' is missing or infinite in row {int(np.argwhere(~finite)[0][0])}", fix="pass a finite number"
         )
     return numbers
 

@@ -18,11 +18,11 @@ from tidelog.runtime.artefact import SavedPolicy, notes_of
 from tidelog.runtime.networks import (
     CANDIDATES,
     KINDS,
+    FiniteNumbers,
     PolicyInputs,
     PolicyOutputs,
     Recipe,
     noise_of,
-    refuse_overflow,
     smallest,
 )
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
@@ -74,6 +74,7 @@ class NumpyPolicy(BasePolicy):
         self.spec: Spec = saved.spec
         self.manifest: Mapping[str, Any] = saved.manifest
         self._act, self._values = recipe["act"], recipe["values"]
+        self._kind = KINDS[self._act["kind"]]
         self._width: int = recipe["carry"]
         self._scales, self._unit, self._noise = saved.scales, saved.value_unit, noise_of(recipe, saved.spec)
         mixed = self._noise is not None and not isinstance(saved.spec.action, Discrete)
@@ -140,7 +141,7 @@ class NumpyPolicy(BasePolicy):
             fix = "use tl.load_policy(path).q_values(observation, action), with JAX, of a policy with a critic"
             raise SpecError("this policy has no Q-values without JAX", fix=fix)
         inputs = self._read(observation, None)
-        with refuse_overflow():
+        with FiniteNumbers():
             values = np.concatenate([self.values(leaves) for _, leaves in _chunks(inputs, self._chunk)])
         if action is not None:
             codes = read_action(inputs, action, self.spec)
@@ -149,7 +150,7 @@ class NumpyPolicy(BasePolicy):
 
     def outputs(self, seen: PolicyInputs) -> PolicyOutputs:
         """Return what the networks compute for [B] rows."""
-        return KINDS[self._act["kind"]](np, self._act, seen._replace(leaves=self._scaled(seen.leaves)))
+        return self._kind(np, self._act, PolicyInputs(self._scaled(seen.leaves), *seen[1:]))
 
     @property
     def has_values(self) -> bool:
@@ -162,8 +163,10 @@ class NumpyPolicy(BasePolicy):
         return np.asarray(smallest(np, self._values, self._scaled(leaves)), np.float64) * factor + constant
 
     def _scaled(self, leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
-        scales = self._scales
-        return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
+        scaled = dict(leaves)
+        for name, (mean, std) in self._scales.items():
+            scaled[name] = (leaves[name] - mean) / std
+        return scaled
 
     def _read(self, observation: Any, mask: Any) -> RawBatch:
         return read_mask(read_observation(observation, self.spec, padded=False), mask, self.spec)
@@ -176,7 +179,7 @@ class NumpyPolicy(BasePolicy):
         for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
             mask, before = (None if x is None else x[rows] for x in (inputs.mask, carry))
-            with refuse_overflow():
+            with FiniteNumbers():
                 parts.append(self.outputs(PolicyInputs(leaves, mask, before, noise)))
         whole = parts[0] if len(parts) == 1 else _joined(parts)
         if state is not None and whole.carry is not None:
@@ -264,6 +267,9 @@ def as_rows(space: Any, action: Any) -> NumpyArray:
 
 
 def _chunks(inputs: RawBatch, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:
+    if inputs.size <= size:
+        yield slice(None), inputs.leaves
+        return
     for start in range(0, inputs.size, size):
         rows = slice(start, start + size)
         yield rows, {name: leaf[rows] for name, leaf in inputs.leaves.items()}

@@ -18,7 +18,7 @@ from tidelog._machine import shortage
 from tidelog._text import rows_table
 from tidelog.errors import MemoryLimitError, SpecError, nearest
 from tidelog.runtime.artefact import SavedPolicy, notes_of
-from tidelog.runtime.networks import refuse_overflow
+from tidelog.runtime.networks import FiniteNumbers
 from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few, renumbered
 from tidelog.types import Catalogue, History, HistoryArrays, HistoryNames, Profile, Spec
 
@@ -271,7 +271,7 @@ class Recommends(ABC):
                 allowed[i, seen] = False
             refuse_too_few(allowed, int(k), begin)
             asked = known.arrays(rows, ranker.history)
-            with refuse_overflow():
+            with FiniteNumbers():
                 if diversity:
                     whole = ranker.whole()
                     pool = whole.rank(asked, pool_size(int(k), allowed), allowed)
