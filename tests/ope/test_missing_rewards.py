@@ -275,3 +275,32 @@ def test_estimates_count_unknown_rewards_as_missing_at_random():
     drawn = worlds.unknown(np.random.default_rng(9), 4_000, worlds.CENSORED, "unknown", by="context")
     found = tl.estimate(drawn.policies[0], drawn.log, ["wdr"], model="tabular")["wdr"]
     assert found.low < 0.4 < found.high
+
+
+def test_doubts_that_are_small_one_by_one_add_up():
+    """Unknown rewards of unknown cause, and probabilities that had to be estimated."""
+    drawn = worlds.unknown(np.random.default_rng(4), 2_500, worlds.CENSORED / 10, "unknown", gain=0.25)
+    log = replace(drawn.log, propensity=None)
+
+    def under(odds, judged=log):
+        return tl.judge(drawn.policies[0], judged, ledger=False, model="tabular", learnt_from="other data",
+                        limits=tl.Limits(odds_ratio=odds))  # fmt: skip
+
+    def failed(found):
+        return [one.rule for one in found.checks if one.outcome == "failed"]
+
+    low, high = 1.0, 8.0
+    for _ in range(6):
+        middle = (low + high) / 2.0
+        low, high = (low, middle) if "sensitivity" in failed(under(middle)) else (middle, high)
+    found = under(low)
+    assert failed(found) == ["together"]
+    assert found.decision == "no difference shown"
+    assert found.difference.low <= 0.0 < found.difference.estimate
+    assert "withstands each of these alone" in found.reasons[0]
+    assert "unknown rewards (" in found.reasons[0]
+    assert "an unrecorded cause (" in found.reasons[0]
+    assert "record the probability of each decision" in found.next_step
+    assert failed(under(high)) == ["sensitivity"]
+    assert under(1.02).decision == "better"
+    assert under(low, replace(log, missing_reward="at random")).decision == "better"  # one doubt alone

@@ -35,6 +35,7 @@ from tidelog.ope.assumptions import (
     NEXT,
     REWARDS,
     Dependence,
+    Tail,
     adverse_tails,
     excess_unshown,
     extreme_values,
@@ -504,14 +505,60 @@ class Assessment:
             high = max(high, found.high, found.estimate + (own.high - own.estimate))
         return Interval(own.estimate, low, high)
 
+    @cached_property
+    def with_hidden_cause(self) -> float | None:
+        """Lower end of "better" if an unrecorded cause changed one decision per episode; None where none is asked for.
+
+        That is with estimated propensities.
+        """
+        asked = self.side == "better" and self.estimated and self.limits.odds_ratio != 1.0
+        return worst_case(self) if asked else None
+
+    @cached_property
+    def tails(self) -> list[Tail]:
+        """Heavy tails of returns that could undo the difference; none with occupancy ratios, which weigh no returns."""
+        if self.side == "no difference shown" or self.visits:
+            return []
+        known = {"lowest": self.limits.lowest_return, "highest": self.limits.highest_return}
+        return adverse_tails(self.evidence, better=self.side == "better", **known)
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """By how much each thing that the log leaves open could bring the interval's near end closer to 0."""
+        near, better = self.interval, self.side == "better"
+        known = self.missing is None or self.missing.at_random
+        ends = {
+            "unshown decisions": self.bound,
+            "unknown rewards": None if known else self.missing_bound,
+            "an unrecorded cause": self.with_hidden_cause,
+        }
+        far = {
+            name: end if isinstance(end, float) else end.low if better else end.high
+            for name, end in ends.items()
+            if end is not None
+        }
+        costs = {name: near.low - end if better else end - near.high for name, end in far.items()}
+        costs["heavy tails"] = sum(tail.missing for tail in self.tails)
+        return {name: cost for name, cost in costs.items() if cost > 0.0}
+
+    @property
+    def all_at_once(self) -> Interval:
+        """The difference if all that the log leaves open comes together: what each could cost, added."""
+        near, cost = self.interval, sum(self.costs.values())
+        if self.side == "better":
+            return near._replace(low=near.low - cost)
+        return near._replace(high=near.high + cost)
+
     @property
     def difference(self) -> Interval:
         """The difference that is reported with the decision: the bound if the verdict fails under it."""
-        if self.decision == "no difference shown" and self.missing_bound is not None and broken(fails_missing(self)):
+        if self.decision != "no difference shown":
+            return self.interval
+        if self.missing_bound is not None and broken(fails_missing(self)):
             return self.missing_bound
-        if self.decision == "no difference shown" and self.bound is not None and broken(fails_unshown(self)):
+        if self.bound is not None and broken(fails_unshown(self)):
             return self.bound
-        return self.interval
+        return self.all_at_once if [one.rule for one in self.findings] == ["together"] else self.interval
 
     @cached_property
     def behavior_policy(self) -> Interval:
@@ -1023,10 +1070,10 @@ def chosen_here(a: Assessment) -> list[RuleFinding]:
 
 def hidden_cause(a: Assessment) -> list[RuleFinding]:
     """With estimated propensities: whether "better" holds if an unrecorded cause changed one decision per episode."""
-    if a.side != "better" or not a.estimated or a.limits.odds_ratio == 1.0:
+    low = a.with_hidden_cause
+    if low is None:
         why = ONLY_BETTER if a.side != "better" else RECORDED_ONES if not a.estimated else "odds_ratio = 1 asks nothing"
         return [not_asked("sensitivity", why)]
-    low = worst_case(a)
     check = compare("sensitivity", low, "above", 0.0)
     holds = math.nan if check.outcome == "passed" else tolerated_odds(a)
     return [RuleFinding("sensitivity", check, low=low, holds=holds)]
@@ -1039,17 +1086,27 @@ def heavy_tails(a: Assessment) -> list[RuleFinding]:
     """
     if a.side == "no difference shown" or a.visits:
         return [not_asked("heavy_tail", "ratios of visits weigh no returns" if a.visits else BOTH_SIDES)]
-    known = {"lowest": a.limits.lowest_return, "highest": a.limits.highest_return}
     room = a.interval.low if a.interval.low > 0 else -a.interval.high
-    tails = adverse_tails(a.evidence, better=a.side == "better", **known)
-    if not tails:
+    if not a.tails:
         return [RuleFinding("heavy_tail", compare("heavy_tail", 0.0, "below", room))]
     checks = [
         compare("heavy_tail", one.missing, "below", room, "highest_return" if one.high else "lowest_return",
                 subject=f"{'left' if one.left else 'taken'} decisions")
-        for one in tails
+        for one in a.tails
     ]  # fmt: skip
-    return [RuleFinding("heavy_tail", check, tail=tail) for check, tail in zip(checks, tails, strict=True)]
+    return [RuleFinding("heavy_tail", check, tail=tail) for check, tail in zip(checks, a.tails, strict=True)]
+
+
+def all_at_once(a: Assessment) -> list[RuleFinding]:
+    """Whether the verdict fails if several things come together that it withstands one by one."""
+    if a.side == "no difference shown" or len(a.costs) < 2:
+        why = BOTH_SIDES if a.side == "no difference shown" else "the log leaves at most one thing open"
+        return [not_asked("together", why)]
+    if max(a.costs.values()) >= abs(a.interval.low if a.side == "better" else a.interval.high):
+        return [not_asked("together", "one thing alone is too much")]
+    if a.side == "better":
+        return [RuleFinding("together", compare("together", a.all_at_once.low, "above", 0.0))]
+    return [RuleFinding("together", compare("together", a.all_at_once.high, "below", 0.0))]
 
 
 # The decision. Every rule stands in one of these lists, in the order in which it is asked.
@@ -1086,6 +1143,7 @@ AGAINST: tuple[DecisionRule, ...] = (  # where the interval lies on one side of 
     DecisionRule(("chosen",), chosen_here),
     DecisionRule(("sensitivity",), hidden_cause),
     DecisionRule(("heavy_tail",), heavy_tails),
+    DecisionRule(("together",), all_at_once),
 )
 
 

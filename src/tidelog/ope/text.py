@@ -511,6 +511,23 @@ def _heavy_tail(a: Assessment, tail: Any) -> FindingText:
     return FindingText(sentence, advice)
 
 
+def _together(a: Assessment) -> FindingText:
+    costs = ", ".join(f"{name} ({three_digits(cost)})" for name, cost in a.costs.items())
+    end = a.all_at_once.low if a.side == "better" else a.all_at_once.high
+    sentence = (
+        f"the difference withstands each of these alone, and not all of them together: {costs}; then it could be "
+        f"{three_digits(end, sign=True)}"
+    )
+    advice = {
+        "unshown decisions": _closer(a),
+        "unknown rewards": "record the unknown rewards",
+        "an unrecorded cause": RECORDED,
+        "heavy tails": "state the possible returns of an episode, if they are known (Limits(lowest_return=..., "
+        f"highest_return=...), {_flag('lowest_return')}, {_flag('highest_return')})",
+    }
+    return FindingText(sentence, tuple(advice[name] for name in a.costs))
+
+
 def _randomised(a: Assessment, balance: Balance | None) -> FindingText:
     test = ""
     if balance is not None:
@@ -563,6 +580,7 @@ WORDS: dict[str, Callable[..., FindingText]] = {
     "chosen": _chosen,
     "sensitivity": _sensitivity,
     "heavy_tail": _heavy_tail,
+    "together": _together,
     "randomised": _randomised,
 }
 
