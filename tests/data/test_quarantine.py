@@ -128,9 +128,12 @@ SAMPLE = (  # ordered files keep the rows of some checks as 32-bit numbers, and 
 )
 
 
+CASES = [(pair, ending) for i, pair in enumerate(PAIRS) for j, ending in enumerate((".csv", ".parquet"))
+         if i % 2 == j or f"{named(pair)}-{ending}" in SAMPLE]  # fmt: skip
+
+
 @pytest.mark.sample(*SAMPLE)
-@pytest.mark.parametrize("ending", [".csv", ".parquet"])
-@pytest.mark.parametrize("pair", PAIRS, ids=named)
+@pytest.mark.parametrize(("pair", "ending"), CASES, ids=[f"{named(pair)}-{ending}" for pair, ending in CASES])
 def test_two_errors_in_one_file_are_quarantined_and_the_rest_is_a_log(
     pair: tuple[Spoil, Spoil], ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,10 +155,11 @@ def test_two_errors_in_one_file_are_quarantined_and_the_rest_is_a_log(
     assert LINE not in aside.columns if not text else (aside[LINE].cast(int) == aside[ROW].cast(int) + 1).all()
     assert aside.drop(ROW, PROBLEMS, LINE, strict=False).equals(as_text(frame[aside[ROW].cast(int) - 1]))
 
-    again = tmp_path / "again.csv"
-    assert main(["log", "check", "--data", str(source), "--columns", str(columns), "--quarantine", str(again)]) == 4
-    assert f"written: {again}" in capsys.readouterr().out
-    assert again.read_bytes() == bad.read_bytes()
+    if f"{named(pair)}-{ending}" in SAMPLE:  # the command is the same door
+        again = tmp_path / "again.csv"
+        assert main(["log", "check", "--data", str(source), "--columns", str(columns), "--quarantine", str(again)]) == 4
+        assert f"written: {again}" in capsys.readouterr().out
+        assert again.read_bytes() == bad.read_bytes()
 
     kept = [row for row in range(1, frame.height + 1) if row not in offending]
     rest = written(frame[[row - 1 for row in kept]], tmp_path / f"rest{ending}")
