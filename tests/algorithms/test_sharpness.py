@@ -79,7 +79,7 @@ def test_a_strong_effect_makes_a_sharp_policy(capsys):
     assert "close to the behaviour policy" not in capsys.readouterr().err
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_sequences_are_as_sharp_as_their_episodes_speak_for():
     log = walk()
     found, run = trained(log)
@@ -215,7 +215,7 @@ def test_large_logs_are_evaluated_on_random_episodes(monkeypatch):
 # The cases from which the rule must learn.
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_policy_that_is_sampled_gains_most_of_what_its_likeliest_actions_gain():
     log = tl.read_log(shared("cases/learn/uplift.csv"), shared("cases/learn/uplift.toml"))
     _, run = trained(log)

@@ -27,6 +27,7 @@ SMALL = {
 VISIBLE = {
     "discrete-bcq": {"epsilon": 1.0, "threshold": 0.01},  # samples differ from seed to seed
     "discrete-cql": {"epsilon": 1.0},
+    "cql": {"samples": 3},
     "td3-bc": {"policy_delay": 1},  # every network moves in the first update
     "rebrac": {"policy_delay": 1},
 }

@@ -23,7 +23,9 @@ def test_every_step_has_a_time_limit_and_all_fit_into_40_minutes():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("step", ["bc", "pictures", "decisions", "top_k", "judge"])  # others are bc's with other names
+@pytest.mark.parametrize(
+    "step", ["bc", "pictures", pytest.param("decisions", marks=pytest.mark.slow), "top_k", "judge"]
+)  # others are bc's with other names
 def test_a_step_leaves_a_file(step, tmp_path, monkeypatch):
     monkeypatch.setattr(keep, "RESULTS", tmp_path)
     gpu.study(step, tiny=True)

@@ -28,7 +28,7 @@ def test_noise_alone_fails_rarely_and_a_slower_job_fails():
     assert share(np.log(1.4)) > 0.9
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_package_that_starts_slowly_is_seen(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "src" / "tidelog", tmp_path / "slow" / "tidelog")
     with (tmp_path / "slow" / "tidelog" / "__init__.py").open("a") as file:

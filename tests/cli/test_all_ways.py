@@ -107,8 +107,8 @@ def test_training_ends_with_what_to_do(here, tidelog):
 @pytest.mark.parametrize(
     ("table", "mapping", "rule"),
     [
-        ("uplift.csv", "uplift.toml", None),
-        ("reward_offset.csv", "reward_offset.toml", "always compact"),
+        pytest.param("uplift.csv", "uplift.toml", None, marks=pytest.mark.slow),
+        pytest.param("reward_offset.csv", "reward_offset.toml", "always compact", marks=pytest.mark.slow),
         ("reward_offset.csv", "reward_offset_z.toml", "always compact"),
     ],
 )

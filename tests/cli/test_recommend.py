@@ -278,9 +278,9 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
     [
         (6, "0.3", ["--k", "6", "--exclude-seen", "no"]),
         pytest.param(11, "0", ["--k", "5"], marks=pytest.mark.full),
-        pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.full),
-        pytest.param(16, "0.3", [], marks=pytest.mark.full),
-        pytest.param(30, "0", [], marks=pytest.mark.full),
+        pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.slow),
+        pytest.param(16, "0.3", [], marks=pytest.mark.slow),
+        pytest.param(30, "0", [], marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.full

@@ -327,12 +327,22 @@ EFFECTS = {
 FIELDS = [(name, field.name) for name in BUILT_IN for field in dataclasses.fields(ALGORITHMS[name])]
 
 
+# The contract and the samplers read these fields, and no page does: one algorithm of each kind of page shows the effect
+# in the full tier, and the slow tier shows it for all.
+OF_THE_CONTRACT = {"optimiser", "gradient_clip", "matmul_precision", "debug_metrics", "n_step", "picture_shift",
+                   "priority_exponent", "priority_correction", "actor_schedule", "critic_schedule"}  # fmt: skip
+SHOWN_BY = ("bc", "iql", "bcq")
+
+
 def tiered(name, field):
     """A case of the default tier if it needs no program of its own, otherwise of the full one."""
     _, show, _, others = (*EFFECTS[name][field], None, None)[:4]
     known = ALGORITHMS[name].__dataclass_fields__[field]
     shared = show is learnt and known.metadata["leaf"] and known.default is not None and not others
-    return (name, field) if shared or show in (built, scaled) else pytest.param(name, field, marks=pytest.mark.full)
+    if shared or show in (built, scaled):
+        return name, field
+    tier = "slow" if field in OF_THE_CONTRACT and name not in SHOWN_BY else "full"
+    return pytest.param(name, field, marks=getattr(pytest.mark, tier))
 
 
 @cache

@@ -146,7 +146,7 @@ def test_the_values_of_every_goal_are_the_shortest_paths_of_the_maze():
     np.testing.assert_array_equal(values, wanted)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_a_policy_learns_the_shortest_path_to_every_goal():
     log = tl.relabel(walks(400, 120), "observation", copies=4)
     algorithm = tl.DiscreteBCQ(hidden=(128, 128), discount=0.9, threshold=0.0, batch_size=256, reward_scaling="none")

@@ -138,7 +138,7 @@ def test_a_phasic_policy_learns_acts_and_logs_and_its_log_teaches_others(learner
     np.testing.assert_allclose(kept.propensity, np.exp(density), rtol=1e-4)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_ppg_finds_gear_and_steering():
     learner = tl.PPG(num_envs=16, rollout_steps=32, hidden=(32,), policy_iterations=4, learning_rate=2e-3, discount=0.5)
     run = tl.learn(learner, Drive, 16_000, progress=False)

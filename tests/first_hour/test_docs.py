@@ -31,6 +31,7 @@ NOT_RUN = {
     "scale.md": ["text"] * 4,
     "tools.md": ["text"],
 }
+SLOW = ("tools.md", "scale.md", "optuna.md", "memory.md", "populations.md")  # minutes in other packages, or of training
 NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
@@ -84,7 +85,11 @@ def test_the_parts_of_a_file_make_the_example():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("page", WALKED, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(one, marks=[pytest.mark.slow] * (one.name in SLOW)) for one in WALKED],
+    ids=lambda one: one.name,
+)
 def test_the_blocks_run_as_pasted(page: Path, tmp_path: Path) -> None:
     for name in NEEDS.get(page.name, ()):
         if shutil.which(name) is None and importlib.util.find_spec(name) is None:
