@@ -524,7 +524,11 @@ class Assessment:
 
     @property
     def costs(self) -> dict[str, float]:
-        """By how much each thing that the log leaves open could bring the interval's near end closer to 0."""
+        """By how much each thing that the log leaves open could bring the interval's near end closer to 0.
+
+        Unshown decisions and an unrecorded cause are one doubt, of the behaviour policy's probabilities: the larger
+        counts.
+        """
         near, better = self.interval, self.side == "better"
         known = self.missing is None or self.missing.at_random
         ends = {
@@ -538,6 +542,9 @@ class Assessment:
             if end is not None
         }
         costs = {name: near.low - end if better else end - near.high for name, end in far.items()}
+        doubts = sorted(costs.keys() & {"unshown decisions", "an unrecorded cause"}, key=costs.__getitem__)
+        for smaller in doubts[:-1]:
+            del costs[smaller]
         costs["heavy tails"] = sum(tail.missing for tail in self.tails)
         return {name: cost for name, cost in costs.items() if cost > 0.0}
 
