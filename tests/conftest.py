@@ -1,11 +1,12 @@
 """What the whole suite needs: its tiers, and programs that are compiled quickly and once.
 
-`pytest` runs the default tier. `pytest -m full` runs what is marked `full` and not `slow`, the cases of a parametrised
-test that its mark `sample` does not name, and the property tests again with more examples. All run on the processor,
-whose numbers they expect, also where there is a GPU; `JAX_PLATFORMS=cuda JAX_DEFAULT_MATMUL_PRECISION=highest pytest
-tests/golden` runs these tests on the GPU. Both tiers have XLA compile quickly, into slower programs; `pytest -m bits`
-and `pytest -m slow` compile as users do. Only `bits` runs the tests that compare the bits of different programs,
-`bits(across_programs=True)`: programs that are compiled quickly round differently.
+`pytest` runs the default tier. `pytest -m full` runs what is marked `full` and neither `slow` nor `bits`, the cases of
+a parametrised test that its mark `sample` does not name, and the property tests again with more examples. All run on
+the processor, whose numbers they expect, also where there is a GPU; `JAX_PLATFORMS=cuda
+JAX_DEFAULT_MATMUL_PRECISION=highest pytest tests/golden` runs these tests on the GPU. Both tiers have XLA compile
+quickly, into slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
+that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled quickly round
+differently.
 """
 
 import gc
@@ -103,7 +104,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("full")
     if "full" in config.option.markexpr:
         marks = {item: item.get_closest_marker("bits") for item in items}
-        apart = {item for item, mark in marks.items() if mark is not None and mark.kwargs.get("across_programs")}
+        whole = full_tier(config)  # what the tier `bits` runs with the programs of users need not run there, too
+        apart = {item for item, mark in marks.items() if mark and (whole or mark.kwargs.get("across_programs"))}
         apart |= {item for item in items if "slow" not in config.option.markexpr and item.get_closest_marker("slow")}
         config.hook.pytest_deselected(items=list(apart))
         items[:] = [item for item in items if item not in apart]

@@ -36,6 +36,11 @@ def test_long(): ...
 def test_study(): ...
 
 
+@pytest.mark.full
+@pytest.mark.bits
+def test_one_program_of_many(): ...
+
+
 @pytest.mark.bits
 def test_one_program(): ...
 
@@ -85,7 +90,7 @@ def collected(folder: Path, marks: str, suite: str = SUITE) -> tuple[set[str] | 
     [
         ("not slow and not full", {"test_sampled[one]", *SECOND, "test_one_program", "test_property"}),
         ("full", {"test_sampled[two]", "test_every_second[two]", "test_long", "test_property"}),
-        ("bits", {"test_one_program", "test_two_programs"}),
+        ("bits", {"test_one_program", "test_one_program_of_many", "test_two_programs"}),
     ],
     ids=["default", "full", "bits"],
 )

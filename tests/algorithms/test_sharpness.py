@@ -117,8 +117,8 @@ def test_continuous_actions_have_a_population_where_propensities_are_recorded():
     assert "actions are continuous, and no propensities are recorded" in unknown.settings["temperature"].reason
 
 
-@pytest.mark.sample("48.0-485.0")
-@pytest.mark.parametrize(("factor", "constant"), [(4.0, 0.0), (48.0, 485.0)])
+@pytest.mark.full
+@pytest.mark.parametrize(("factor", "constant"), [pytest.param(4.0, 0.0, marks=pytest.mark.slow), (48.0, 485.0)])
 def test_the_unit_of_rewards_has_no_part_in_what_is_suggested(factor, constant, monkeypatch):
     monkeypatch.setattr(sharpness, "MOST_UPDATES_OF_ONE_STEP", 200)
     log, _ = bandit("strong", 600)
@@ -235,7 +235,8 @@ def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(sharpness, "cross_fit", None)  # a search would call it
     monkeypatch.setattr(Driver, "run", lambda *_: None)  # the settings are known before trials are trained
     source = ["--data", str(tmp_path / "log")]
-    assert main(["train", "iql", *source, "--out", str(tmp_path / "run"), "--steps", "3", "--temperature", "7"]) == 0
+    few = ["--steps", "3", "--no-judge"]
+    assert main(["train", "iql", *source, "--out", str(tmp_path / "run"), *few, "--temperature", "7"]) == 0
     assert tl.load_run(tmp_path / "run").members[0].algorithm.temperature == 7.0
     grid = ["--grid", "temperature=1,2", "--steps", "3", "--out", str(tmp_path / "sweep")]
     assert main(["sweep", "iql", *source, *grid]) == 0
