@@ -81,7 +81,7 @@ RANKED: dict[str, dict[str, Any]] = {
     "vae, 200 latents up to 2": {"samples": 200, "latent_clip": 2.0},
     "vae, supported alone": {},
 }
-GENERATOR_STEPS = (2_000, 1_500)  # of the encoder alone, and of all else
+GENERATOR_STEPS = (4_000, 6_000)  # of the encoder alone, and of all else
 GENERATOR_PLAYED, STATES = 2_000, 500  # visits, and states of a log in which candidates are counted
 BCQ, ENCODER = "recommender BCQ", "encoder alone"
 
