@@ -31,7 +31,10 @@ NOT_RUN = {
     "scale.md": ["text"] * 4,
     "tools.md": ["text"],
 }
-SLOW = ("tools.md", "scale.md", "optuna.md", "memory.md", "populations.md")  # minutes in other packages, or of training
+SLOW = (  # together minutes, in other packages or of training
+    "environments.md", "judging-appendix.md", "memory.md", "off-policy-ppg.md", "optuna.md", "pitfalls.md",
+    "populations.md", "ranking.md", "report.md", "scale.md", "tools.md",
+)  # fmt: skip
 NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),

@@ -216,7 +216,7 @@ def test_several_policies_share_the_level_of_their_groups():
         assert one.difference.low < other.difference.low
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_all_intervals_cover_at_once_as_often_as_their_level_says():
     """In logs of 4 groups, all of which have numbers in 250; each alone covers more often than all at once."""
     effects, whole, each = (-0.6, -0.2, 0.2, 0.6), [], []
