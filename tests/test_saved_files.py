@@ -43,7 +43,7 @@ def test_some_changes_are_read_or_refused(name, samples, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in (1, 2, 3))])
 @pytest.mark.parametrize("name", FILES)
 def test_every_change_is_read_or_refused(name, part, samples, tmp_path):
     each = FULL_SAMPLE.get(name, 1)

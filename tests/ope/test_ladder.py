@@ -322,7 +322,7 @@ def test_a_whole_that_is_better_if_randomised_has_no_part_that_is_better_without
     assert verdict.safe is None
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_parts_of_no_worth_are_seldom_better():
     """200 logs in which no offer matters, and a policy of random offers: at most 2.5%, 97.5% binomial bound 10."""
     better = 0

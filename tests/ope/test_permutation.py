@@ -209,7 +209,7 @@ def test_a_difference_that_chance_makes_often_is_not_shown(logs, monkeypatch):
     assert mirrored.low == pytest.approx(-found.high)
 
 
-@pytest.mark.full
+@pytest.mark.slow
 def test_twenty_rare_clicks_make_a_policy_worse_no_more_often_than_the_level_allows():
     differences = [assessed(clicked(seed)).interval for seed in range(300)]
     worse, better = sum(one.high < 0 for one in differences), sum(one.low > 0 for one in differences)
