@@ -71,15 +71,15 @@ def test_two_errors_in_one_table_are_quarantined_and_the_rest_is_a_log(
     written = pl.read_csv(frame[aside[ROW].cast(int) - 1].write_csv().encode(), infer_schema=False)
     assert aside.drop(ROW, PROBLEMS, LINE, strict=False).equals(written)
 
-    good = tmp_path / "good.csv"
-    words = ["log", "check", "--data", str(source), *FLAGS]
-    assert main([*words, "--quarantine", str(again), "--keep", str(good)]) == 4
-    assert f"written: {again}" in capsys.readouterr().out
-    assert again.read_bytes() == bad.read_bytes()
-    others = [row for row in range(frame.height) if row + 1 not in offending]
-    assert good.read_bytes() == frame[others].write_csv().encode()
-
     kept = [row for row in range(frame.height) if row + 1 not in offending]
+    if f"{named(pair)}-{ending}" in SAMPLE:  # the command is the same door
+        good = tmp_path / "good.csv"
+        words = ["log", "check", "--data", str(source), *FLAGS]
+        assert main([*words, "--quarantine", str(again), "--keep", str(good)]) == 4
+        assert f"written: {again}" in capsys.readouterr().out
+        assert again.read_bytes() == bad.read_bytes()
+        assert good.read_bytes() == frame[kept].write_csv().encode()
+
     rest = tmp_path / f"rest{ending}"
     frame[kept].write_csv(rest) if ending == ".csv" else frame[kept].write_parquet(rest)
     assert len(tl.read_interactions(rest, **ALL)) == len(kept) == frame.height - aside.height
