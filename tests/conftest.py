@@ -32,7 +32,7 @@ QUICK_XLA = {
 KEPT_DAYS = 14
 MAPS = Path("/proc/self/maps")
 MANY = 42_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several
-EXAMPLES = {"default": 20, "full": 300}
+EXAMPLES = {"default": 20, "full": 100}
 for tier, examples in EXAMPLES.items():
     settings.register_profile(
         tier,

@@ -104,6 +104,7 @@ def parents(process):
     return found
 
 
+@pytest.mark.slow  # `python -m benchmarks ray_kills` is the study
 def test_killed_workers_and_nodes_change_nothing(cluster, environment, origin, tmp_path):
     address, raylets, add = cluster
     options = {**OPTIONS, **REPORTS, "save_seconds": 0.1, "selection_share": None, "progress": False}
