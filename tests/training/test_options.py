@@ -76,6 +76,8 @@ def test_an_option_of_earlier_versions_is_refused_with_its_new_name_and_read_in_
 
 
 def test_an_option_of_another_verb_is_named_with_it():
+    with pytest.raises(ConfigError, match=r"^fit has no option 'seed': did you mean 'seeds'\?"):
+        tl.fit(tl.BC(), world("discrete"), 10, seed=0)
     with pytest.raises(ConfigError, match=r"^fit has no option 'log_out', learn and finetune have one\. fix: help"):
         tl.fit(tl.BC(), world("discrete"), 10, log_out="log")
 

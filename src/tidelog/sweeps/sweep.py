@@ -270,7 +270,7 @@ def sweep(
         >>> [row["state"] for row in sweep.table]
         ['complete', 'complete']
     """
-    values, functions = option_values("sweep", SweepOptions, options, steps, CLOSEST)
+    values, functions = option_values("sweep", SweepOptions, options, steps, CLOSEST, seeds=as_seeds(seeds))
     cpus = options.get("cpus", OF_SWEEPS["cpus"][1])
     folder, listed, shares = _checked(algorithms, log, out, options.get("data_share", 1.0))
     foreign = [*functions, *(name for name in values["evaluate"] if module_of(name) is not None)]

@@ -284,7 +284,7 @@ def option_values(
             others = [verb for verb, other in OF_VERBS.items() if name in other.__annotations__]
             if others:
                 raise ConfigError(f"{verb} has no option '{name}', {' and '.join(others)} have one", fix=where)
-            raise unknown_name(verb, "option", name, known, where)
+            raise unknown_name(verb, "option", name, {**known, **own}, where)
     episodes, functions = evaluators(options.get("evaluate") or {})
     every = reports_every(options.get("eval_every"), steps, least, reports)
     made = {"steps": steps, "eval_every": every, "evaluate": episodes, "own_evaluators": tuple(functions)}
