@@ -249,7 +249,7 @@ def test_every_public_name_is_there_and_described(name: str) -> None:
 
 
 def test_names_that_there_are_not_are_attribute_errors() -> None:
-    with pytest.raises(AttributeError, match="module 'tidelog' has no attribute 'fitt'"):
+    with pytest.raises(AttributeError, match=r"module 'tidelog' has no attribute 'fitt': did you mean 'fit'\?"):
         _ = tidelog.fitt
     assert re.fullmatch(r"\d+\.\d+\.\d+", tidelog.__version__)
 

@@ -22,7 +22,10 @@ __all__ = sorted(name for name, home in _HOME.items() if home != "tidelog")
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+        problem = f"module 'tidelog' has no attribute {name!r}"
+        if not name.startswith("_"):
+            problem += f": {importlib.import_module('tidelog.errors').nearest(name, __all__)}"
+        raise AttributeError(problem)
     if _HOME[name] == "tidelog":  # a module
         return importlib.import_module(f"tidelog.{name}")
     value = globals()[name] = getattr(import_without_gc(_HOME[name]), name)  # later uses do not come here
