@@ -494,11 +494,14 @@ def serving(found: Found) -> Found:
 
 
 def algorithms(found: Found) -> Found:
-    """On Pendulum a row for each algorithm, and one for the log."""
-    task = found["tasks"]["pendulum"]
-    rows = {one: {"worth": worth, "difference": task["differences"].get(one)} for one, worth in
-            task["intervals"].items()}  # fmt: skip
-    return {"pendulum": rows}
+    """On each kind of log a row for each algorithm, and one for the log."""
+    return {
+        name.partition("-")[0]: {
+            one: {"worth": worth, "difference": task["differences"].get(one)}
+            for one, worth in task["intervals"].items()
+        }
+        for name, task in found["tasks"].items()
+    }
 
 
 def draw(folder: Path) -> None:
