@@ -6,7 +6,7 @@ the behaviour policy by `effect` standard deviations of the rewards. In a *test*
 verdict reads the propensities, or estimates them. The oracle is doubly robust with the true propensities and the true
 mean rewards, and a normal interval; `means` is Welch's test of the two actions' rewards, in a *test* alone.
 
-`python -m benchmarks power [--logs 60] [--workers 2] [--folder FOLDER]`: some minutes; a stopped run goes on.
+`python -m benchmarks power [--logs 60] [--workers 2] [--folder FOLDER]`: 45 minutes; a stopped run goes on.
 """
 
 from pathlib import Path
