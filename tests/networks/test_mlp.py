@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
+from tidelog.errors import SpecError
 from tidelog.networks.layers import ACTIVATIONS, MLP, LayerNorm, Linear, drop, host_generator, orthogonal
 from tidelog.runtime import networks as runtime
 
@@ -142,3 +143,12 @@ def test_every_activation_is_known_without_jax():
     for name, function in ACTIVATIONS.items():
         with runtime.FiniteNumbers():
             np.testing.assert_allclose(runtime.ACTIVATIONS[name](np, x), function(x), rtol=1e-5, atol=2e-6)
+
+
+def test_numbers_that_are_not_finite_are_refused_in_words():
+    large = np.full(2, 3e38, np.float32)
+    said = r"numbers that are not finite .*: expected observations like those of its log"
+    with pytest.raises(SpecError, match=said), runtime.FiniteNumbers():
+        np.square(large)
+    with np.errstate(over="ignore"):
+        assert np.isinf(large * large).all()  # NumPy's own settings are back

@@ -297,7 +297,7 @@ def test_doubts_that_are_small_one_by_one_add_up():
     assert failed(found) == ["together"]
     assert found.decision == "no difference shown"
     assert found.difference.low <= 0.0 < found.difference.estimate
-    assert "withstands each of these alone" in found.reasons[0]
+    assert "each of these alone leaves" in found.reasons[0]
     assert "unknown rewards (" in found.reasons[0]
     assert "an unrecorded cause (" in found.reasons[0]
     assert "record the probability of each decision" in found.next_step

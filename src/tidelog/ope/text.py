@@ -515,7 +515,7 @@ def _together(a: Assessment) -> FindingText:
     costs = ", ".join(f"{name} ({three_digits(cost)})" for name, cost in a.costs.items())
     end = a.all_at_once.low if a.side == "better" else a.all_at_once.high
     sentence = (
-        f"the difference withstands each of these alone, and not all of them together: {costs}; then it could be "
+        f"each of these alone leaves the difference on its side of 0, and all together may not: {costs}; then it could be "
         f"{three_digits(end, sign=True)}"
     )
     advice = {

@@ -403,7 +403,7 @@ _LABELS = {
     "late": ("newest rewards are not empty more often", ""),
     "chosen": ("share of these episodes that chose the checkpoint", "share"),
     "sensitivity": ("lower end under an unrecorded cause", "return"),
-    "together": ("this end if all that the log leaves open comes together", "return"),
+    "together": ("this end if all of these doubts come together", "return"),
     "heavy_tail": ("loss per episode that heavy tails may hide", "return"),
     "heavy_tail left decisions": ("loss per episode that the tail of decisions left behind may hide", "return"),
     "heavy_tail taken decisions": ("loss per episode that the tail of decisions taken may hide", "return"),
