@@ -515,8 +515,8 @@ def _together(a: Assessment) -> FindingText:
     costs = ", ".join(f"{name} ({three_digits(cost)})" for name, cost in a.costs.items())
     end = a.all_at_once.low if a.side == "better" else a.all_at_once.high
     sentence = (
-        f"each of these alone leaves the difference on its side of 0, and all together may not: {costs}; then it could be "
-        f"{three_digits(end, sign=True)}"
+        f"each of these alone leaves the difference on its side of 0, and all together may not: {costs}; then it could "
+        f"be {three_digits(end, sign=True)}"
     )
     advice = {
         "unshown decisions": _closer(a),
