@@ -54,7 +54,7 @@ def updates(algorithm: Any, sizes: Sizes) -> dict[str, Any]:
     speed.SECONDS = sizes.seconds
     small = replace(algorithm, **sizes.hidden)
     log = synthetic_log(isinstance(algorithm, tl.DiscreteBCQ))
-    found: dict[str, Any] = {"operations_per_update": operations(products_of(small, log))}  # type: ignore[arg-type]
+    found: dict[str, Any] = {"operations_per_update": operations(products_of(small, log))}
     for seeds in (1, sizes.seeds):
         trainer = trainer_of(small, log, seeds, vmap=seeds > 1)
         found[f"seeds_{seeds}"] = {

@@ -2,7 +2,8 @@
 
 `python -m benchmarks peers --peer-python PYTHON [--algorithms NAME ...] [--rounds 7] [--seconds 3] [--cores 0,1]`,
 where PYTHON is that of an environment with torch, d3rlpy, gym, gymnasium and scikit-learn, on a machine with a C++
-compiler; it needs no tidelog.
+compiler; it needs no tidelog. tidelog's own ways are float32 and bfloat16 by XLA and, where tidelog-kernels is
+installed, by native layers; `--ways` measures some of all ways, and `tidelog` always.
 All ways of one algorithm wait in processes of their own and are measured in turn, in another order every round;
 a ratio is that of one round. tidelog makes as many updates at once as in a training, those of half a second; scripts
 and d3rlpy make one after another. `operations` are those of one update's matrix products, which show that sizes and
@@ -16,25 +17,36 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import keep, median_and_range
 from benchmarks.spread import words_of
+from tidelog.networks.native import SWITCH, products
 
 COMMAND = "python -m benchmarks peers --peer-python PYTHON"
-NAMES, WAYS = ("iql", "bcq", "discrete-bcq", "bc"), ("tidelog", "eager", "compile", "d3rlpy")
+NAMES = ("iql", "bcq", "discrete-bcq", "bc")
+OWN = {  # native layers, and what `matmul_precision` is
+    "tidelog": (False, "float32"),
+    "native": (True, "float32"),
+    "bfloat16": (False, "bfloat16"),
+    "native-bfloat16": (True, "bfloat16"),
+}
+WAYS = (*OWN, "eager", "eager-bfloat16", "compile", "d3rlpy")
 SCRIPT = Path(__file__).with_name("peer_scripts") / "peers_torch.py"
 
 
-def work(name: str) -> None:
-    """Be tidelog's process: print facts, then a measurement for every line that is read."""
+def work(name: str, native: bool, precision: str) -> None:
+    """Be a process of tidelog: print facts, then a measurement for every line that is read."""
+    os.environ[SWITCH] = str(int(native))
     from benchmarks.speed import entry_of, log_for, operations, products_of, trainer_of
 
-    algorithm = entry_of(name)
+    assert products() == ("native" if native else "XLA"), "tidelog-kernels is not installed, or not for this processor"
+    algorithm = replace(entry_of(name), matmul_precision=precision)
     log = log_for(algorithm)
     trainer = trainer_of(algorithm, log, 1)
-    facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}  # type: ignore[arg-type]
+    facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}
     count = updates_of_a_call(trainer)
     answer(facts | {"updates_of_a_call": count}, lambda: trainer.advance(count))
 
@@ -99,7 +111,7 @@ class Worker:
 
 def commands_of(name: str, python: str) -> dict[str, list[str]]:
     """Return the command of each way of an algorithm."""
-    return {way: words_of(work, name) if way == "tidelog" else [python, str(SCRIPT), way, name] for way in WAYS}
+    return {way: words_of(work, name, *OWN[way]) if way in OWN else [python, str(SCRIPT), way, name] for way in WAYS}
 
 
 def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dict[str, Any]:
@@ -151,16 +163,20 @@ def keep_to(cores: str) -> int:
 def study(
     peer_python: str = sys.executable,
     algorithms: Sequence[str] = NAMES,
+    ways: Sequence[str] = WAYS,
     rounds: int = 7,
     seconds: float = 3.0,
     cores: str = "",
     shared: bool = False,
 ) -> None:
-    """Compare on these cores, all by default, and keep the results; `shared` notes that others used the machine."""
+    """Compare on these cores (default: all), and keep the results of all ways; `shared`: others used the machine."""
     facts = {"cores": keep_to(cores), "others_used_the_machine": shared}
     facts |= {"rounds": rounds, "seconds": seconds, "load_before": os.getloadavg()}
     found = {}
     for name in algorithms:
-        found[name] = compared(commands_of(name, peer_python), rounds, seconds)
+        commands = {way: one for way, one in commands_of(name, peer_python).items() if way in ("tidelog", *ways)}
+        found[name] = compared(commands, rounds, seconds)
         print(name, json.dumps(found[name]), flush=True)
-        keep("peers", COMMAND, facts | {"load_after": os.getloadavg(), "algorithms": found})
+        if set(ways) == set(WAYS):
+            facts |= {"load_after": os.getloadavg()}
+            keep("peers" if facts["cores"] == 1 else "peers_all_cores", COMMAND, facts | {"algorithms": found})

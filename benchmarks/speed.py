@@ -11,6 +11,7 @@ work of every implementation, and the rates.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -58,29 +59,20 @@ def log_for(algorithm: Any, seed: int = 0) -> Log:
 Product = tuple[int, int, int]  # m, k, n of [m, k] @ [k, n]
 
 
-def matrix_products(function: Any, *arguments: Any) -> Counter[Product]:
-    """Return how often a function multiplies matrices of each shape, by one trace."""
-    return Counter(_products(jax.make_jaxpr(function)(*arguments).jaxpr))
+def matrix_products(program: str) -> Counter[Product]:
+    """Return how often a compiled program, as text, multiplies matrices of each shape."""
+    shape = {name: _sizes(sizes) for name, sizes in re.findall(r"%?([\w.-]+) = \w+\[([\d,]*)\]", program)}
+    products: Counter[Product] = Counter()
+    dots = r"= \w+\[([\d,]*)\]\S* dot\(%?([\w.-]+),.*lhs_contracting_dims=\{([\d,]*)\}"
+    for result, left, contracted in re.findall(dots, program):
+        k = math.prod(shape[left][axis] for axis in _sizes(contracted))
+        m = math.prod(shape[left]) // k
+        products[m, k, math.prod(_sizes(result)) // m] += 1
+    return products
 
 
-def _products(jaxpr: Any) -> Iterator[Product]:
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            yield from _product(equation)
-        for parameter in equation.params.values():
-            inner = getattr(parameter, "jaxpr", parameter)
-            if hasattr(inner, "eqns"):
-                yield from _products(inner)
-
-
-def _product(equation: Any) -> Iterator[Product]:
-    (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    left, right = (variable.aval.shape for variable in equation.invars)
-    k = math.prod(left[i] for i in left_contracted)
-    m = math.prod(size for i, size in enumerate(left) if i not in (*left_contracted, *left_batch))
-    n = math.prod(size for i, size in enumerate(right) if i not in (*right_contracted, *right_batch))
-    for _ in range(math.prod(left[i] for i in left_batch)):
-        yield m, k, n
+def _sizes(text: str) -> list[int]:
+    return [int(size) for size in text.split(",") if size]
 
 
 def operations(products: Counter[Product]) -> int:
@@ -114,15 +106,17 @@ def trainer_of(algorithm: Any, log: Log, seeds: int, vmap: bool | None = None) -
     return trainer
 
 
-def products_of(algorithm: Any, log: Log) -> dict[Product, int]:
-    """Return the matrix products of one update."""
+def products_of(algorithm: Any, log: Log) -> Counter[Product]:
+    """Return the matrix products of one update as XLA compiles it for CPU: what several losses share is done once."""
     numbers = as_arrays(algorithm)
     stores = stores_of(numbers, log, Scaler())
     state = algorithm.init(log.spec, jax.random.key(0), 1)
     (phase,) = numbers.phases()
     batch, _ = phase.samplers.batch(stores[phase.samplers.store], None, jax.random.key(0), jnp.zeros(()))
     arrays, rest = eqx.partition((state, batch), eqx.is_array)
-    return dict(matrix_products(lambda arrays: phase.step(numbers, *eqx.combine(arrays, rest))[1].metrics, arrays))
+    update = jax.jit(lambda arrays: eqx.filter(phase.step(numbers, *eqx.combine(arrays, rest)), eqx.is_array))
+    with jax.default_device(jax.devices("cpu")[0]):
+        return matrix_products(update.lower(arrays).compile().as_text())
 
 
 def ceiling() -> float:
@@ -164,7 +158,7 @@ def measure(algorithm: Any, seeds: int, repeats: int) -> Iterator[dict[str, Any]
     """Yield one row per repeat: the ceiling, and the rates of one seed and of several."""
     log = log_for(algorithm)
     products = products_of(algorithm, log)
-    work = operations(products)  # type: ignore[arg-type]
+    work = operations(products)
     one, many = trainer_of(algorithm, log, 1), trainer_of(algorithm, log, seeds)
     for _ in range(repeats):
         top, alone, side_by_side = ceiling(), rate_of(one), rate_of(many)
@@ -188,7 +182,7 @@ def figures(name: str, seeds: int, repeats: int) -> dict[str, Any]:
     products = products_of(algorithm, log_for(algorithm))
     found = summary(list(measure(algorithm, seeds, repeats)))
     shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
-    return {"operations_per_update": operations(products), "matrix_products": shapes, **found}  # type: ignore[arg-type]
+    return {"operations_per_update": operations(products), "matrix_products": shapes, **found}
 
 
 def study(algorithms: Sequence[str] = tuple(ENTRIES), seeds: int = 4, repeats: int = 5) -> None:

@@ -1,7 +1,8 @@
 """IQL, BCQ, discrete BCQ and BC in PyTorch, as single-file scripts write them; runs where PyTorch is, without tidelog.
 
-`python peers_torch.py WAY ALGORITHM`: WAY is `eager`, `compile` (losses and optimisers by `torch.compile`)
-or `d3rlpy`. Prints a line of facts, then, for every line with a number of seconds that it reads, one of a measurement.
+`python peers_torch.py WAY ALGORITHM`: WAY is `eager`, `eager-bfloat16` (by `torch.autocast`), `compile` (losses and
+optimisers by `torch.compile`) or `d3rlpy`. Prints a line of facts, then, for every line with a number of seconds that
+it reads, one of a measurement.
 Sizes, batches, losses and optimisers are tidelog's defaults; `benchmarks/peers.py` compares the operations.
 """
 
@@ -234,9 +235,19 @@ class BCQ(Learner):
 SCRIPTS: dict[str, Any] = {"iql": IQL, "bcq": BCQ, "discrete-bcq": DiscreteBCQ, "bc": BC}
 
 
+def rounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the factors of its matrix products rounded to bfloat16."""
+
+    def call(*arguments: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return function(*arguments)
+
+    return call
+
+
 def script(way: str, name: str) -> tuple[Callable[[], None], dict[str, Any]]:
     """Return one update with its sampling, and facts."""
-    wrap = torch.compile if way == "compile" else lambda function: function
+    wrap = {"compile": torch.compile, "eager-bfloat16": rounded}.get(way, lambda function: function)
     learner, rows = SCRIPTS[name](wrap), columns(name == "discrete-bcq")
 
     def update() -> None:

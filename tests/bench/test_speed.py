@@ -25,6 +25,15 @@ def test_everything_that_is_measured_is_one_phase_over_a_log():
     assert all(len(algorithm.phases()) == 1 for algorithm in ENTRIES.values())
 
 
+def test_what_several_losses_share_is_counted_once():
+    inputs, wide, actions, batch = 17, 256, 6, 256
+    layers = inputs * wide + wide * wide + wide * actions
+    once = (
+        2 * batch * (layers + layers + layers - inputs * wide)
+    )  # forwards, by weights, by inputs of all but the first
+    assert speed.operations(speed.products_of(ENTRIES["bc"], speed.synthetic_log())) == once
+
+
 @pytest.mark.full
 def test_the_command_prints_figures_and_keeps_them(tmp_path, monkeypatch, capsys):
     for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():

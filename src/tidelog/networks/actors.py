@@ -251,7 +251,11 @@ class GaussianHead(eqx.Module):
     log_std: jax.Array  # [A]
 
     def __call__(self, features: jax.Array) -> Gaussian:
-        return Gaussian(jnp.tanh(self.mean(features)), jnp.clip(self.log_std, *LOG_STD_RANGE))
+        return self.of(self.mean(features))
+
+    def of(self, outputs: jax.Array) -> Gaussian:
+        """Return the distribution of the layer's outputs [B, A]."""
+        return Gaussian(jnp.tanh(outputs), jnp.clip(self.log_std, *LOG_STD_RANGE))
 
 
 class StateGaussianHead(eqx.Module):
@@ -270,7 +274,11 @@ class PointHead(eqx.Module):
     mean: Linear
 
     def __call__(self, features: jax.Array) -> Point:
-        return Point(jnp.tanh(self.mean(features)))
+        return self.of(self.mean(features))
+
+    def of(self, outputs: jax.Array) -> Point:
+        """Return the action of the layer's outputs [B, A]."""
+        return Point(jnp.tanh(outputs))
 
 
 class LogitsHead(eqx.Module):
@@ -404,8 +412,13 @@ class Actor(eqx.Module):
         dropout: jax.Array | float | None,
         key: jax.Array | None,
     ) -> Distribution:
-        outputs = self.head(self.trunk(features, dropout=dropout, key=key))
-        return Categorical(allow(outputs, mask)) if isinstance(outputs, jax.Array) else outputs
+        head, dropping = self.head, dict[str, Any](dropout=dropout, key=key)
+        if isinstance(head, Linear):
+            return Categorical(allow(self.trunk.then(head, features, **dropping), mask))
+        if isinstance(head, GaussianHead | PointHead):
+            return head.of(self.trunk.then(head.mean, features, **dropping))
+        outputs: Distribution = head(self.trunk(features, **dropping))
+        return outputs
 
 
 def policy_after(actor: Any, row: Transition) -> Any:

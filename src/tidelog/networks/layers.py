@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._machine import one_thread
+from tidelog.networks import native
 
 # NumPy arrays on the device without a compilation: `jax.numpy.asarray` compiles a program for every new shape.
 #
@@ -264,6 +265,8 @@ class Linear(eqx.Module):
         return cls(float32(weight), float32(bias))
 
     def __call__(self, x: jax.Array) -> jax.Array:
+        if native.takes(x):
+            return native.dense(x, ((self.weight, self.bias),), relu_last=False)
         return product(x, self.weight) + self.bias
 
 
@@ -317,6 +320,8 @@ class MLP(eqx.Module):
     def __call__(
         self, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None
     ) -> jax.Array:
+        if self._native(x, dropout is not None and key is not None):
+            return native.dense(x, tuple((layer.weight, layer.bias) for layer in self.layers), self.activate_last)
         for i, layer in enumerate(self.layers):
             x = layer(x)
             if i == len(self.layers) - 1 and not self.activate_last:
@@ -327,6 +332,19 @@ class MLP(eqx.Module):
             if dropout is not None and key is not None:
                 x = drop(x, dropout, jax.random.fold_in(key, i))
         return x
+
+    def then(
+        self, last: Linear, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None
+    ) -> jax.Array:
+        """Return the outputs of one more layer: `last(self(x))`, of native layers as one call."""
+        if self.activate_last and self._native(x, dropout is not None and key is not None):
+            return native.dense(x, tuple((layer.weight, layer.bias) for layer in (*self.layers, last)), relu_last=False)
+        return last(self(x, dropout=dropout, key=key))
+
+    def _native(self, x: jax.Array, dropped: bool) -> bool:
+        """Return whether native layers compute the same: nothing but ReLU between dense layers."""
+        plain = not self.norms and self.activation is jax.nn.relu and not dropped and bool(self.layers)
+        return plain and native.takes(x) and all(type(layer) is Linear for layer in self.layers)
 
 
 def drop(x: jax.Array, rate: jax.Array | float, key: jax.Array) -> jax.Array:

@@ -293,7 +293,8 @@ def updates_for(log: Log) -> int:
 
 def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
     """Train a critic on a prepared log for this number of updates; DivergenceError if its loss is not finite."""
-    trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
+    stores = stores_of(config, log, Scaler())
+    trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores, updates, kernels=False)
     while trainer.update < updates:
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():

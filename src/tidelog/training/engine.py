@@ -30,6 +30,7 @@ from tidelog.algorithms.segments import Columns, empty
 from tidelog.envs.functional import Functional
 from tidelog.envs.protocol import Resumable
 from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.networks import native
 from tidelog.networks.layers import new_key, scalar
 from tidelog.training.collect import (
     CollectedLog,
@@ -320,13 +321,15 @@ class Engine:
         vmap: bool | None = None,
         collected_log: CollectedLog | None = None,
         devices: int | Mapping[str, int] | None = None,
+        kernels: bool | None = None,
     ) -> None:
         """`stores` do not change; with an environment `assignment`, rounds begin with collection.
 
         `collectors` are the algorithms that collect and learn, if they are not the members' own. With `devices` members
         are spread over that many, or, with {"members": M, "batch": N}, over M groups of N devices that share each
-        batch. ConfigError where there are fewer, or where a batch cannot be shared equally, and for a host environment
-        or a log on disk.
+        batch. `kernels` computes dense layers natively (None: where this process can), but not those of stacked members
+        and shared batches. ConfigError where there are fewer, or where a batch cannot be shared equally, and for a host
+        environment or a log on disk.
         """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
@@ -354,6 +357,8 @@ class Engine:
             check_shares(self._phases, devices["batch"])
         self._together = vmap and len(members) > 1 and here
         self._placement = Placement.of(len(members), self._together, devices)
+        kernels = native.level() > 0 if kernels is None else kernels
+        self._kernels = kernels and not self._together and not any(self._placement.meshes)
         self._algorithms = self._placement.grouped(numbers)
         self._learners = self._placement.grouped(learners)
         self._stores = self._placement.copies(self.stores)
@@ -365,9 +370,18 @@ class Engine:
         self._blank = self._blank_rollout(assignment) if assignment is not None and self._hosts else None
 
     @classmethod
-    def fresh(cls, members: list[Member], spec: Any, stores: Stores, steps: int, vmap: bool | None = None) -> Engine:
+    def fresh(
+        cls,
+        members: list[Member],
+        spec: Any,
+        stores: Stores,
+        steps: int,
+        vmap: bool | None = None,
+        kernels: bool | None = None,
+    ) -> Engine:
         """Create an engine that learns from a log, at update 0."""
-        return cls(members, fresh_learners(members, spec, stores, steps), steps, stores=stores, vmap=vmap)
+        learners = fresh_learners(members, spec, stores, steps)
+        return cls(members, learners, steps, stores=stores, vmap=vmap, kernels=kernels)
 
     @property
     def unit(self) -> str:
@@ -473,7 +487,8 @@ class Engine:
             return list(jax.block_until_ready(started))  # type: ignore[no-untyped-call]
 
         def one(index: int) -> LearnerState:
-            moved: LearnerState = jax.block_until_ready(program(index))  # type: ignore[no-untyped-call]
+            with native.in_training(self._kernels):
+                moved: LearnerState = jax.block_until_ready(program(index))  # type: ignore[no-untyped-call]
             return moved
 
         return on_threads(one, len(self._learners), at_once)

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog._machine import this_machine, use_cache
+from tidelog._machine import use_cache
 from tidelog.algorithms.contract import without_scale
 from tidelog.algorithms.finetune import FinetuneConfig, FinetunedAlgorithm, Scales, check_tunable, with_constant_rates
 from tidelog.algorithms.hyperparameters import same_program
@@ -18,6 +18,7 @@ from tidelog.algorithms.names import as_algorithms, check_fit, check_source, nam
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler
 from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
+from tidelog.networks import native
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions import Interactions
 from tidelog.recommend.read import reopen_any
@@ -53,6 +54,7 @@ from tidelog.training.record import (
     check_free,
     evaluated,
     new_folder,
+    training_machine,
 )
 from tidelog.training.run import Run
 from tidelog.training.stores import check_memory
@@ -143,7 +145,7 @@ def finetune(
         finetuned=True,
         finetuned_from=None if run.folder is None else str(run.folder.resolve()),
     )
-    begun = replace(record, options=settings, data=data, machine=this_machine())
+    begun = replace(record, options=settings, data=data, machine=training_machine())
     engine = Engine(
         run.members,
         learners,
@@ -381,6 +383,7 @@ def load_run(
         vmap=vmap,
         devices=devices,
         collected_log=collected_log,
+        kernels=native.resumes(record.products),
     )
     if not tuned:
         check_processes(record, learners)

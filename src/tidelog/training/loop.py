@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -326,6 +326,16 @@ def _mark_failure(phase: Phase, learner: LearnerState, begin: jax.Array) -> Lear
     return learner._replace(failed=jnp.where((learner.failed < 0) & ~finite, first, learner.failed))
 
 
+# LLVM takes vectors of 256 bits where 512 are there; with these an update of discrete BCQ is 1.03 times as fast
+_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+
+
+def _program(function: Callable[..., LearnerState]) -> Callable[..., LearnerState]:
+    """Return a function of constant inputs and a learner as a compiled program, which takes the learner's buffers."""
+    program = eqx.filter_jit(function, donate="all-except-first", compiler_options=_OPTIONS)  # type: ignore[call-overload]
+    return cast(Callable[..., LearnerState], program)
+
+
 @cache
 def advance(phase_index: int, stacked: bool) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
     """Return the compiled chunk of a phase for one learner, or for `S` learners and algorithms that are `stacked`.
@@ -340,7 +350,7 @@ def advance(phase_index: int, stacked: bool) -> Callable[[ChunkInputs, LearnerSt
         moved: LearnerState = many(inputs, learner)
         return moved
 
-    return eqx.filter_jit(chunk, donate="all-except-first")
+    return _program(chunk)
 
 
 def as_arrays(algorithm: Any) -> Any:
@@ -646,8 +656,7 @@ def _side_by_side(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     return moved
 
 
-run_rounds = eqx.filter_jit(_rounds, donate="all-except-first")
-run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
+run_rounds, run_rounds_together = _program(_rounds), _program(_side_by_side)
 
 
 def first_collection_state(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> CollectionState:

@@ -42,6 +42,7 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler
 from tidelog.envs.registry import check_imported, make, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
+from tidelog.networks import native
 from tidelog.policies.policy import Named, Policy, array_file, fill, fingerprint, named_arrays, read_arrays
 from tidelog.policies.rollout import MappedPolicy, rollout
 from tidelog.policies.statistics import iqm
@@ -94,6 +95,11 @@ def _number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"evaluate['{name}'] returned {value!r}", "a number", "return a float") from None
+
+
+def training_machine() -> dict[str, Any]:
+    """Return the facts of this machine on which the last bits of training depend, with what computes dense layers."""
+    return {**this_machine(), "products": native.products()}
 
 
 BFLOAT16 = ("avx512_bf16", "amx_bf16")  # flags of processors with products of bfloat16
@@ -435,7 +441,7 @@ class Record:
     ) -> Record:
         """Create the record of a run of these algorithms, on this machine."""
         configs = [to_config(algorithm) for algorithm in algorithms]
-        name, machine = algorithm_name(algorithms[0]), this_machine()
+        name, machine = algorithm_name(algorithms[0]), training_machine()
         return cls(name, configs, options, spec, scaler, data, list(held_out), machine, dict(sketches or {}))
 
     @property
@@ -588,11 +594,17 @@ class Record:
         """Raise ConfigError where the module of an environment (default: of any) is not imported yet."""
         check_imported(self.environments() if names is None else names, self.resume_command(folder))
 
+    @property
+    def products(self) -> str:
+        """What computes the dense layers of the run's training: "native" or "XLA"."""
+        return str(self.machine.get("products", "XLA"))
+
     def differences(self) -> list[str]:
         """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
+        now = {**training_machine(), "products": "native" if native.resumes(self.products) else "XLA"}
         return [
             f"{k}: {self.machine[k]} then, {v} now"
-            for k, v in this_machine().items()
+            for k, v in now.items()
             if k in self.machine and self.machine[k] != v
         ]
 
