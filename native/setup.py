@@ -1,7 +1,10 @@
 """Compile the library beside the package, by the Makefile: a wheel for a platform, of any Python version."""
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -17,8 +20,12 @@ class Build(build_py):
     def run(self):
         super().run()
         folder = Path(PACKAGE) if self.editable_mode else Path(self.build_lib, PACKAGE)
-        library = f"LIBRARY={folder / 'libtidelog.so'}"
-        subprocess.run(["make", "library", library, f"PYTHON={sys.executable}"], check=True)
+        make, library = shutil.which("make"), folder / "libtidelog.so"
+        if make is None or shutil.which(os.environ.get("CXX", "g++")) is None:
+            raise SystemExit("tidelog-kernels is compiled with make and g++. fix: install both; tidelog runs without it")
+        with tempfile.TemporaryDirectory() as objects:
+            words = [make, "library", f"LIBRARY={library}", f"BUILD_ROOT={objects}", f"PYTHON={sys.executable}"]
+            subprocess.run(words, check=True)
 
 
 class Wheel(bdist_wheel):

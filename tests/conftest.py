@@ -1,12 +1,12 @@
 """What the whole suite needs: its tiers, and programs that are compiled quickly and once.
 
 `pytest` runs the default tier. `pytest -m full` runs what is marked `full` and neither `slow` nor `bits`, the cases of
-a parametrised test that its mark `sample` does not name, and the property tests again with more examples. All run on
-the processor, whose numbers they expect, also where there is a GPU; `JAX_PLATFORMS=cuda
-JAX_DEFAULT_MATMUL_PRECISION=highest pytest tests/golden` runs these tests on the GPU. Both tiers have XLA compile
-quickly, into slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
-that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled quickly round
-differently.
+a parametrised test that its mark `sample` does not name (with `others="slow"` these are slow), and the property tests
+again with more examples. All run on the processor, whose numbers they expect, also where there is a GPU;
+`JAX_PLATFORMS=cuda JAX_DEFAULT_MATMUL_PRECISION=highest pytest tests/golden` runs these tests on the GPU. Both tiers
+have XLA compile quickly, into slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits`
+runs the tests that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled
+quickly round differently.
 """
 
 import gc
@@ -90,6 +90,10 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    def leave_out(apart):
+        config.hook.pytest_deselected(items=list(apart))
+        items[:] = [item for item in items if item not in apart]
+
     seen = {}
     for item in items:
         sample = item.get_closest_marker("sample")
@@ -99,16 +103,16 @@ def pytest_collection_modifyitems(config, items):
             sampled = item.callspec.id in sample.args or (every is not None and len(cases) % every == 0)
             cases.append(item.callspec.id)
             if not sampled:
-                item.add_marker("full")
+                item.add_marker(sample.kwargs.get("others", "full"))
         if full_tier(config) and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("full")
     if "full" in config.option.markexpr:
         marks = {item: item.get_closest_marker("bits") for item in items}
         whole = full_tier(config)  # what the tier `bits` runs with the programs of users need not run there, too
         apart = {item for item, mark in marks.items() if mark and (whole or mark.kwargs.get("across_programs"))}
-        apart |= {item for item in items if "slow" not in config.option.markexpr and item.get_closest_marker("slow")}
-        config.hook.pytest_deselected(items=list(apart))
-        items[:] = [item for item in items if item not in apart]
+        leave_out(apart)
+    if config.option.markexpr and "slow" not in config.option.markexpr:
+        leave_out({item for item in items if item.get_closest_marker("slow")})
     if not any("::" in argument for argument in config.args):
         unknown = {test: sorted(named - {*cases}) for test, (named, cases) in seen.items() if named - {*cases}}
         if unknown:

@@ -197,6 +197,7 @@ def test_an_estimator_is_judged(tmp_path: Path) -> None:
     assert done.stdout.startswith("Use it: it is better than the logged decisions if it samples its actions.")
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_optuna_searches_with_populations(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
@@ -265,6 +266,7 @@ def test_ray_tune_trains_a_population_in_rounds_that_name_where_they_started(tmp
     assert any(start is not None and start[:-2] != run[:-2] for run, start in starts.items()), "one copied another"
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_a_policy_of_another_make_is_judged() -> None:
     logs = [str(shared(f"data/obd_small/{behavior_policy}/men/men.csv.gz")) for behavior_policy in ("random", "bts")]

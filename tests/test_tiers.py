@@ -49,6 +49,19 @@ def test_one_program(): ...
 def test_two_programs(): ...
 
 
+@pytest.mark.full
+@pytest.mark.bits
+@pytest.mark.sample("one", others="slow")
+@pytest.mark.parametrize("case", ["one", "two"])
+def test_bits_of_many(case): ...
+
+
+@pytest.mark.full
+@pytest.mark.sample("one", others="slow")
+@pytest.mark.parametrize("case", ["one", "two"])
+def test_long_of_many(case): ...
+
+
 @given(strategies.integers())
 def test_property(number): ...
 """
@@ -89,10 +102,14 @@ def collected(folder: Path, marks: str, suite: str = SUITE) -> tuple[set[str] | 
     ("marks", "expected"),
     [
         ("not slow and not full", {"test_sampled[one]", *SECOND, "test_one_program", "test_property"}),
-        ("full", {"test_sampled[two]", "test_every_second[two]", "test_long", "test_property"}),
-        ("bits", {"test_one_program", "test_one_program_of_many", "test_two_programs"}),
+        (
+            "full",
+            {"test_sampled[two]", "test_every_second[two]", "test_long", "test_long_of_many[one]", "test_property"},
+        ),
+        ("bits", {"test_one_program", "test_one_program_of_many", "test_bits_of_many[one]", "test_two_programs"}),
+        ("slow", {"test_study", "test_bits_of_many[two]", "test_long_of_many[two]"}),
     ],
-    ids=["default", "full", "bits"],
+    ids=["default", "full", "bits", "slow"],
 )
 def test_every_test_has_its_tier(tmp_path, marks, expected):
     selected, printed = collected(tmp_path, marks)

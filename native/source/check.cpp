@@ -119,7 +119,7 @@ Answer plain(const Problem& p, bool rounded) {  // sums in doubles
   const float* x = p.x.data();
   for (long l = 0; l < layers; l++) {
     const long I = n.sizes[l], O = n.sizes[l + 1];
-    const auto factor = [&](double value) { return rounded && O >= 16 ? as_bfloat16(value) : value; };
+    const auto factor = [&](double value) { return rounded && O > 1 ? as_bfloat16(value) : value; };
     for (long i = 0; i < n.rows; i++)
       for (long o = 0; o < O; o++) {
         double sum = n.biases[l][o];
@@ -131,7 +131,7 @@ Answer plain(const Problem& p, bool rounded) {  // sums in doubles
   std::vector<double> dy(p.dy.begin(), p.dy.end());
   for (long l = layers - 1; l >= 0; l--) {
     const long I = n.sizes[l], O = n.sizes[l + 1];
-    const auto factor = [&](double value) { return rounded && O >= 16 ? as_bfloat16(value) : value; };
+    const auto factor = [&](double value) { return rounded && O > 1 ? as_bfloat16(value) : value; };
     const float* in = l ? answer.outputs[l - 1].data() : p.x.data();
     if (l + 1 < layers || n.relu_last)
       for (long i = 0; i < n.rows * O; i++) dy[i] = answer.outputs[l][i] > 0 ? dy[i] : 0;

@@ -100,7 +100,7 @@ struct Kernels {
 
   explicit Kernels(const Network& n)
       : exact(n.instructions == Instructions::avx2 ? avx2 : avx512), rounded(n.rounded ? &avx512_bf16 : nullptr) {}
-  const RoundedProducts* of(long outputs) const { return outputs >= 16 ? rounded : nullptr; }
+  const RoundedProducts* of(long outputs) const { return outputs > 1 ? rounded : nullptr; }
 };
 
 }  // namespace

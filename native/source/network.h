@@ -13,7 +13,7 @@ struct Network {
   std::vector<long> sizes;  // widths from the input to the output
   std::vector<const float*> weights, biases;  // of layer l: [sizes[l], sizes[l + 1]], [sizes[l + 1]]
   bool relu_last;
-  bool rounded;  // factors rounded to bfloat16, where a layer has at least 16 outputs
+  bool rounded;  // factors rounded to bfloat16, where a layer has several outputs
   Instructions instructions = of_this_processor();
 };
 

@@ -330,8 +330,9 @@ FIELDS = [(name, field.name) for name in BUILT_IN for field in dataclasses.field
 # The contract and the samplers read these fields, and no page does: one algorithm of each kind of page shows the effect
 # in the full tier, and the slow tier shows it for all.
 OF_THE_CONTRACT = {"optimiser", "gradient_clip", "matmul_precision", "debug_metrics", "n_step", "picture_shift",
-                   "priority_exponent", "priority_correction", "actor_schedule", "critic_schedule"}  # fmt: skip
-SHOWN_BY = ("bc", "iql", "bcq")
+                   "priority_exponent", "priority_correction", "actor_schedule", "critic_schedule", "window",
+                   "burn_in", "activation"}  # fmt: skip
+SHOWN_BY = ("bc", "iql")
 
 
 def tiered(name, field):

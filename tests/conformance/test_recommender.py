@@ -228,6 +228,7 @@ def test_it_keeps_both_contracts():
     assert isinstance(small(), Ranking)
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_compiled_is_what_is_not_compiled():
     h, log = small(**VAE), described()

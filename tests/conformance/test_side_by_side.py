@@ -25,7 +25,7 @@ def number(case):
 
 
 @pytest.mark.bits
-@pytest.mark.sample("iql-discrete")
+@pytest.mark.sample("iql-discrete", "bc-continuous", "bcq-continuous", "fql-continuous", others="slow")
 def test_bits_do_not_depend_on_chunks(case):
     whole, cut = case.trainer((case.algorithm, 0), steps=200), case.trainer((case.algorithm, 0), steps=200)
     assert whole.advance(200) == 200
@@ -38,7 +38,7 @@ def test_bits_do_not_depend_on_chunks(case):
 
 @pytest.mark.full
 @pytest.mark.bits
-@pytest.mark.sample("bc-discrete-10-1e-06")
+@pytest.mark.sample("bc-discrete-10-1e-06", "iql-continuous-100-0.05", "bcq-continuous-10-1e-06", others="slow")
 @pytest.mark.parametrize(("updates", "atol"), [(10, 1e-6), (100, 5e-2)])
 def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
     together = case.trainer((case.algorithm, 0), (case.algorithm, 1), vmap=True)
@@ -51,6 +51,7 @@ def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
 
 
 @pytest.mark.full
+@pytest.mark.sample("bc-discrete", "iql-continuous", "bcq-continuous", "fql-continuous", others="slow")
 def test_a_population_is_its_members_alone_from_one_compilation(case, number, caplog):
     members = [(case.algorithm, 3), (replace(case.algorithm, **number), 3)]
     case.trainer((case.algorithm, 0), (case.algorithm, 1), vmap=True).compile()

@@ -17,6 +17,7 @@ def test_it_is_an_algorithm(case):
 
 
 @pytest.mark.full
+@pytest.mark.sample(every=2, others="slow")
 def test_compiled_is_what_is_not_compiled(case):
     state, feedback = case.step(case.init(), case.batch())
     plain_state, plain_feedback = case.phase.step(as_arrays(case.algorithm), case.init(), case.batch())

@@ -3,6 +3,7 @@
 import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -128,12 +129,18 @@ SAMPLE = (  # ordered files keep the rows of some checks as 32-bit numbers, and 
 )
 
 
-CASES = [(pair, ending) for i, pair in enumerate(PAIRS) for j, ending in enumerate((".csv", ".parquet"))
+def tiered(number: int, pair: tuple[Spoil, ...], ending: str) -> Any:
+    """A case of the default tier, of the full one for every third pair, else of the slow one."""
+    name = f"{named(pair)}-{ending}"
+    return pytest.param(pair, ending, id=name, marks=[pytest.mark.slow] * (name not in SAMPLE and number % 3 > 0))
+
+
+CASES = [tiered(i, pair, ending) for i, pair in enumerate(PAIRS) for j, ending in enumerate((".csv", ".parquet"))
          if i % 2 == j or f"{named(pair)}-{ending}" in SAMPLE]  # fmt: skip
 
 
 @pytest.mark.sample(*SAMPLE)
-@pytest.mark.parametrize(("pair", "ending"), CASES, ids=[f"{named(pair)}-{ending}" for pair, ending in CASES])
+@pytest.mark.parametrize(("pair", "ending"), CASES)
 def test_two_errors_in_one_file_are_quarantined_and_the_rest_is_a_log(
     pair: tuple[Spoil, Spoil], ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

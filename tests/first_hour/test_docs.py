@@ -33,8 +33,8 @@ NOT_RUN = {
 }
 SLOW = (  # together minutes, in other packages or of training; a release runs them
     "artefact.md", "environments.md", "judging-appendix.md", "judging.md", "large-logs.md", "memory.md",
-    "off-policy-ppg.md", "optuna.md", "pitfalls.md", "populations.md", "ranking.md", "recommender-bcq.md", "report.md",
-    "scale.md", "tools.md", "training.md", "write-your-own.md",
+    "off-policy-ppg.md", "optuna.md", "pitfalls.md", "populations.md", "ppg.md", "ranking.md", "rebrac.md",
+    "recommender-bcq.md", "report.md", "rewards.md", "scale.md", "tools.md", "training.md", "write-your-own.md",
 )  # fmt: skip
 NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),

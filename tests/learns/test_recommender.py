@@ -76,6 +76,7 @@ def test_a_user_without_a_history_is_known_by_id_and_a_stranger_gets_what_half_o
     np.testing.assert_array_equal(found.scores[2], found.scores[3])
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_likelihood_names_what_most_take_and_q_what_pays_later(policy: tl.Policy) -> None:
     items = np.asarray(policy.spec.action.ids)

@@ -111,6 +111,7 @@ def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator
             assert chosen[b, column] not in upto
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_every_position_of_the_attention_reader_is_learnt_and_read():
     """A state after the last event uses the last position; its own position would stay random."""

@@ -71,6 +71,7 @@ def test_a_signed_policy_is_verified(name, made, capsys):
     assert verify(capsys, made / name, "--quiet", "--key", made / "key.pub")[1].endswith("complete, valid signature")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [301, pytest.param(11, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", ["policy", "policy.zip"])
 def test_every_flipped_byte_is_named(name, stride, made, tmp_path, capsys):

@@ -98,6 +98,10 @@ def leaves(gathered):
 
 
 @pytest.mark.bits(across_programs=True)
+@pytest.mark.sample(
+    "discrete-n-step, held out, scaled", "discrete-memory, n-step, held out", "continuous-iql", "continuous-bc",
+    others="slow",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [

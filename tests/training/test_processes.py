@@ -247,6 +247,7 @@ def undisturbed(saved, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_lost_and_stopped_processes_continue_as_if_nothing_had_happened(undisturbed, saved, tmp_path):
     run = tmp_path / "run"

@@ -113,6 +113,7 @@ def test_newer_rows_of_the_same_columns_are_welcome(chosen):
     assert again.record.data.steps == newer.steps
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_lists_keep_the_weight_of_q_that_the_held_out_period_chose():
     log = described()

@@ -37,7 +37,7 @@ ENDS = {  # the columns of an episode's end, by what makes a constant matter or 
 
 def cases(*ends: str) -> list:
     """Algorithms and ends: rewards are scaled before an algorithm reads them, the later ones are shown by one end."""
-    early = ("bc", "iql", "bcq", "discrete-bcq")
+    early = ("iql", "discrete-bcq")
     return [pytest.param(name, kind, end, marks=[pytest.mark.slow] * (name not in early and end != ends[0]))
             for name, kind in OFFLINE for end in ends]  # fmt: skip
 

@@ -143,6 +143,7 @@ def test_members_and_batches_over_four_devices_learn_as_on_one_and_resume_exactl
         assert set(told[vmap]["policy"]) == {1}, "a policy is on one device"
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_devices_compute_the_stacks_of_their_own_pictures():
     told = json.loads(on_devices(2, PICTURES))
@@ -150,6 +151,7 @@ def test_devices_compute_the_stacks_of_their_own_pictures():
     np.testing.assert_allclose(told["shared"], told["alone"], rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a device of CPU has a core of its own: needs two")
 def test_a_run_makes_devices_of_cores_unless_jax_has_started(tmp_path):

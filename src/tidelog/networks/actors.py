@@ -414,11 +414,12 @@ class Actor(eqx.Module):
     ) -> Distribution:
         head, dropping = self.head, dict[str, Any](dropout=dropout, key=key)
         if isinstance(head, Linear):
-            return Categorical(allow(self.trunk.then(head, features, **dropping), mask))
+            outputs = self.trunk.then(head, features, **dropping)
+            return Categorical(allow(outputs, mask))
         if isinstance(head, GaussianHead | PointHead):
             return head.of(self.trunk.then(head.mean, features, **dropping))
-        outputs: Distribution = head(self.trunk(features, **dropping))
-        return outputs
+        policy: Distribution = head(self.trunk(features, **dropping))
+        return policy
 
 
 def policy_after(actor: Any, row: Transition) -> Any:
