@@ -22,7 +22,7 @@ class Build(build_py):
         folder = Path(PACKAGE) if self.editable_mode else Path(self.build_lib, PACKAGE)
         make, library = shutil.which("make"), folder / "libtidelog.so"
         if make is None or shutil.which(os.environ.get("CXX", "g++")) is None:
-            raise SystemExit("tidelog-kernels is compiled with make and g++. fix: install both; tidelog runs without it")
+            raise SystemExit("tidelog-kernels is compiled by make and g++. fix: install both; tidelog runs without")
         with tempfile.TemporaryDirectory() as objects:
             words = [make, "library", f"LIBRARY={library}", f"BUILD_ROOT={objects}", f"PYTHON={sys.executable}"]
             subprocess.run(words, check=True)
