@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from benchmarks.calibration import KEYS, coverage_over_seeds
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, by_key, kept, seed_interval, share
+from benchmarks.peers import OWN
 from tidelog.training.metrics import series
 
 Found = dict[str, Any]
@@ -90,30 +91,49 @@ def speed_cpu(found: Found) -> Found:
     return {"rows": rows}
 
 
+PEER_GOALS = {  # of native layers over eager PyTorch in float32: float32 and bfloat16, by cores
+    1: {"iql": (1.9, 3.2), "discrete-bcq": (3.0, 4.5), "bc": (2.2, 3.6), "bcq": (1.5, 2.3)},
+    2: {"iql": (2.9, 4.6)},
+}
+
+
 def peers(found: Found) -> Found:
-    """By how much an update is faster than each peer's, and how much faster nothing but its products would be."""
-    ways = {"eager": 3.0, "compile": 2.5, "d3rlpy": 6.0}  # the goals
-    ratio = {
-        way: {name: one[way]["tidelog_over_it_a_second"] for name, one in found["algorithms"].items() if way in one}
-        for way in ways
+    """How many times an update of tidelog's ways is as fast as that of each peer, and native layers as XLA's."""
+    rows, gains, met, missed = [], [], [], []
+    for name, one in found["algorithms"].items():
+        over = {way: one[way]["over_it"] for way in one if way != "failed"}
+        rows.append(
+            {"name": name, "rate": one["tidelog"]["updates_a_second"]["median"], "compile": over["compile"]["native"]}
+            | {"d3rlpy": over["d3rlpy"]["native"], "torch_bfloat16": over["eager"]["eager-bfloat16"]}
+            | {way.replace("-", "_"): over["eager"][way] for way in OWN}
+        )
+        share = one["native"]["updates_a_second"]["median"] * one["tidelog"]["operations_per_update"] / 1e9
+        gains.append(
+            {"name": name, "float32": over["tidelog"]["native"], "bfloat16": over["bfloat16"]["native-bfloat16"]}
+            | {"both": over["tidelog"]["native-bfloat16"], "share": share / one["tidelog"]["ceiling_gflops"]}
+        )
+        for goal, way in zip(PEER_GOALS[found["cores"]].get(name, ()), ("native", "native-bfloat16"), strict=False):
+            reached = over["eager"][way]["median"]
+            (met if reached >= goal else missed).append(f"{name} {way} {reached:.2f} of {goal:g}")
+    ends = {
+        f"over_{way}": least_and_most(row[key]["median"] for row in rows)
+        for way, key in (("eager", "native"), ("d3rlpy", "d3rlpy"), ("eager_rounded", "native_bfloat16"))
     }
-    rows = [
-        {"name": name, "rate": one["tidelog"]["updates_a_second"]["median"]}
-        | {way: ratio[way].get(name) for way in ways}
-        for name, one in found["algorithms"].items()
-    ]
-    met = [f"{name} beside {way}" for way in ways for name in ratio[way] if ratio[way][name]["median"] >= ways[way]]
+    gain = {kind: least_and_most(row[kind]["median"] for row in gains) for kind in ("float32", "bfloat16", "both")}
     return {
         "rows": rows,
-        "goals": ways,
-        "met": ", ".join(met) or "none of them",
+        "gains": gains,
+        "gain": gain,
+        "met": ", ".join(met) or "none",
+        "missed": ", ".join(missed) or "none",
         "more": max(
-            one[way]["operations_per_update"] / one["tidelog"]["operations_per_update"]
+            one["d3rlpy"]["operations_per_update"] / one["tidelog"]["operations_per_update"]
             for one in found["algorithms"].values()
-            for way in ways
-            if way in one
         ),
-    } | {f"over_{way}": least_and_most(one["median"] for one in ratio[way].values()) for way in ways}
+    } | ends
+
+
+peers_all_cores = peers
 
 
 def rounded_products(found: Found) -> Found:

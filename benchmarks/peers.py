@@ -40,13 +40,14 @@ SCRIPT = Path(__file__).with_name("peer_scripts") / "peers_torch.py"
 def work(name: str, native: bool, precision: str) -> None:
     """Be a process of tidelog: print facts, then a measurement for every line that is read."""
     os.environ[SWITCH] = str(int(native))
-    from benchmarks.speed import entry_of, log_for, operations, products_of, trainer_of
+    from benchmarks.speed import ceiling, entry_of, log_for, operations, products_of, trainer_of
 
     assert products() == ("native" if native else "XLA"), "tidelog-kernels is not installed, or not for this processor"
     algorithm = replace(entry_of(name), matmul_precision=precision)
     log = log_for(algorithm)
     trainer = trainer_of(algorithm, log, 1)
-    facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}
+    facts: dict[str, Any] = {"batch_size": algorithm.batch_size, "ceiling_gflops": ceiling() / 1e9}
+    facts["operations_per_update"] = operations(products_of(algorithm, log))
     count = updates_of_a_call(trainer)
     answer(facts | {"updates_of_a_call": count}, lambda: trainer.advance(count))
 

@@ -1,6 +1,8 @@
 """Compile the library beside the package, by the Makefile: a wheel for a platform, of any Python version."""
 
 import os
+import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,7 +23,9 @@ class Build(build_py):
         super().run()
         folder = Path(PACKAGE) if self.editable_mode else Path(self.build_lib, PACKAGE)
         make, library = shutil.which("make"), folder / "libtidelog.so"
-        if make is None or shutil.which(os.environ.get("CXX", "g++")) is None:
+        if platform.system() != "Linux" or platform.machine() != "x86_64":
+            raise SystemExit("tidelog-kernels is for Linux on x86-64. fix: use tidelog without it")
+        if make is None or shutil.which(shlex.split(os.environ.get("CXX", "g++"))[0]) is None:
             raise SystemExit("tidelog-kernels is compiled by make and g++. fix: install both; tidelog runs without")
         with tempfile.TemporaryDirectory() as objects:
             words = [make, "library", f"LIBRARY={library}", f"BUILD_ROOT={objects}", f"PYTHON={sys.executable}"]

@@ -15,6 +15,7 @@ namespace tidelog {
 namespace {
 
 constexpr long WORK_OF_A_THREAD = 2'000'000;  // multiplications and additions: some 10 microseconds
+constexpr long MOST_KEPT = 4'000'000;         // floats of a block that stays after a call
 constexpr int PATIENCE = 20'000;              // looks at a counter before the thread lets others run
 
 // Memory of a thread, which stays for its next call.
@@ -31,7 +32,11 @@ class Room {
     return block.memory.get();
   }
   std::uint32_t* take_pairs(long count) { return reinterpret_cast<std::uint32_t*>(take(count)); }
-  void clear() { next_ = 0; }
+  void clear() {
+    for (Block& block : blocks_)
+      if (block.size > MOST_KEPT) block = Block();
+    next_ = 0;
+  }
 
  private:
   struct Free {
@@ -64,7 +69,9 @@ class Job : public std::enable_shared_from_this<Job> {
     stages_.push_back(std::make_unique<Stage>(parts, std::move(part)));
   }
   void run(const Pool& pool, long work) {
-    const long threads = std::min(pool.threads, 1 + work / WORK_OF_A_THREAD);
+    long most = 0;  // parts of a stage: more threads would only wait
+    for (const auto& stage : stages_) most = std::max(most, stage->parts);
+    const long threads = std::min({pool.threads, most, 1 + work / WORK_OF_A_THREAD});
     for (long i = 1; i < threads; i++) pool.schedule([job = shared_from_this()] { job->take_part(); });
     take_part();
   }
@@ -77,7 +84,7 @@ class Job : public std::enable_shared_from_this<Job> {
     std::atomic<long> next{0}, done{0};
   };
 
-  void take_part() {
+  void take_part() noexcept {
     for (const auto& stage : stages_) {
       for (long part; (part = stage->next.fetch_add(1, std::memory_order_relaxed)) < stage->parts;) {
         stage->part(part);

@@ -17,6 +17,7 @@ from tidelog.auto import settings as auto
 from tidelog.auto import sharpness
 from tidelog.auto.settings import DECISIONS, preset_of
 from tidelog.errors import ConfigError, SpecError
+from tidelog.networks import native
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 HELD_OUT = 0.2
@@ -150,6 +151,19 @@ def test_large_logs_have_the_defaults_of_networks(log):
     facts = auto.facts_of(log, 0.0, 0)._replace(decisions=100_000)
     assert auto.width(facts) is None
     assert auto.learning_rate(facts) is None
+
+
+@pytest.mark.parametrize(("level", "decisions", "value"), [
+    (native.BFLOAT16, auto.SMALL, "bfloat16"), (native.BFLOAT16, auto.SMALL - 1, None), (native.FLOAT32, 10**6, None),
+    (0, 10**6, None),
+])  # fmt: skip
+def test_wide_layers_are_rounded_where_native_layers_multiply_bfloat16(log, monkeypatch, level, decisions, value):
+    monkeypatch.setattr(native, "level", lambda: level)
+    setting = auto.precision(auto.facts_of(log, 0.0, 0)._replace(decisions=decisions))
+    assert (None if setting is None else setting.value) == value
+    monkeypatch.setattr(auto, "SMALL", 0)
+    assert tl.suggest(tl.BC, log).algorithm.matmul_precision == ("float32" if level < native.BFLOAT16 else "bfloat16")
+    assert tl.suggest(tl.BC, log, matmul_precision="float32").algorithm.matmul_precision == "float32"
 
 
 def test_the_future_counts_less_where_it_may_not_end(log):

@@ -12,11 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import tidelog as tl
 from tests.training.runs import bc, begin, finish, stop_at
 from tidelog import load_run
+from tidelog.auto import sharpness
 from tidelog.errors import ConfigError
 from tidelog.networks import native
 from tidelog.networks.layers import MLP, rounded
+from tidelog.ope import propensities
 from tidelog.policies.policy import fingerprint
 from tidelog.training.run import agreement
 
@@ -53,7 +56,7 @@ def natively(function, *arguments, precision="float32"):
         with rounded(precision):
             return function(*arguments)
 
-    with native.in_training(True):
+    with native.in_training("float32"):
         assert "tidelog_" in eqx.filter_jit(call).lower(*arguments).as_text()
         return eqx.filter_jit(call)(*arguments)
 
@@ -93,6 +96,32 @@ def test_many_inputs_of_one_network_are_one_call_and_many_networks_are_many():
 
 
 @there
+def test_second_derivatives_are_those_of_xla():
+    net, x = network((5, 16, 8, 3), True), jax.random.normal(jax.random.key(1), (7, 5))
+
+    def penalty(net, x):
+        """A penalty on the gradients by inputs and by weights, as some algorithms have one."""
+        by_net, by_x = eqx.filter_grad(loss)(net, x), jax.grad(loss, 1)(net, x)
+        return sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves((by_net, by_x))) + loss(net, x)
+
+    for function in (eqx.filter_grad(penalty), jax.grad(penalty, 1)):
+        assert gap(function(net, x), natively(function, net, x)) < 1e-5
+
+
+@there
+def test_layers_that_xla_promotes_or_broadcasts_are_left_to_it():
+    weight, bias, x = jnp.ones((5, 3)), jnp.ones(3), jnp.ones((4, 5))
+    with native.in_training("float32"):
+        assert native.takes(x, ((weight, bias),))
+        for layer in ((weight.astype(jnp.bfloat16), bias), (weight, bias[:1]), (weight, jnp.ones(()))):
+            assert not native.takes(x, (layer,))
+        for rows in (jnp.ones((0, 5)), jnp.ones((2, 0, 5)), jnp.ones((4, 0))):
+            net = network((rows.shape[-1] or 1, 3), False)
+            net = net if rows.shape[-1] else eqx.tree_at(lambda net: net.layers[0].weight, net, jnp.ones((0, 3)))
+            assert eqx.filter_jit(net)(rows).shape == (*rows.shape[:-1], 3)
+
+
+@there
 def test_what_is_not_a_number_stays_so():
     net, x = network((5, 16, 3), True), jnp.ones((4, 5)).at[1, 2].set(jnp.nan)
     assert np.isnan(natively(lambda x: net(x), x)[1]).all()
@@ -108,7 +137,7 @@ def test_other_layers_are_those_of_xla():
         network((5, 8, 3), False),
     ):
         inputs = x.astype(jnp.float16) if net.activation is jax.nn.relu and not net.norms else x
-        with native.in_training(True):
+        with native.in_training("float32"):
             assert jnp.allclose(eqx.filter_jit(net)(inputs), net(inputs), atol=1e-3)
 
 
@@ -137,9 +166,10 @@ import os, sys
 os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(sys.argv[1])]))
 from tidelog import IQL, collect, fit
 from tidelog.networks import native
+from tidelog.ope import propensities
 from tidelog.policies.policy import fingerprint
 from tidelog.training.run import agreement
-assert native.products() == "native"
+assert native.multiply(sys.argv[2])
 log = collect("treatment", episodes=300, seed=0)
 run = fit(IQL(hidden=(64, 64), batch_size=256, matmul_precision=sys.argv[2]), log, steps=20)
 print(fingerprint(run.learners()[0].state))
@@ -173,17 +203,15 @@ def test_a_run_goes_on_as_it_began(monkeypatch, origin, tmp_path):
 
     native_bits = whole("native")
     monkeypatch.setenv(native.SWITCH, "0")
-    native.level.cache_clear()
     xla_bits = whole("xla")
     assert native_bits != xla_bits
 
     stop_at(begin(bc(), origin, tmp_path / "begun"), 14)
     monkeypatch.delenv(native.SWITCH)
-    native.level.cache_clear()
     assert fingerprint(finish(load_run(tmp_path / "begun")).learners()[0].state) == xla_bits
 
     stop_at(begin(bc(), origin, tmp_path / "other"), 14)
-    monkeypatch.setattr(native, "level", lambda: 0)  # another machine
+    monkeypatch.setattr(native, "_best", lambda: 0)  # another machine
     with pytest.raises(ConfigError, match=r"trained with native layers.* fix: install tidelog-kernels"):
         finish(load_run(tmp_path / "other"))
     monkeypatch.setenv(native.SWITCH, "0")
@@ -192,13 +220,40 @@ def test_a_run_goes_on_as_it_began(monkeypatch, origin, tmp_path):
     assert finish(run).finished
 
 
+@there
+def test_a_run_of_rounded_products_asks_for_a_processor_that_multiplies_them(monkeypatch, origin, tmp_path):
+    monkeypatch.setattr(native, "_best", lambda: native.FLOAT32)
+    run = begin(bc(matmul_precision="bfloat16"), origin, tmp_path / "run")
+    assert run.record.products == "XLA"
+    monkeypatch.setattr(native, "_best", lambda: native.BFLOAT16)
+    run = stop_at(begin(bc(matmul_precision="bfloat16"), origin, tmp_path / "rounded"), 0)
+    assert run.record.products == "native"
+    monkeypatch.setattr(native, "_best", lambda: native.FLOAT32)
+    with pytest.raises(ConfigError, match=r"native layers .* in bfloat16, and this process has none"):
+        finish(load_run(tmp_path / "rounded"))
+
+
+@there
+def test_a_verdict_and_a_suggestion_do_not_hang_on_what_is_installed(monkeypatch, log):
+    monkeypatch.setattr(sharpness, "MOST_UPDATES", 50)
+    monkeypatch.setattr(propensities, "FEWEST", 20)
+
+    def answers():
+        clone, _ = propensities.cloned(log, 0)
+        return fingerprint(clone.params), tl.suggest(tl.IQL, log).lines()
+
+    installed = answers()
+    monkeypatch.setenv(native.SWITCH, "0")
+    assert answers() == installed
+
+
 @pytest.fixture
 def fresh(monkeypatch):
     """The choice is made again, and forgotten afterwards."""
-    native.level.cache_clear()
+    native._best.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
-    native.level.cache_clear()
+    native._best.cache_clear()
 
 
 def test_a_package_that_cannot_be_used_is_named_once(fresh):
@@ -208,14 +263,14 @@ def test_a_package_that_cannot_be_used_is_named_once(fresh):
     fresh.setitem(sys.modules, "tidelog_kernels", SimpleNamespace(load=load))
     with pytest.warns(UserWarning, match=r"cannot be used \(libtidelog.so: .*fix: install it again"):
         assert native.level() == 0
-    assert native.products() == "XLA"
+    assert not native.multiply("float32")
 
 
 def test_without_the_package_and_switched_off_xla_computes(fresh):
     fresh.setitem(sys.modules, "tidelog_kernels", None)
     assert native.level() == 0
-    with pytest.raises(ConfigError, match="native layers"), native.in_training(True):
+    with pytest.raises(ConfigError, match="native layers"), native.in_training("float32"):
         pass
     x = jnp.ones((2, 3))
-    with native.in_training(False):
-        assert not native.takes(x)
+    with native.in_training(None):
+        assert not native.takes(x, ((jnp.ones((3, 1)), jnp.ones(1)),))

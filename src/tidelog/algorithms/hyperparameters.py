@@ -380,6 +380,7 @@ matmul_precision = partial(
     choices=PRODUCTS,
     help="factors of layers' products in training: float32, or rounded to bfloat16 (faster on some processors)",
     group="optimisation",
+    role="precision",
 )
 priority_exponent = partial(
     field, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional", group="sampling"

@@ -11,6 +11,7 @@ defaults.
 * Updates on single decisions: at least `FEWEST_OF_ONE_STEP` instead; more passes over a small log fit the noise of its
   rewards (`benchmarks/one_step_logs.py` in the history chose the number).
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
+* Products of bfloat16 for other logs, where native layers multiply them (`benchmarks/rounding.py`: nothing is lost).
 * Held-out share: `JUDGED` episodes, at least a fifth and at most half of them, where episodes are short; a fifth where
   they are long (`benchmarks/held_out.py` in the history compares shares).
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
@@ -37,6 +38,7 @@ from tidelog.data.log import Log
 from tidelog.data.statistics import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
+from tidelog.networks import native
 from tidelog.recommend.interactions import Interactions
 from tidelog.types import Continuous, Discrete, Hybrid, Image, Spec
 
@@ -269,6 +271,13 @@ def learning_rate(facts: Facts) -> Setting | None:
     return Setting(QUICK, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
 
 
+def precision(facts: Facts) -> Setting | None:
+    """Rounded products of wide layers, where native layers multiply them."""
+    if facts.decisions < SMALL or native.level() < native.BFLOAT16:
+        return None
+    return Setting("bfloat16", "tidelog-kernels multiplies it faster than float32 on this processor")
+
+
 def discount(facts: Facts) -> Setting | None:
     """None of the future is discounted where it is short and certain to end."""
     if facts.ended < ENDED or facts.longest > SHORT or facts.log.hindsight is not None:  # there the ends are chosen
@@ -331,6 +340,7 @@ def _sharpness(
 RULES: dict[str, Callable[[Facts], Setting | None]] = {
     "widths": width,
     "learning rate": learning_rate,
+    "precision": precision,
     "discount": discount,
     "inverse temperature": temperature,
     "support threshold": threshold,

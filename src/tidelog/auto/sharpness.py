@@ -32,6 +32,7 @@ from scipy.special import ndtr
 
 from tidelog.algorithms.iql import IQL
 from tidelog.data.log import Log, is_tabular, number_observations
+from tidelog.networks import native
 from tidelog.ope.estimators import (
     LARGEST_LOG,
     LONGEST_PRODUCT,
@@ -112,6 +113,7 @@ def no_progress(doing: str, share: float) -> None:
     """Show no progress."""
 
 
+@native.off()
 def cross_fit(log: Log, discount: float, updates: int, seed: int = 0, tell: Tell = no_progress) -> CrossFit:
     """Fit critic and clone on the other half of a log's episodes, for each half."""
     tell(DOING, 0.0)
@@ -210,6 +212,7 @@ class PopulationFit(NamedTuple):
     unit: float
 
 
+@native.off()
 def population_fit(
     log: Log, temperatures: Sequence[float], discount: float, updates: int, seed: int = 0, tell: Tell = no_progress
 ) -> PopulationFit:

@@ -265,7 +265,7 @@ class Linear(eqx.Module):
         return cls(float32(weight), float32(bias))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        if native.takes(x):
+        if native.takes(x, ((self.weight, self.bias),)):
             return native.dense(x, ((self.weight, self.bias),), relu_last=False)
         return product(x, self.weight) + self.bias
 
@@ -320,8 +320,8 @@ class MLP(eqx.Module):
     def __call__(
         self, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None
     ) -> jax.Array:
-        if self._native(x, dropout is not None and key is not None):
-            return native.dense(x, tuple((layer.weight, layer.bias) for layer in self.layers), self.activate_last)
+        if (layers := self._native(x, (), dropout, key)) is not None:
+            return native.dense(x, layers, self.activate_last)
         for i, layer in enumerate(self.layers):
             x = layer(x)
             if i == len(self.layers) - 1 and not self.activate_last:
@@ -337,14 +337,19 @@ class MLP(eqx.Module):
         self, last: Linear, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None
     ) -> jax.Array:
         """Return the outputs of one more layer: `last(self(x))`, of native layers as one call."""
-        if self.activate_last and self._native(x, dropout is not None and key is not None):
-            return native.dense(x, tuple((layer.weight, layer.bias) for layer in (*self.layers, last)), relu_last=False)
+        if self.activate_last and (layers := self._native(x, (last,), dropout, key)) is not None:
+            return native.dense(x, layers, relu_last=False)
         return last(self(x, dropout=dropout, key=key))
 
-    def _native(self, x: jax.Array, dropped: bool) -> bool:
-        """Return whether native layers compute the same: nothing but ReLU between dense layers."""
-        plain = not self.norms and self.activation is jax.nn.relu and not dropped and bool(self.layers)
-        return plain and native.takes(x) and all(type(layer) is Linear for layer in self.layers)
+    def _native(
+        self, x: jax.Array, more: tuple[Linear, ...], dropout: jax.Array | float | None, key: jax.Array | None
+    ) -> native.Layers | None:
+        """Return all layers if native ones compute the same: dense layers with nothing but ReLU between them."""
+        every, dropped = (*self.layers, *more), dropout is not None and key is not None
+        if self.norms or self.activation is not jax.nn.relu or dropped or {type(one) for one in every} != {Linear}:
+            return None
+        layers = tuple((one.weight, one.bias) for one in every)
+        return layers if native.takes(x, layers) else None
 
 
 def drop(x: jax.Array, rate: jax.Array | float, key: jax.Array) -> jax.Array:

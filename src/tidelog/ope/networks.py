@@ -23,6 +23,7 @@ from tidelog.algorithms.sampling import Batch, NStep, Sampler
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, returns_to_go
 from tidelog.errors import DivergenceError
+from tidelog.networks import native
 from tidelog.networks.critics import Critic
 from tidelog.networks.encoder import EncoderConfig
 from tidelog.networks.layers import host_generator
@@ -291,10 +292,10 @@ def updates_for(log: Log) -> int:
     return int(np.clip(max(EPOCHS * log.steps // FQE().batch_size, SWEEPS * longest), FEWEST, MOST))
 
 
+@native.off()
 def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
     """Train a critic on a prepared log for this number of updates; DivergenceError if its loss is not finite."""
-    stores = stores_of(config, log, Scaler())
-    trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores, updates, kernels=False)
+    trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
     while trainer.update < updates:
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():

@@ -52,6 +52,7 @@ from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import PLAIN, STORED, Values, number_by_appearance
 from tidelog.data.read import SOURCES, one_table
 from tidelog.errors import ConfigError, SpecError, install, nearest
+from tidelog.networks import native
 from tidelog.networks.actors import Gaussian, state_gaussian
 from tidelog.ope.assumptions import time_basis
 from tidelog.ope.estimators import LONGEST_PRODUCT, RARE, logged_return, required_part, weighted_dr
@@ -907,6 +908,7 @@ def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean(np.square((action - mean) / spread))))
 
 
+@native.off()
 def cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
     """A clone of the behaviour policy, and the ordinals of the episodes that selected it (None: only one episode or
     cluster).

@@ -357,8 +357,10 @@ class Engine:
             check_shares(self._phases, devices["batch"])
         self._together = vmap and len(members) > 1 and here
         self._placement = Placement.of(len(members), self._together, devices)
-        kernels = native.level() > 0 if kernels is None else kernels
-        self._kernels = kernels and not self._together and not any(self._placement.meshes)
+        precision = getattr(first, "matmul_precision", "float32")
+        kernels = native.multiply(precision) if kernels is None else kernels
+        alone = not self._together and not any(self._placement.meshes)
+        self._native = precision if kernels and alone else None
         self._algorithms = self._placement.grouped(numbers)
         self._learners = self._placement.grouped(learners)
         self._stores = self._placement.copies(self.stores)
@@ -370,18 +372,14 @@ class Engine:
         self._blank = self._blank_rollout(assignment) if assignment is not None and self._hosts else None
 
     @classmethod
-    def fresh(
-        cls,
-        members: list[Member],
-        spec: Any,
-        stores: Stores,
-        steps: int,
-        vmap: bool | None = None,
-        kernels: bool | None = None,
-    ) -> Engine:
+    def fresh(cls, members: list[Member], spec: Any, stores: Stores, steps: int, vmap: bool | None = None) -> Engine:
         """Create an engine that learns from a log, at update 0."""
-        learners = fresh_learners(members, spec, stores, steps)
-        return cls(members, learners, steps, stores=stores, vmap=vmap, kernels=kernels)
+        return cls(members, fresh_learners(members, spec, stores, steps), steps, stores=stores, vmap=vmap)
+
+    @property
+    def products(self) -> str:
+        """What computes the dense layers: "native" or "XLA"."""
+        return "XLA" if self._native is None else "native"
 
     @property
     def unit(self) -> str:
@@ -487,7 +485,7 @@ class Engine:
             return list(jax.block_until_ready(started))  # type: ignore[no-untyped-call]
 
         def one(index: int) -> LearnerState:
-            with native.in_training(self._kernels):
+            with native.in_training(self._native):
                 moved: LearnerState = jax.block_until_ready(program(index))  # type: ignore[no-untyped-call]
             return moved
 

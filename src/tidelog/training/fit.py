@@ -313,7 +313,7 @@ def begin(
     engine = Engine(members, learners, options.steps, stores=stores, vmap=options.vmap, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
     data = TrainingData.of(log, refit_of)
-    record = Record.of(algorithms, options, spec, data, scaler, parts.held_out_ids, sketches)
+    record = Record.of(algorithms, options, spec, data, scaler, parts.held_out_ids, sketches, engine.products)
     check_processes(record, learners)
     return Run(
         record,

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog._machine import use_cache
+from tidelog._machine import this_machine, use_cache
 from tidelog.algorithms.contract import without_scale
 from tidelog.algorithms.finetune import FinetuneConfig, FinetunedAlgorithm, Scales, check_tunable, with_constant_rates
 from tidelog.algorithms.hyperparameters import same_program
@@ -54,7 +54,6 @@ from tidelog.training.record import (
     check_free,
     evaluated,
     new_folder,
-    training_machine,
 )
 from tidelog.training.run import Run
 from tidelog.training.stores import check_memory
@@ -145,7 +144,6 @@ def finetune(
         finetuned=True,
         finetuned_from=None if run.folder is None else str(run.folder.resolve()),
     )
-    begun = replace(record, options=settings, data=data, machine=training_machine())
     engine = Engine(
         run.members,
         learners,
@@ -156,6 +154,8 @@ def finetune(
         vmap=vmap,
         collected_log=collected_log,
     )
+    machine = {**this_machine(), "products": engine.products}
+    begun = replace(record, options=settings, data=data, machine=machine)
     tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
 
@@ -273,7 +273,7 @@ def learn(
         collected_log=collected_log,
     )
     data = TrainingData(environment=name, named=isinstance(env, str))
-    record = Record.of(algorithms, settings, spec, data, Scaler())
+    record = Record.of(algorithms, settings, spec, data, Scaler(), products=engine.products)
     check_processes(record, learners)
     run = Run(record, engine, shared_folder(out, record, overwrite), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run

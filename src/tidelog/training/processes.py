@@ -23,9 +23,10 @@ import numpy as np
 from jax._src.distributed import global_state
 
 from tidelog import errors
+from tidelog._machine import this_machine
 from tidelog.errors import ConfigError, ProcessError, TidelogError
 from tidelog.policies.policy import fingerprint
-from tidelog.training.record import Record, new_folder, training_machine
+from tidelog.training.record import Record, new_folder
 
 T = TypeVar("T")
 HEARTBEAT_SECONDS = 20  # a process without a sign of life for so long is lost
@@ -213,7 +214,7 @@ def check_processes(record: Record, learners: Sequence[Any]) -> None:
     group = connected()
     if group.count == 1:
         return
-    machine = {name: str(value) for name, value in training_machine().items() if name not in ("threads", "processor")}
+    machine = {name: str(value) for name, value in this_machine().items() if name not in ("threads", "processor")}
     config = {f"the setting {name}": str([one.get(name) for one in record.configs]) for name in record.configs[0]}
     options = {f"the option {name}": str(value) for name, value in msgspec.to_builtins(record.options).items()}
     group.check_same(

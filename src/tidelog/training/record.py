@@ -97,11 +97,6 @@ def _number(name: str, value: Any) -> float:
         raise ConfigError(f"evaluate['{name}'] returned {value!r}", "a number", "return a float") from None
 
 
-def training_machine() -> dict[str, Any]:
-    """Return the facts of this machine on which the last bits of training depend, with what computes dense layers."""
-    return {**this_machine(), "products": native.products()}
-
-
 BFLOAT16 = ("avx512_bf16", "amx_bf16")  # flags of processors with products of bfloat16
 
 
@@ -438,10 +433,11 @@ class Record:
         scaler: Scaler,
         held_out: Sequence[Any] = (),
         sketches: Mapping[str, Any] | None = None,
+        products: str = "XLA",
     ) -> Record:
-        """Create the record of a run of these algorithms, on this machine."""
+        """Create the record of a run of these algorithms, on this machine; `products` computes their dense layers."""
         configs = [to_config(algorithm) for algorithm in algorithms]
-        name, machine = algorithm_name(algorithms[0]), training_machine()
+        name, machine = algorithm_name(algorithms[0]), {**this_machine(), "products": products}
         return cls(name, configs, options, spec, scaler, data, list(held_out), machine, dict(sketches or {}))
 
     @property
@@ -601,7 +597,7 @@ class Record:
 
     def differences(self) -> list[str]:
         """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
-        now = {**training_machine(), "products": "native" if native.resumes(self.products) else "XLA"}
+        now = {**this_machine(), "products": "native" if native.resumes(self.products) else "XLA"}
         return [
             f"{k}: {self.machine[k]} then, {v} now"
             for k, v in now.items()
