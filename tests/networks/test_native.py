@@ -67,6 +67,9 @@ def test_values_and_gradients_are_those_of_xla(sizes, relu_last, rows):
     net, x = network(sizes, relu_last), jax.random.normal(jax.random.key(1), (rows, sizes[0]))
     for function in (loss, eqx.filter_grad(loss), jax.grad(loss, 1), eqx.filter_value_and_grad(loss)):
         assert gap(function(net, x), natively(function, net, x)) < 1e-5
+    with native.in_training("float32"):  # what nobody asks for is not computed
+        assert "to_input = false" in eqx.filter_jit(eqx.filter_grad(loss)).lower(net, x).as_text()
+        assert "to_weights = false" in eqx.filter_jit(jax.grad(loss, 1)).lower(net, x).as_text()
     both = eqx.filter_grad(lambda pair: loss(*pair))
     assert gap(both((net, x)), natively(both, (net, x))) < 1e-5
 
@@ -235,13 +238,14 @@ def test_a_run_of_rounded_products_asks_for_a_processor_that_multiplies_them(mon
 
 @there
 def test_a_verdict_and_a_suggestion_do_not_hang_on_what_is_installed(monkeypatch, log):
-    monkeypatch.setattr(sharpness, "MOST_UPDATES", 50)
     monkeypatch.setattr(propensities, "FEWEST", 20)
 
     def answers():
         clone, _ = propensities.cloned(log, 0)
-        return fingerprint(clone.params), tl.suggest(tl.IQL, log).lines()
+        rungs = sharpness.population_fit(robot, [1.0], 0.9, 20).rungs
+        return fingerprint(clone.params), sharpness.cross_fit(log, 0.9, 20).q.tobytes(), repr(rungs)
 
+    robot = tl.collect("point-mass", episodes=6, seed=0)
     installed = answers()
     monkeypatch.setenv(native.SWITCH, "0")
     assert answers() == installed
