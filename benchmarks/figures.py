@@ -136,18 +136,14 @@ def peers(found: Found) -> Found:
 peers_all_cores = peers
 
 
-def rounded_products(found: Found) -> Found:
-    """Rates, and what is learnt, with and without rounding."""
-    parts = found["parts"]
-    rates = {
-        name: one | {"over": [one["ratio"], one["least"], one["most"]]}
-        for name, one in parts["speed"]["algorithms"].items()
-    }
+def rounding(found: Found) -> Found:
+    """The rows of each task, and how many differences are within their noise."""
+    rows = found["rows"]
     return {
-        "rates": rates,
-        "ratios": least_and_most(one["ratio"] for one in rates.values()),
-        "survival": parts["icu"]["algorithms"],
-        "returns": parts["pendulum"]["algorithms"],
+        "returns": [row for row in rows if row["task"] == "pendulum"],
+        "survival": [row for row in rows if row["task"] == "icu-sepsis"],
+        "within": sum(row["difference"][1] <= 0.0 <= row["difference"][2] for row in rows),
+        "of": len(rows),
     }
 
 

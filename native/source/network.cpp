@@ -98,7 +98,6 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<std::unique_ptr<Stage>> stages_;
 };
 
-long share(long count, long part) { return count * part / ROW_PARTS; }
 long half(long count) { return (count + 1) / 2; }
 
 struct Kernels {
@@ -139,7 +138,7 @@ void forward(const Network& n, const float* x, const std::vector<float*>& output
     const Products& products = rounded ? rounded->products : kernels.exact;
     if (rounded)
       job->add(ROW_PARTS, [=](long part) { rounded->along_rows(f.x, pairs, I, share(rows, part), share(rows, part + 1)); });
-    job->add(products.forward_parts(O), [=, &products](long part) {
+    job->add(products.parts(O), [=, &products](long part) {
       products.forward(f, part, panel(I * products.panel));
     });
     work += 2 * rows * I * O;
@@ -183,7 +182,7 @@ void backward(const Network& n, const std::vector<const float*>& inputs, const f
         if (down) rounded->along_rows(d.weight, weight_pairs, O, share(I, part), share(I, part + 1));
       });
     }
-    const long first = down ? products.panels(I) : 0, second = weights ? O > 1 ? products.panels(O) : 1 : 0;
+    const long first = down ? products.panels(I) : 0, second = weights ? products.parts(O) : 0;
     job->add(first + second, [=, &products](long part) {
       if (part < first)
         products.to_input(d, part, panel(O * products.panel));

@@ -144,7 +144,7 @@ void forward(const Forward& f, long part, float* room) {
   const long j = few ? 0 : part * PANEL;
   copy_panel(f.weight, f.inputs, f.outputs, j, room, nullptr);
   Product<Set> p{f.x, f.inputs, 1, room, f.y, f.outputs, f.inputs, j, f.bias, nullptr, f.relu};
-  p.rows(few ? f.rows * part / ROW_PARTS : 0, few ? f.rows * (part + 1) / ROW_PARTS : f.rows);
+  p.rows(few ? share(f.rows, part) : 0, few ? share(f.rows, part + 1) : f.rows);
 }
 
 void to_weight_of_one_output(const ToWeight& w) {  // dW [I] = the sum of rows of x, weighted by dy [N]
@@ -170,9 +170,11 @@ void to_weight_of_one_output(const ToWeight& w) {  // dW [I] = the sum of rows o
 
 void to_weight(const ToWeight& w, long part, float* room) {
   if (w.outputs == 1) return to_weight_of_one_output(w);
-  copy_panel(w.dy, w.rows, w.outputs, part * PANEL, room, w.bias);
-  Product<Set> p{w.x, 1, w.inputs, room, w.weight, w.outputs, w.rows, part * PANEL, nullptr, nullptr, false};
-  p.rows(0, w.inputs);
+  const bool few = w.outputs <= PANEL;
+  const long j = few ? 0 : part * PANEL;
+  copy_panel(w.dy, w.rows, w.outputs, j, room, few && part ? nullptr : w.bias);
+  Product<Set> p{w.x, 1, w.inputs, room, w.weight, w.outputs, w.rows, j, nullptr, nullptr, false};
+  p.rows(few ? share(w.inputs, part) : 0, few ? share(w.inputs, part + 1) : w.inputs);
 }
 
 void to_input(const ToInput& d, long part, float* room) {

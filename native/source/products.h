@@ -8,7 +8,9 @@
 
 namespace tidelog {
 
-constexpr long ROW_PARTS = 4;  // into how many row blocks a product is cut whose outputs fit in one panel
+constexpr long ROW_PARTS = 4;  // into how many blocks of rows a product is cut whose columns fit in one panel
+
+inline long share(long rows, long part) { return rows * part / ROW_PARTS; }
 
 struct Forward {  // y [N, O] = x [N, I] W [I, O] + b [O], then ReLU on request
   const float *x, *weight, *bias;
@@ -41,7 +43,7 @@ struct Products {
   void (*masked)(const float* active, const float* dy, float* to, long count);  // dy where active is positive, else 0
 
   long panels(long columns) const { return (columns + panel - 1) / panel; }
-  long forward_parts(long outputs) const { return outputs > panel ? panels(outputs) : outputs > 1 ? ROW_PARTS : 1; }
+  long parts(long outputs) const { return outputs > panel ? panels(outputs) : outputs > 1 ? ROW_PARTS : 1; }
 };
 
 // Rounding to bfloat16, and products of rounded factors, in the same parts of panels of 32 columns.

@@ -94,15 +94,16 @@ void forward(const Forward& f, long part, float* room) {
   const long j = few ? 0 : part * PANEL, half = (f.inputs + 1) / 2;
   copy_panel(f.weight, f.inputs, f.outputs, j, panel, nullptr);
   Product<Set> p{f.rounded_x, half, 1, panel, f.y, f.outputs, half, j, f.bias, nullptr, f.relu};
-  p.rows(few ? f.rows * part / ROW_PARTS : 0, few ? f.rows * (part + 1) / ROW_PARTS : f.rows);
+  p.rows(few ? share(f.rows, part) : 0, few ? share(f.rows, part + 1) : f.rows);
 }
 
 void to_weight(const ToWeight& w, long part, float* room) {
   Pair* panel = (Pair*)room;
-  copy_panel(w.dy, w.rows, w.outputs, part * PANEL, panel, w.bias);
-  Product<Set> p{w.rounded_x, 1,    w.inputs, panel, w.weight, w.outputs, (w.rows + 1) / 2, part * PANEL,
-            nullptr,     nullptr, false};
-  p.rows(0, w.inputs);
+  const bool few = w.outputs <= PANEL;
+  const long j = few ? 0 : part * PANEL, half = (w.rows + 1) / 2;
+  copy_panel(w.dy, w.rows, w.outputs, j, panel, few && part ? nullptr : w.bias);
+  Product<Set> p{w.rounded_x, 1, w.inputs, panel, w.weight, w.outputs, half, j, nullptr, nullptr, false};
+  p.rows(few ? share(w.inputs, part) : 0, few ? share(w.inputs, part + 1) : w.inputs);
 }
 
 void to_input(const ToInput& d, long part, float* room) {

@@ -19,9 +19,11 @@ from tidelog.auto import sharpness
 from tidelog.errors import ConfigError
 from tidelog.networks import native
 from tidelog.networks.layers import MLP, rounded
+from tidelog.networks.pictures import LAYERS, Convolutions
 from tidelog.ope import propensities
 from tidelog.policies.policy import fingerprint
 from tidelog.training.run import agreement
+from tidelog.types import Image
 
 there = pytest.mark.skipif(native.level() == 0, reason="tidelog-kernels is not installed, or not for this processor")
 SHAPES = [  # widths, ReLU after the last layer, rows
@@ -96,6 +98,19 @@ def test_many_inputs_of_one_network_are_one_call_and_many_networks_are_many():
     ):
         arguments = (x,) if own is None else (own, x)
         assert gap(function(*arguments), natively(function, *arguments)) < 1e-5
+
+
+@there
+@pytest.mark.parametrize(("layers", "side", "dense"), [("small", 9, True), ("nature", 36, True), ("impala", 12, False)])
+def test_layers_of_pictures_are_dense_layers_of_their_views(layers, side, dense):
+    image = Image(side, side, 2)
+    net = Convolutions.create(np.random.default_rng(0), image, LAYERS[layers])
+    seen = np.random.default_rng(1).integers(0, 255, (5, side, side, 2)).astype(np.uint8)
+    slope = eqx.filter_grad(lambda net: jnp.sum(jnp.sin(net(seen))))
+    with native.in_training("float32"):
+        assert ("tidelog_" in eqx.filter_jit(slope).lower(net).as_text()) == dense  # stacks stay with XLA
+    if dense:
+        assert gap(slope(net), natively(slope, net)) < 1e-5
 
 
 @there

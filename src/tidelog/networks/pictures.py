@@ -13,6 +13,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec
 
+from tidelog.networks import native
 from tidelog.networks.layers import Linear
 from tidelog.types import Image
 
@@ -355,6 +356,8 @@ class Convolutions(eqx.Module):
         for layer, shape in zip(self.layers, self.shapes, strict=True):
             if isinstance(layer, Residual) or isinstance(shape, Stack):
                 x = layer(x)
+            elif native.takes(x, own := ((layer.weight, layer.bias),)):  # a layer of the inputs of each position
+                x = native.dense(views(x, shape.kernel, shape.stride, 0), own, relu_last=True)
             else:
                 x = jax.nn.relu(_convolved(layer, x, shape.kernel, shape.stride, 0))
         return jax.nn.relu(x).reshape(len(x), -1)
