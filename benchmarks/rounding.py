@@ -44,5 +44,14 @@ def study(
             rows.append(row | {"bfloat16": seed_interval(rounded), "difference": seed_interval(gaps)})
             print(rows[-1], flush=True)
     if set(tasks) == set(LEARNT) and (seeds, steps) == (SEEDS, STEPS):
-        keep("rounding", COMMAND, {"seeds": seeds, "steps": steps, "products": native.products(), "rows": rows})
+        keep(
+            "rounding",
+            COMMAND,
+            {
+                "seeds": seeds,
+                "steps": steps,
+                "products": "native" if native.multiply(PRECISIONS[1]) else "XLA",
+                "rows": rows,
+            },
+        )
     return {"rows": rows}

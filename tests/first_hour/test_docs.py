@@ -26,7 +26,7 @@ NOT_RUN = {
     "ppg.md": ["text"],
     "artefact.md": ["text"],
     "index.md": ["text"],
-    "installation.md": ["text", "text"],
+    "installation.md": ["text", "text", "text"],
     "judging-appendix.md": ["text"],
     "scale.md": ["text"] * 4,
     "tools.md": ["text"],

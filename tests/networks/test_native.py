@@ -269,6 +269,7 @@ def test_a_verdict_and_a_suggestion_do_not_hang_on_what_is_installed(monkeypatch
 @pytest.fixture
 def fresh(monkeypatch):
     """The choice is made again, and forgotten afterwards."""
+    monkeypatch.delenv(native.SWITCH, raising=False)
     native._best.cache_clear()
     yield monkeypatch
     monkeypatch.undo()
