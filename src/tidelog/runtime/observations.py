@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -143,7 +144,7 @@ def read_action(inputs: RawBatch, action: Any, spec: Spec) -> NumpyArray:
 
 def feature_names(spec: Spec) -> list[str]:
     """Return the column names of a table of observations, where the log had names."""
-    return _all_names(spec.observation)
+    return [*_all_names(spec.observation)]
 
 
 def _column(frame: Any, name: Any) -> NumpyArray:
@@ -167,8 +168,14 @@ def _mapping(
     return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves, other_words), single
 
 
-def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
-    return [name for leaf in leaves.values() if not isinstance(leaf, Image) for name in column_names(leaf)]
+def _all_names(leaves: Mapping[str, Leaf]) -> tuple[str, ...]:
+    return _names_and_lists(tuple(leaves.values()))[0]
+
+
+@lru_cache(maxsize=64)  # a third of a single decision
+def _names_and_lists(leaves: tuple[Leaf, ...]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+    names = tuple(name for leaf in leaves if not isinstance(leaf, Image) for name in column_names(leaf))
+    return names, lists_among(names)
 
 
 def _with_lists(
@@ -176,7 +183,7 @@ def _with_lists(
 ) -> dict[str, NumpyArray]:
     """Return the columns with one for each number of a column of lists, [D] or [B, D], as the log had it."""
     spread = dict(columns)
-    for name, labels in lists_among(_all_names(leaves)).items():
+    for name, labels in _names_and_lists(tuple(leaves.values()))[1].items():
         if name in columns and not any(label in columns for label in labels):
             numbers = _numbers_of_lists(spread.pop(name), name, len(labels), table)
             spread |= {label: numbers[..., position] for position, label in enumerate(labels)}
@@ -213,6 +220,7 @@ def _numbers_of_lists(values: NumpyArray, name: str, width: int, table: bool) ->
     return rows if values.ndim and not whole else rows[0]
 
 
+@lru_cache(maxsize=256)
 def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
     """Return the columns of a leaf: its names without the flags of filled values."""
     fills = leaf.fills if isinstance(leaf, Vector) else ()
@@ -244,9 +252,7 @@ def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf, other_words: bo
     if isinstance(leaf, Image):
         raise SpecError("a picture is not a column", fix="pass it as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
-        return _numbers(
-            fill_features(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation"
-        )
+        return fill_features(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)])
     words = leaf.vocabularies or ((),) * len(leaf.sizes)
     parts = zip(leaf.names, leaf.sizes, words, strict=True)
     coded = [_codes(columns[n], n, s, v, other_words) for n, s, v in parts]
@@ -263,16 +269,19 @@ def _array(observation: Any, leaves: Mapping[str, Leaf], other_words: bool) -> t
 
 def fill_features(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
     """Return the features [B, O] of a leaf from its columns [B]: missing values filled, and their flags."""
-    fills, features = dict(leaf.fills), dict[str, NumpyArray]()
-    for name, values in zip(column_names(leaf), columns, strict=True):
-        missing = np.isnan(values)
-        features[name] = np.where(missing, fills[name], values) if name in fills else values
+    features = dict(zip(column_names(leaf), columns, strict=True))
+    for name, fill in leaf.fills:
+        missing = np.isnan(features[name])
+        features[name] = np.where(missing, fill, features[name])
         features[f"{name} missing"] = missing.astype(np.float32)
-    for name, values in features.items():
-        bad = ~np.isfinite(values)
-        if bad.any():
-            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}", fix="pass a finite number")
-    return np.stack([features[name] for name in leaf.names], axis=-1).astype(np.float32)
+    with np.errstate(over="ignore"):  # infinite values are refused
+        rows: NumpyArray = np.stack([features[name] for name in leaf.names], axis=-1).astype(np.float32)
+    bad = ~np.isfinite(rows)
+    if bad.any():
+        column = int(np.argmax(bad.any(axis=0)))
+        row = int(np.argmax(bad[:, column]))
+        raise SpecError(f"'{leaf.names[column]}' is missing or infinite in row {row}", fix="pass a finite number")
+    return rows
 
 
 def _picture(values: Any, name: str, leaf: Image) -> tuple[NumpyArray, bool]:
