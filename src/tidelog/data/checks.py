@@ -63,7 +63,7 @@ def empty_log(raw: RawLog) -> Iterable[Finding]:
 
 @check("wrong length", "error")
 def wrong_length(raw: RawLog) -> Iterable[Finding]:
-    """An array, a mask or a list of bounds has a length that does not fit the log."""
+    """An array, a mask or a list of bounds does not fit the log's length."""
     if raw.action is None or raw.rows == 0:
         return
     for part in raw.action_parts():
@@ -135,7 +135,7 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
 
 @check("non-numeric text", "error")
 def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
-    """A column of numbers, flags or times holds other text."""
+    """A column of numbers, flags or times holds text."""
     acted = raw.action.columns if raw.action is not None else ()
     for column in (*raw.columns(), *_next_columns(raw)):
         if len(column.unreadable):
@@ -376,7 +376,7 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
 
 @check("elapsed time", "error")
 def elapsed_time(raw: RawLog) -> Iterable[Finding]:
-    """An elapsed time is below 0, or empty in a row that another one or a known next observation follows."""
+    """An elapsed time is below 0, or empty although something known follows."""
     if raw.elapsed is None:
         return
     bad = raw.elapsed.usable & (raw.elapsed.values < 0)
@@ -456,7 +456,7 @@ def truncated_early(raw: RawLog) -> Iterable[Finding]:
 
 @check("next observation contradicts the following row", "error")
 def next_observation_contradicts(raw: RawLog) -> Iterable[Finding]:
-    """A row's next observation is not the observation of the row that follows it in the episode."""
+    """A row's next observation is not that of the following row."""
     for name, feature in raw.next_observation.items():
         for now, following in zip(raw.observation[name].columns, feature.columns, strict=True):
             if now.values.shape == following.values.shape:
@@ -465,7 +465,7 @@ def next_observation_contradicts(raw: RawLog) -> Iterable[Finding]:
 
 @check("next mask contradicts the following row", "error")
 def next_mask_contradicts(raw: RawLog) -> Iterable[Finding]:
-    """A row's next mask is not the mask of the row that follows it in the episode."""
+    """A row's next mask is not that of the following row."""
     now, following = raw.action_mask, raw.next_action_mask
     if now is not None and following is not None and now.values.shape == following.values.shape:
         yield from _contradictions(raw, now, following, following.usable)
@@ -593,7 +593,7 @@ MOST_BALANCED = 20  # actions of a log that looks so
 
 @check("contradicted propensities", "error")
 def contradicted_propensities(raw: RawLog) -> Iterable[Finding]:
-    """Observations predict the action much better than declared propensities do (p < 0.001)."""
+    """Observations predict actions much better than declared propensities do (p < 0.001)."""
     found = _declared_balance(raw)
     if found is not None and found.is_broken:
         yield _finding(raw, found)
@@ -780,7 +780,7 @@ def duplicated_rows(raw: RawLog) -> Iterable[Finding]:
 
 @check("possible cluster column", "warning")
 def possible_cluster(raw: RawLog) -> Iterable[Finding]:
-    """A column looks like clusters of episodes (persons, sessions, stores or days), but is not named as cluster."""
+    """A column looks like persons, sessions, stores or days, and is not mapped as cluster."""
     if raw.cluster is not None or not (raw.unused or raw.extra or raw.time):
         return
     firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
@@ -830,7 +830,7 @@ def unordered_rows(raw: RawLog) -> Iterable[Finding]:
 
 @check("episode in several files", "warning")
 def crossed_files(raw: RawLog) -> Iterable[Finding]:
-    """Rows of one episode are in several files, and no step or time orders them: the order of the files does."""
+    """Rows of one episode are in several files, and only the order of the files orders them."""
     if raw.files is None or raw.episode is None or raw.step is not None or raw.time is not None:
         return
     crossed = raw.files.crossed(raw.order.episode, raw.order.rows)
@@ -855,7 +855,7 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
 
 @check("ends without episodes", "warning")
 def ends_without_episodes(raw: RawLog) -> Iterable[Finding]:
-    """Some rows have an end flag, but no column says which rows form an episode: each is an episode of one step."""
+    """Rows have end flags, but no episode is mapped: each is an episode of one step."""
     # transitions with their next observations are no such log
     named = [column for column in (raw.terminated, raw.truncated) if column is not None]
     ended = raw.flags.terminated | (raw.flags.truncated & ~raw.flags.assumed)
@@ -868,7 +868,7 @@ def ends_without_episodes(raw: RawLog) -> Iterable[Finding]:
 
 @check("no bootstrap target", "warning")
 def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
-    """A truncated last row has no next observation: it is used for cloning and statistics, not for value learning."""
+    """A truncated last row has no next observation: value learning cannot use it."""
     followed = raw.order.sort(raw.followed)
     unknown = raw.order.last & ~raw.flags.terminated & ~followed & ~raw.unplaced[raw.order.rows]
     if unknown.any():
@@ -902,7 +902,7 @@ def no_reward(raw: RawLog) -> Iterable[Finding]:
 
 @check("unknown rewards", "warning")
 def unknown_rewards(raw: RawLog) -> Iterable[Finding]:
-    """Some rewards are unknown, as the mapping allows; whether the action or a column predicts which ones."""
+    """Some rewards are unknown, as the mapping allows; what predicts which ones."""
     if raw.missing_reward is None or raw.action is None:
         return
     unknown = np.zeros(raw.rows, bool)
@@ -1002,7 +1002,7 @@ def duplicated_columns(raw: RawLog) -> Iterable[Finding]:
 
 @check("extreme scale", "warning")
 def extreme_scale(raw: RawLog) -> Iterable[Finding]:
-    """The largest magnitude of an observation column is above 10,000 or below 0.0001."""
+    """An observation column has its largest magnitude above 10,000 or below 0.0001."""
     observed = _numbers(_observed_columns(raw, codes=False))
     reach = {name: max(-float(one.min()), float(one.max())) if len(one) else 0.0 for name, one in observed}
     large = [name for name, top in reach.items() if top > _LARGE]
@@ -1180,7 +1180,7 @@ _NUMBER_TEXT = re.compile(
 
 @check("numbers as text", "warning")
 def numbers_as_text(raw: RawLog) -> Iterable[Finding]:
-    """Labels of an observation are numbers with a sign of thousands, a decimal comma or a per cent sign."""
+    """Labels are numbers with a sign of thousands, a decimal comma or a per cent sign."""
     for feature in raw.observation.values():
         for column in feature.columns:
             words = [word for word in column.vocabulary or () if word not in ("", OTHER)]
@@ -1195,7 +1195,7 @@ def numbers_as_text(raw: RawLog) -> Iterable[Finding]:
 
 @check("many actions", "warning")
 def many_actions(raw: RawLog) -> Iterable[Finding]:
-    """Almost every row has an action of its own, which no other row can tell anything about."""
+    """Almost every row has an action of its own."""
     action = raw.action
     if action is None or action.kind != "discrete" or not raw.rows:
         return

@@ -588,20 +588,18 @@ rule("unknown mapping key", "error", "The mapping holds an unknown key.")
 rule("bad mapping", "error", "The mapping contradicts itself or holds an invalid value.")
 rule("missing column", "error", "The mapping names a column that the log does not have.")
 rule("ragged rows", "error", "Rows of a text file have more or fewer fields than its header.")
-rule("duplicate column name", "error", "A column that the mapping names appears twice in the header.")
-rule(
-    "unread ends", "error", "An array of this format would not be read, but its name says where episodes end or begin."
-)
-rule("wrong length", "error", "An array, a mask or a list of bounds has a length that does not fit the log.")
+rule("duplicate column name", "error", "The header holds a mapped column twice.")
+rule("unread ends", "error", "An array that would not be read is named like ends or beginnings of episodes.")
+rule("wrong length", "error", "An array, a mask or a list of bounds does not fit the log's length.")
 rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
-rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
-rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
+rule("unknown category", "error", "A category is not in its declared vocabulary.")
+rule("files differ", "error", "A mapped column is missing in one file, or has another type there.")
 rule("rounded identifiers", "warning", "Identifiers are decimal numbers beyond 2^53, where different ones are equal.")
-rule("possible end column", "warning", "A column is named like ends of episodes, and the mapping names no such column.")
+rule("possible end column", "warning", "A column is named like ends of episodes, and is not mapped.")
 rule(
     "incomplete episodes",
     "warning",
-    "Rows of an episode were left out, and others of it remain, as if they followed each other.",
+    "Rows within an episode were left out; the others count as consecutive.",
 )
 rule(
     "rewards lost in 32 bits",
@@ -622,7 +620,7 @@ rule("empty rewards", "note", "Empty rewards count as a number, by `missing_rewa
 rule(
     "late rewards unread",
     "warning",
-    "Empty rewards, which count as a number, are more frequent among the newest decisions: they may still come.",
+    "Empty rewards, which count as a number, are more frequent in the newest decisions: they may still come.",
 )
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
