@@ -571,13 +571,13 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 
 
 def test_the_lists_of_checks_are_the_registry() -> None:
-    """Errors by name, for the report explains them; warnings and notes with their meanings."""
-    errors = "; ".join(one.name for one in CHECKS.values() if one.level == "error")
-    assert f"a fix: {errors}." in " ".join(PAGE.split()), f"paste into docs/data.md: {errors}"
-    for level in ("warning", "note"):
-        rows = [f"| {one.name} | {one.meaning} |" for one in CHECKS.values() if one.level == level]
-        table = "\n".join([f"| {level} | meaning |", "|---|---|", *rows])
-        assert f"\n\n{table}\n\n" in PAGE, f"paste into docs/data.md:\n{table}"
+    """Errors and notes by name, for the report explains them; warnings with their meanings."""
+    for level, before in (("error", "a fix"), ("note", "what was done")):
+        names = "; ".join(one.name for one in CHECKS.values() if one.level == level)
+        assert f"{before}: {names}." in " ".join(PAGE.split()), f"paste into docs/data.md: {names}"
+    rows = [f"| {one.name} | {one.meaning} |" for one in CHECKS.values() if one.level == "warning"]
+    table = "\n".join(["| warning | meaning |", "|---|---|", *rows])
+    assert f"\n\n{table}\n\n" in PAGE, f"paste into docs/data.md:\n{table}"
     assert all(one.meaning.endswith(".") for one in CHECKS.values())
 
 
