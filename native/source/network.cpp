@@ -16,7 +16,7 @@ namespace {
 
 constexpr long WORK_OF_A_THREAD = 2'000'000;  // multiplications and additions: some 10 microseconds
 constexpr long MOST_KEPT = 4'000'000;         // floats of a block that stays after a call
-constexpr int PATIENCE = 20'000;              // looks at a counter before the thread lets others run
+constexpr int PATIENCE = 1'000;                // looks at a counter before the thread lets others run
 
 // Memory of a thread, which stays for its next call.
 class Room {
