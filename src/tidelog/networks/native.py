@@ -69,10 +69,10 @@ def in_training(precision: str | None) -> Iterator[None]:
         yield
         return
     if not multiply(precision):
+        flag = "avx512_bf16" if precision == "bfloat16" else "AVX2"
         raise ConfigError(
             f"this run was trained with native layers (tidelog-kernels) in {precision}, and this process has none",
-            fix=f"install tidelog-kernels on a processor with {'avx512_bf16' if precision == 'bfloat16' else 'AVX2'}, or "
-            f"set {SWITCH}=0: XLA rounds differently",
+            fix=f"install tidelog-kernels on a processor with {flag}, or set {SWITCH}=0: XLA rounds differently",
         )
     with _chosen(True):
         yield
