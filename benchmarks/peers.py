@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.keep import keep, median_and_range
 from benchmarks.spread import words_of
-from tidelog.networks.native import SWITCH, multiply
+from tidelog.networks.native import SWITCH, can_multiply
 
 COMMAND = "python -m benchmarks peers --peer-python PYTHON"
 NAMES = ("iql", "bcq", "discrete-bcq", "bc")
@@ -42,7 +42,7 @@ def work(name: str, native: bool, precision: str) -> None:
     os.environ[SWITCH] = str(int(native))
     from benchmarks.speed import ceiling, entry_of, log_for, operations, products_of, trainer_of
 
-    assert multiply(precision) == native, "tidelog-kernels is not installed, or not for this processor"
+    assert can_multiply(precision) == native, "tidelog-kernels is not installed, or not for this processor"
     algorithm = replace(entry_of(name), matmul_precision=precision)
     log = log_for(algorithm)
     trainer = trainer_of(algorithm, log, 1)

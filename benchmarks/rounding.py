@@ -50,7 +50,7 @@ def study(
             {
                 "seeds": seeds,
                 "steps": steps,
-                "products": "native" if native.multiply(PRECISIONS[1]) else "XLA",
+                "products": "native" if native.can_multiply(PRECISIONS[1]) else "XLA",
                 "rows": rows,
             },
         )

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -25,10 +26,12 @@ Matrix random(long count) {
   return matrix;
 }
 
-struct Threads {  // a pool whose threads also come late
+struct Threads {  // a pool whose threads come at once, and every other one late
   std::vector<std::thread> all;
   Pool pool{3, [this](std::function<void()> task) {
-              all.emplace_back([task = std::move(task)] { task(), helped++; });
+              auto begun = std::make_shared<std::atomic<bool>>(all.size() % 2 == 1);
+              all.emplace_back([begun, task = std::move(task)] { *begun = true, task(), helped++; });
+              while (!*begun) std::this_thread::yield();
             }};
   ~Threads() {
     for (std::thread& thread : all) thread.join();

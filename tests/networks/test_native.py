@@ -155,8 +155,13 @@ def test_other_layers_are_those_of_xla():
         network((5, 8, 3), False),
     ):
         inputs = x.astype(jnp.float16) if net.activation is jax.nn.relu and not net.norms else x
+        by_xla = net(inputs)
         with native.in_training("float32"):
-            assert jnp.allclose(eqx.filter_jit(net)(inputs), net(inputs), atol=1e-3)
+            assert jnp.allclose(eqx.filter_jit(net)(inputs), by_xla, atol=1e-3)
+    net, dropping = network((5, 8, 3), True), {"dropout": 0.5, "key": jax.random.key(0)}
+    by_xla = net(x, **dropping)
+    with native.in_training("float32"):
+        assert jnp.allclose(eqx.filter_jit(net)(x, **dropping), by_xla, atol=1e-6)
 
 
 @there
@@ -187,7 +192,7 @@ from tidelog.networks import native
 from tidelog.ope import propensities
 from tidelog.policies.policy import fingerprint
 from tidelog.training.run import agreement
-assert native.multiply(sys.argv[2])
+assert native.can_multiply(sys.argv[2])
 log = collect("treatment", episodes=300, seed=0)
 run = fit(IQL(hidden=(64, 64), batch_size=256, matmul_precision=sys.argv[2]), log, steps=20)
 print(fingerprint(run.learners()[0].state))
@@ -283,7 +288,7 @@ def test_a_package_that_cannot_be_used_is_named_once(fresh):
     fresh.setitem(sys.modules, "tidelog_kernels", SimpleNamespace(load=load))
     with pytest.warns(UserWarning, match=r"cannot be used \(libtidelog.so: .*fix: install it again"):
         assert native.level() == 0
-    assert not native.multiply("float32")
+    assert not native.can_multiply("float32")
 
 
 def test_without_the_package_and_switched_off_xla_computes(fresh):

@@ -42,7 +42,7 @@ def level() -> int:
     return 0 if _off.get() or os.environ.get(SWITCH) == "0" else _best()
 
 
-def multiply(precision: str) -> bool:
+def can_multiply(precision: str) -> bool:
     """Return whether native layers can multiply with a `matmul_precision` here."""
     return level() >= (BFLOAT16 if precision == "bfloat16" else FLOAT32)
 
@@ -68,7 +68,7 @@ def in_training(precision: str | None) -> Iterator[None]:
     if precision is None:
         yield
         return
-    if not multiply(precision):
+    if not can_multiply(precision):
         flag = "avx512_bf16" if precision == "bfloat16" else "AVX2"
         raise ConfigError(
             f"this run was trained with native layers (tidelog-kernels) in {precision}, and this process has none",

@@ -358,7 +358,7 @@ class Engine:
         self._together = vmap and len(members) > 1 and here
         self._placement = Placement.of(len(members), self._together, devices)
         precision = getattr(first, "matmul_precision", "float32")
-        kernels = native.multiply(precision) if kernels is None else kernels
+        kernels = native.can_multiply(precision) if kernels is None else kernels
         alone = not self._together and not any(self._placement.meshes)
         self._native = precision if kernels and alone else None
         self._algorithms = self._placement.grouped(numbers)
