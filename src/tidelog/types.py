@@ -482,6 +482,8 @@ class Spec:
 
     `masked`: each observation comes with a mask `[A]` of the allowed actions. A log has it if it has `action_mask`; an
     environment declares it, and then returns a mask with every observation. A recipe is docs/gallery/masks.md.
+    `elapsed_unit`: an environment of unevenly spaced decisions names its unit of time, such as "hour", and returns the
+    time to the next decision with every step; discounts are then per unit.
 
     Example:
         >>> spec = tl.types.Spec({"observation": tl.types.Vector(2)}, tl.types.Discrete(3), masked=True)
@@ -493,6 +495,7 @@ class Spec:
     action: ActionSpace
     rewards: int | None = None  # K components; None: one number
     masked: bool = False  # whether each row has a mask of allowed actions
+    elapsed_unit: str | None = None  # of an environment that returns elapsed times; that of a log is in the log
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -502,19 +505,23 @@ class Spec:
             ("rewards", "one number" if self.rewards is None else f"{self.rewards} numbers"),
         ]
         rows.append(("mask of allowed actions", "yes" if self.masked else "no"))
+        rows += [] if self.elapsed_unit is None else [("time between decisions", self.elapsed_unit)]
         return rows_table("Spec", ("part", "kind"), rows)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists that `from_json` reads back."""
         leaves = {name: _tagged(leaf) for name, leaf in self.observation.items()}
-        return {"observation": leaves, "action": _tagged(self.action), "rewards": self.rewards, "masked": self.masked}
+        unit = {} if self.elapsed_unit is None else {"elapsed_unit": self.elapsed_unit}
+        action = _tagged(self.action)
+        return {"observation": leaves, "action": action, "rewards": self.rewards, "masked": self.masked, **unit}
 
     @classmethod
     def from_json(cls, data: Any) -> Spec:
         """Rebuild a spec from `to_json`; SpecError for an unknown kind, or a field of another type or length."""
         try:
             leaves = {name: _untagged(leaf) for name, leaf in data["observation"].items()}
-            spec = cls(leaves, _untagged(data["action"]), data["rewards"], data["masked"])
+            unit = data.get("elapsed_unit")
+            spec = cls(leaves, _untagged(data["action"]), data["rewards"], data["masked"], unit)
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise SpecError(f"a spec is invalid: {error!r}", fix="write it again") from error
         for name, part in {**spec.observation, "action": spec.action}.items():
@@ -523,8 +530,8 @@ class Spec:
         actions = isinstance(spec.action, ActionSpace | Catalogue)
         inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile | Users) for leaf in leaves.values())
         plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
-        if not (actions and inputs and plain and leaves):
-            raise SpecError("a spec has invalid leaves, actions, rewards or masked", fix="write it again")
+        if not (actions and inputs and plain and leaves and isinstance(unit, str | None)):
+            raise SpecError("a spec has invalid leaves, actions, rewards, masked or unit", fix="write it again")
         return spec
 
 

@@ -55,6 +55,18 @@ def test_returns_never_cross_an_end_or_what_is_known():
     np.testing.assert_allclose(row.next_observation["x"][:, 0], (np.asarray([102, 102, 102, 104, 104, 105]) - 1) / 2)
 
 
+def test_returns_count_elapsed_times():
+    kept = store()
+    hours = jnp.asarray([[2.0, 1.0], [3.0, 2.0], [2.0, 0.0], [9.0, 9.0], [9.0, 9.0]])  # of slots, three filled
+    kept = kept._replace(columns={**kept.columns, "elapsed": hours})
+    row = Recent(1, 0.5, SCALES).gather(kept, jnp.arange(6)).data
+    np.testing.assert_allclose(row.discount, [0.25, 0.5, 0.0, 0.25, 0.25, 1.0])
+    row = Recent(3, 0.5, SCALES).gather(kept, jnp.arange(6)).data
+    # rewards 1, 11, 21. | 31, 41, | 51, each after the hours before it
+    np.testing.assert_allclose(row.reward, [1 + 11 / 4 + 21 / 8, 11 + 21 / 2, 21, 31 + 41 / 4, 41, 51])
+    np.testing.assert_allclose(row.discount, [0.0, 0.0, 0.0, 1 / 16, 1 / 4, 1.0])
+
+
 @pytest.mark.parametrize(
     ("n", "following"), [(1, [0.5, 1.0, None, 1.0, None, None]), (2, [1.0, None, None, None, None, None])]
 )

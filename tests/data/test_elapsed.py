@@ -178,5 +178,3 @@ def test_a_run_and_its_policy_say_what_the_discount_is_per(tmp_path):
     assert tl.load_policy(tmp_path / "policy").origin["discount_unit"] == "hour"
     again = tl.load_run(tmp_path / "run", log=read())
     assert again.record.data.discount_unit == "hour"
-    with pytest.raises(tl.SpecError, match="a discount per hour; an environment reports none"):
-        tl.finetune(again, "treatment", steps=10)

@@ -103,7 +103,7 @@ def test_without_keeping_only_returns_and_lengths_remain():
     assert kept.propensity is None
     assert set(kept.columns()) == {
         *("observation", "next_observation", "action", "reward", "terminated", "truncated"),
-        *("episode", "propensity", "action_mask", "next_action_mask"),
+        *("episode", "propensity", "action_mask", "next_action_mask", "elapsed"),
     }
     other = play(TabularEnvironment(problem, 5), act, episodes=13, seed=5, keep=False)
     assert Counter(other.lengths.tolist()) != Counter(light.lengths.tolist())

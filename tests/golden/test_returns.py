@@ -12,7 +12,7 @@ from tests.golden.lines import numbers
 from tidelog import PPG
 from tidelog.algorithms.ppg_common import Rewards, empty_statistics, scale_rewards, standardise
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
-from tidelog.losses.td import advantages, discounted, lambda_returns, value_error
+from tidelog.losses.td import advantages, discount_of, discounted, lambda_returns, value_error
 from tidelog.networks.actors import Categorical, Gaussian, Several
 
 
@@ -74,6 +74,24 @@ def test_discounted_sums_forget_at_ends_and_go_on_across_segments():
     restarts = np.asarray([[True, False, True]])
     sums, last = eqx.filter_jit(discounted)(numbers(8.0), reward, ~always, restarts, 0.5)
     np.testing.assert_allclose(sums, [[5.0, 5.0, 5.5]])
+
+
+def test_elapsed_times_discount_what_follows_them():
+    # hours 2, 1, 0, 3: discounts .25, .5, 1, .125. TD errors: 1 + .25*2 - 1 = .5; 0 + .5*4 - 2 = 0; 2 + 0 - 4 = -2;
+    # 1 + .125*6 - 0 = 1.75; a trace of 1/2 a decision. Backwards: 1.75; -2 + .5*1.75; .25*-1.125; .5 + .125*-.28125
+    hours = numbers([2.0, 1.0, 0.0, 3.0])
+    discount = np.asarray(discount_of(jnp.float32(0.5), hours))
+    np.testing.assert_allclose(discount, [[0.25, 0.5, 1.0, 0.125]])
+    found = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 4, 0, 6], discount=discount)
+    np.testing.assert_allclose(found, [0.46484375, -0.28125, -1.125, 1.75])
+    # sums: 8, already discounted, + 1 = 9; .25*9 + 2 = 4.25, an end; 3; a row of no decision keeps 3; then * .125
+    reward, ended = numbers([1.0, 2.0, 3.0, 9.0]), np.asarray([[False, True, False, False]])
+    valid = np.asarray([[True, True, True, False]])
+    sums, last = eqx.filter_jit(discounted)(numbers(8.0), reward, ended, valid, 0.5, hours)
+    np.testing.assert_allclose(sums, [[9.0, 4.25, 3.0, 3.0]])
+    np.testing.assert_allclose(last, [3.0])  # after no time at all
+    for elapsed, rest in ((numbers([2.0, 1.0, 3.0, 7.0]), 0.375), (numbers([1.0, 1.0, 1.0, 1.0]), 1.5)):
+        np.testing.assert_allclose(discounted(numbers(8.0), reward, ended, valid, 0.5, elapsed)[1], [rest])
 
 
 def test_the_surrogate_takes_the_worse_of_the_ratio_and_the_clipped_one():

@@ -20,11 +20,11 @@ RATIO = [0.5, 2.0, 0.25, 4.0]
 TRUNCATED = [False, True, False, False]
 
 
-def traced(ratio=RATIO, terminated=NO, truncated=TRUNCATED, valid=ALL, **dials):
-    """Targets and advantages [T] of one segment; discount and trace 1/2."""
+def traced(ratio=RATIO, terminated=NO, truncated=TRUNCATED, valid=ALL, discount=0.5, **dials):
+    """Targets and advantages [T] of one segment; trace 1/2."""
     rows = [numbers(row) for row in (np.log(ratio), REWARD, VALUE, FOLLOWING)]
     flags = [np.asarray([row], bool) for row in (terminated, truncated, valid)]
-    return [np.asarray(found)[0] for found in whole_vtrace(*rows, *flags, 0.5, 0.5, **dials)]
+    return [np.asarray(found)[0] for found in whole_vtrace(*rows, *flags, discount, 0.5, **dials)]
 
 
 def test_a_segment_with_a_truncation_inside():
@@ -35,6 +35,14 @@ def test_a_segment_with_a_truncation_inside():
     np.testing.assert_allclose(target, [1.75, 4.0, 3.75, 4.0])
     # advantages: TD error + .25 (v' - V') where the trace continues: 1 + .25*2; 2; -2 + .25*4; 4
     np.testing.assert_allclose(advantage, [1.5, 2.0, -1.0, 4.0])
+
+
+def test_each_step_has_its_own_discount():
+    # discounts .25, .5, 1, .125: TD errors 1 + .25*2 - 1 = .5; 2; -2; 1 + .125*6 = 1.75; traces decay by .25*.5*.5 =
+    # .0625, 0, 1*.5*.25 = .125, 0. Excess: 1.75; .25*-2 + .125*1.75 = -.28125; 2; .5*.5 + .0625*2 = .375
+    target, advantage = traced(discount=numbers([0.25, 0.5, 1.0, 0.125]))
+    np.testing.assert_allclose(target, [1.375, 4.0, 3.71875, 1.75])
+    np.testing.assert_allclose(advantage, [0.5 + 0.125 * 2, 2.0, -2 + 0.5 * 1.75, 1.75])
 
 
 def test_a_termination_bootstraps_nothing():

@@ -103,12 +103,15 @@ class Recent:
         reward, ended = self.scales.reward(all_of["reward"]), all_of["terminated"] | all_of["truncated"]
         known, _ = self.rows(store)
         summed, last, alive = reward[rows], rows, jnp.ones_like(rows, bool)
+        elapsed: Any = all_of.get("elapsed")
+        passed: Any = 1.0 if elapsed is None else elapsed[rows]  # [B]: units of time until the next step
         for k in range(1, self.n_step):
             alive &= ~ended[rows + k - 1] & (rows + k < known)
-            summed += jnp.where(alive, self.discount**k * reward[rows + k], 0.0)
+            units = k if elapsed is None else passed
+            summed += jnp.where(alive, self.discount**units * reward[rows + k], 0.0)
+            passed += jnp.where(alive, 1.0 if elapsed is None else elapsed[rows + k], 0.0)
             last = jnp.where(alive, rows + k, last)
-        length = (last - rows + 1).astype(jnp.float32)
-        factor = self.discount if self.n_step == 1 else self.discount**length
+        factor = self.discount if self.n_step == 1 and elapsed is None else self.discount**passed
         actions = all_of["action"]
         if jnp.issubdtype(actions.dtype, jnp.floating):  # as they were executed
             actions = jnp.clip(actions, -1.0, 1.0)
@@ -176,7 +179,7 @@ class FinetunedAlgorithm(eqx.Module):
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return the stores of the log and a store of own decisions."""
         mask = ("mask", "following_mask") if spec.masked else ()
-        columns = ("observation", "action", "reward", "terminated", "truncated", "following", *mask)
+        columns = ("observation", "action", "reward", "elapsed", "terminated", "truncated", "following", *mask)
         return {**self.inner.stores(spec), OWN: StoreSpec(columns, self.rounds)}
 
     def phases(self) -> tuple[Phase, ...]:

@@ -63,7 +63,7 @@ from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
 from tidelog.algorithms.short_form import algorithm
 from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
-from tidelog.losses.td import value_error, vtrace
+from tidelog.losses.td import discount_of, value_error, vtrace
 from tidelog.networks.layers import Activation
 from tidelog.networks.phasic import Architecture
 from tidelog.networks.pictures import Layers, by_size
@@ -133,7 +133,8 @@ def with_vtrace(config: OffPolicyPPG, state: OffPolicyState, batch: Batch) -> Ba
     policy = state.network.policy(data["observation"], data.get("mask"), *start)
     log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
     flags = data["terminated"], data["truncated"], data["valid"]
-    settings = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
+    discount = discount_of(config.discount, data.get("elapsed"))
+    settings = discount, config.gae_lambda, config.rho_bar, config.c_bar
     target, advantage = vtrace(
         log_behaviour, scaled(config, state, data["reward"]), value, following, *flags, *settings
     )
@@ -382,7 +383,7 @@ class OffPolicyPPG:
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Return two ring buffers of segments with the behaviour policy's log-probabilities, and the new rewards."""
         mask = ("mask",) if spec.masked else ()
-        flags = ("reward", "terminated", "truncated", "valid")
+        flags = ("reward", "elapsed", "terminated", "truncated", "valid")
         begins = () if self.recurrent_size is None else ("first", "carry", "value_carry")
         whole = ("observation", *mask, "action", "log_probability", *flags, "following", *begins)
         old = () if self.value_clip is None else ("old_value",)

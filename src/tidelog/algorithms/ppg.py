@@ -68,7 +68,7 @@ from tidelog.algorithms.sampling import Batch, Sampler
 from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
 from tidelog.algorithms.short_form import algorithm, configure
 from tidelog.losses.policy import ratio_divergence, surrogate
-from tidelog.losses.td import advantages, value_error
+from tidelog.losses.td import advantages, discount_of, value_error
 from tidelog.networks.layers import Activation
 from tidelog.networks.phasic import Architecture
 from tidelog.networks.pictures import Layers, by_size
@@ -112,7 +112,8 @@ def estimate(config: PPG, state: PPGState, columns: Columns) -> tuple[PPGState, 
     state, value, following, begins = values_of_segments(state, columns, config.num_chunks)
     value, following = unit * value, unit * following
     flags = columns["terminated"], columns["truncated"], columns["valid"]
-    advantage = advantages(reward, value, following, *flags, config.discount, config.gae_lambda)
+    discount = discount_of(config.discount, columns.get("elapsed"))
+    advantage = advantages(reward, value, following, *flags, discount, config.gae_lambda)
     target = value + advantage
     if state.values is not None:
         state = state._replace(values=add_values(state.values, target, columns["valid"].astype(jnp.float32)))
@@ -355,7 +356,7 @@ class PPG:
         """Return the store of the current rollout, and with an auxiliary phase the store of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
         begins: tuple[str, ...] = () if self.recurrent_size is None else ("first", "carry")
-        decisions = ("action", "log_probability", "reward", "terminated", "truncated", "following")
+        decisions = ("action", "log_probability", "reward", "elapsed", "terminated", "truncated", "following")
         fresh = StoreSpec(("observation", "valid", *mask, *decisions, *begins), self.num_envs)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}

@@ -181,7 +181,9 @@ def scale_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.A
         return state, columns["reward"]
     ended = columns["terminated"] | columns["truncated"]
     valid = columns["valid"]
-    returns, sums = discounted(state.rewards.sums, columns["reward"], ended, valid, config.reward_discount)
+    returns, sums = discounted(
+        state.rewards.sums, columns["reward"], ended, valid, config.reward_discount, columns.get("elapsed")
+    )
     running = add_values(state.rewards.returns, returns, valid.astype(jnp.float32))
     state = state._replace(rewards=Rewards(running, sums))
     return state, scaled(config, state, columns["reward"])

@@ -47,6 +47,7 @@ class CopyStep(NamedTuple):
     reward: Array  # [] float32
     terminated: Array  # [] bool
     truncated: Array  # [] bool
+    elapsed: Array | None = None  # [] float32: time to the next observation, where the spec has an `elapsed_unit`
 
 
 @runtime_checkable
@@ -85,6 +86,7 @@ class BatchStep(NamedTuple):
     current_observation: Observation  # leaves [W, ...]: after the reset of copies that ended
     next_mask: Array | None  # [W, A]
     mask: Array | None  # [W, A]: of `current_observation`
+    elapsed: Array | None = None  # [W]: time to the next observation
 
 
 def begin(functional: Functional, count: int, key: Array) -> World:
@@ -113,7 +115,11 @@ def advance(functional: Functional, world: World, action: Array, key: Array) -> 
     next_observation, next_mask = look(functional, moved.world)
     observation, mask = look(functional, after)
     flags = (moved.terminated, moved.truncated)
-    return BatchStep(after, moved.reward, *flags, next_observation, observation, next_mask, mask)
+    if (moved.elapsed is None) != (functional.spec.elapsed_unit is None):
+        found = f"its steps have {'no ' if moved.elapsed is None else ''}elapsed times"
+        raise SpecError(f"{functional.name}: spec.elapsed_unit = {functional.spec.elapsed_unit!r}, but {found}",
+                        "both or neither")  # fmt: skip
+    return BatchStep(after, moved.reward, *flags, next_observation, observation, next_mask, mask, moved.elapsed)
 
 
 def look(functional: Functional, world: World) -> tuple[Observation, Array | None]:
@@ -187,7 +193,8 @@ class HostedCopies:
         ended = (terminated | truncated).any()
         current = self._observed(moved.current_observation, moved.mask) if ended else following
         batch.some_allowed(current.action_mask)
-        return Outcome(reward, terminated, truncated, following, current)
+        elapsed = None if moved.elapsed is None else batch.times(moved.elapsed)
+        return Outcome(reward, terminated, truncated, following, current, elapsed=elapsed)
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""

@@ -8,7 +8,8 @@ Observations: `Box` of one dimension -> Vector, `Box` [height, width, channels] 
 one-dimensional `MultiDiscrete` -> Codes counted from 0; `Dict` and `Tuple` of those, nested too -> one leaf each, named
 by keys and positions as `outer/inner`. Actions: `Discrete`, one-dimensional `MultiDiscrete`, `Box` with finite bounds;
 `Dict` and `Tuple` of those -> `Hybrid` with parts named in the same way, whose rows become the action of the space.
-An "action_mask" in the info of an observation becomes the action mask.
+An "action_mask" in the info of an observation becomes the action mask. With `metadata["elapsed_unit"] = "hour"` every
+info of a step has "elapsed": the time from the decision to the observation that is returned.
 
 gymnasium has no interface for resuming in the middle of an episode. `ResumableGymnasium` offers it only if the complete
 state is known: for MuJoCo and classic control, in the wrappers of `gymnasium.make` and in other wrappers without state.
@@ -70,6 +71,7 @@ _KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
 _PLAIN = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RescaleAction", "ClipAction", "FlattenObservation")
 _ZERO = np.zeros((), np.int64)
 _MASK = "the info's action_mask"
+_NO_ELAPSED = "the info has no elapsed time, which metadata['elapsed_unit'] promises"
 _Observed = tuple[Leaves, NDArray[np.bool_] | None]  # leaves and mask of one copy
 _LAST_POSITIONS = ("xpos", "xipos")  # of bodies and of their centres of mass
 
@@ -240,7 +242,8 @@ class Gymnasium:
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
             raise SpecError(f"{self.name} has an action mask for {first.action_space}", "discrete actions")
-        self.spec = Spec({name: column.leaf for name, column in self._columns.items()}, action, masked=self._masked)
+        leaves = {name: column.leaf for name, column in self._columns.items()}
+        self.spec = Spec(leaves, action, masked=self._masked, elapsed_unit=_elapsed_unit(first, self.name))
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy, each with its own seed derived from this one."""
@@ -265,10 +268,10 @@ class Gymnasium:
         self._steps += 1
         following, *outcomes = zip(*(self._step_copy(copy, order) for copy, order in enumerate(orders)), strict=True)
         try:
-            reward, terminated, truncated = _outcomes(self._batch(), *outcomes)
+            reward, terminated, truncated, elapsed = self._outcomes(self._batch(), *outcomes)
         except EnvironmentFailure:
             for copy, values in enumerate(zip(*outcomes, strict=True)):  # which copy it was
-                _outcomes(self._batch(copy), *([value] for value in values))
+                self._outcomes(self._batch(copy), *([value] for value in values))
             raise
         ended = terminated | truncated
         current = [
@@ -278,7 +281,7 @@ class Gymnasium:
         observed = self._stacked(following)
         self._shown = self._stacked(current) if ended.any() else observed
         self._batch().some_allowed(self._shown.action_mask)
-        return Outcome(reward, terminated, truncated, observed, self._shown)
+        return Outcome(reward, terminated, truncated, observed, self._shown, elapsed=elapsed)
 
     def close(self) -> None:
         """Close every copy."""
@@ -295,12 +298,15 @@ class Gymnasium:
             raise self._batch(copy).failure(0, f"reset raised {_problem(error, _RESET)}") from error
         return raw, info
 
-    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, Any, Any, Any]:
+    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, Any, Any, Any, Any]:
         try:
             raw, reward, terminated, truncated, info = self._copies[copy].step(order)
         except Exception as error:
             raise self._batch(copy).failure(0, f"step raised {_problem(error, _STEP)}") from error
-        return self._read(copy, raw, info), reward, terminated, truncated
+        shown = self._read(copy, raw, info)
+        if self.spec.elapsed_unit is not None and "elapsed" not in info:
+            raise self._batch(copy).failure(0, _NO_ELAPSED)
+        return shown, reward, terminated, truncated, info.get("elapsed")
 
     def _read(self, copy: int, raw: Any, info: Any) -> _Observed:
         """Return the observation and the mask in arrays of their own: a copy may write into its own ones again."""
@@ -324,11 +330,19 @@ class Gymnasium:
         count, copies = (self.count, None) if copy is None else (1, [copy])
         return BatchReader(self.name, count, self._steps, copies)
 
+    def _outcomes(self, batch: BatchReader, reward: Any, terminated: Any, truncated: Any, elapsed: Any) -> Any:
+        """Check and convert rewards, flags and elapsed times, each `[W]`; None for times without a unit."""
+        ends = batch.flags("terminated", terminated), batch.flags("truncated", truncated)
+        times = None if self.spec.elapsed_unit is None else batch.times(elapsed)
+        return batch.numbers("the reward", reward, ()), *ends, times
 
-def _outcomes(batch: BatchReader, reward: Any, terminated: Any, truncated: Any) -> tuple[NDArray[Any], ...]:
-    """Check and convert rewards and flags, each `[W]`."""
-    ends = batch.flags("terminated", terminated), batch.flags("truncated", truncated)
-    return batch.numbers("the reward", reward, ()), *ends
+
+def _elapsed_unit(source: Any, name: str) -> str | None:
+    """The unit of elapsed times that an environment names; SpecError for another thing than a word."""
+    unit = (getattr(source, "metadata", None) or {}).get("elapsed_unit")
+    if unit is None or (isinstance(unit, str) and unit.strip()):
+        return unit
+    raise SpecError(f'{name}: metadata["elapsed_unit"] is {unit!r}', 'a unit of time, such as "hour"')
 
 
 def _problem(error: Exception, expected: str) -> str:
@@ -450,7 +464,8 @@ class VectorGymnasium:
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
             raise SpecError(f"{self.name} has an action mask for {action}", "discrete actions")
-        self.spec = Spec({key: column.leaf for key, column in self._columns.items()}, action, masked=self._masked)
+        leaves = {name: column.leaf for name, column in self._columns.items()}
+        self.spec = Spec(leaves, action, masked=self._masked, elapsed_unit=_elapsed_unit(source, self.name))
 
     def reset(self, seed: int) -> BatchObservation:
         """Restart every copy; the source derives the seeds of its copies from one seed."""
@@ -485,7 +500,7 @@ class VectorGymnasium:
             observed = self._read(raw, info)
             outcome = Outcome(reward, terminated, truncated, observed, observed)
         batch.some_allowed(outcome.current_observation.action_mask)
-        return outcome
+        return outcome._replace(elapsed=self._elapsed(info, ended, outcome.valid))
 
     def close(self) -> None:
         """Close the source."""
@@ -572,6 +587,24 @@ class VectorGymnasium:
             copy = missing[0] if rows is None else rows[missing[0]]
             raise batch.failure(int(copy), "the info has no action_mask")
         return batch.flags(_MASK, info["action_mask"], (size,))
+
+    def _elapsed(
+        self, info: Mapping[str, Any], ended: NDArray[np.bool_], valid: NDArray[np.bool_] | None
+    ) -> NDArray[np.float32] | None:
+        """Elapsed times `[W]`, None without a unit; 0 in rows that are no decisions."""
+        if self.spec.elapsed_unit is None:
+            return None
+        times, has_time = np.zeros(self.count), np.zeros(self.count, bool)
+        final = info.get("final_info", {}) if self._mode == "SAME_STEP" else {}
+        for part, of in ((info, np.ones(self.count, bool)), (final, ended)):
+            if "elapsed" in part:
+                has = of & np.asarray(part.get("_elapsed", of), bool)
+                times[has] = self._batch().numbers("elapsed", part["elapsed"], ())[has]
+                has_time |= has
+        missing = np.flatnonzero(~has_time if valid is None else valid & ~has_time)
+        if missing.size:
+            raise self._batch().failure(int(missing[0]), _NO_ELAPSED)
+        return self._batch().times(times)
 
     def _call(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the source and check the number of returned values."""

@@ -8,6 +8,9 @@ Some sources reset a copy only in the step after its end and ignore the action o
 undo this, `Outcome.valid` is False in such rows: they are not decisions, enter no log and no loss, and do not count.
 Until then `current_observation` repeats the last observation of the ended episode, with every action allowed.
 
+Where decisions are unevenly spaced (`Spec.elapsed_unit`), `Outcome.elapsed` is the time from each decision to the
+observation that follows it, and discounts are per unit of it.
+
 An environment that can resume exactly has two more methods: `save_state`, and `restore_state`, which loads the saved
 arrays into a new object of the same problem and count. Both objects then have the same future.
 
@@ -59,6 +62,7 @@ class Outcome(NamedTuple):
     next_observation: BatchObservation  # before any reset
     current_observation: BatchObservation  # after the reset of copies that ended
     valid: NDArray[np.bool_] | None = None  # [W]; False: the copy was only restarted; None: every row is a decision
+    elapsed: NDArray[np.float32] | None = None  # [W]: time to the next observation; None: one unit each
 
 
 @runtime_checkable
@@ -134,6 +138,15 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
     return action.astype(np.int32)
 
 
+def stepped(environment: Environment, action: NDArray[Any]) -> Outcome:
+    """Step every copy; EnvironmentFailure where elapsed times are declared and not returned, or the reverse."""
+    outcome, unit = environment.step(action), environment.spec.elapsed_unit
+    if (outcome.elapsed is None) != (unit is None):
+        found = f"spec.elapsed_unit is {unit!r} and Outcome.elapsed is {outcome.elapsed!r:.60}"
+        raise EnvironmentFailure(f"{environment.name}: {found}", "both or neither", "declare the unit of elapsed times")
+    return outcome
+
+
 def positive(what: str, number: int) -> int:
     """Return a whole number above zero; ConfigError names it otherwise."""
     if number < 1:
@@ -186,6 +199,14 @@ class BatchReader:
             copy, entry, value = self._first(~(np.abs(array) <= LARGEST), array, what)
             raise self.failure(copy, f"{entry} is {value}: expected a finite number")
         return array.astype(np.float32)
+
+    def times(self, value: Any) -> NDArray[np.float32]:
+        """Elapsed times `[W]`, at least 0."""
+        elapsed = self.numbers("elapsed", value, ())
+        if (elapsed < 0.0).any():
+            copy = int(np.argmax(elapsed < 0.0))
+            raise self.failure(copy, f"elapsed is {elapsed[copy]}: expected the time to the next decision, at least 0")
+        return elapsed
 
     def flags(self, what: str, value: Any, shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:
         """Truth values `[W, *shape]`."""
@@ -332,6 +353,7 @@ class Episodes:
     propensity: NDArray[np.float64] | None = None  # [N]: as returned by the actor
     action_mask: NDArray[np.bool_] | None = None  # [N, A]
     next_action_mask: NDArray[np.bool_] | None = None  # [N, A]
+    elapsed: NDArray[np.float32] | None = None  # [N]
 
     def columns(self) -> dict[str, Any]:
         """The arguments of `Log.from_arrays`."""
@@ -374,7 +396,7 @@ def play(
     while True:
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
         action, propensity = act(observed, generator)
-        outcome = environment.step(action)
+        outcome = stepped(environment, action)
         if outcome.valid is not None:
             active &= outcome.valid
         if keep:
@@ -459,6 +481,7 @@ def _rows(
         "propensity": None if propensity is None else np.asarray(propensity, np.float64),
         "action_mask": observed.action_mask,
         "next_action_mask": outcome.next_observation.action_mask,
+        "elapsed": outcome.elapsed,
     }
     return {name: _select(value, active) for name, value in row.items()}
 

@@ -6,7 +6,7 @@ Letters: `B` batch, `E` ensemble, `K` reward components, `T` steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -103,6 +103,11 @@ class Components(NamedTuple):
 # Returns and advantages along segments. Letters: `W` segments, `T` steps; time is the last axis.
 
 
+def discount_of(discount: jax.Array | float, elapsed: jax.Array | None) -> jax.Array | float:
+    """`discount ** elapsed` of each step, exactly the discount where that is 1 or None: elapsed times [W, T]."""
+    return discount if elapsed is None else jnp.where(elapsed == 1.0, discount, discount**elapsed)
+
+
 def advantages(
     reward: jax.Array,
     value: jax.Array,
@@ -117,7 +122,8 @@ def advantages(
 
     `following_value` is V of the true next observation of each step, before any reset. A termination does not
     bootstrap; a truncation bootstraps and then ends the chain; an invalid step is 0 and ends the chain before it. The
-    last step's chain ends with the segment. Source: Schulman et al. 2016, arXiv:1506.02438, equation 16.
+    last step's chain ends with the segment. A discount [W, T] is that of each step; `trace` decays with every decision.
+    Source: Schulman et al. 2016, arXiv:1506.02438, equation 16.
     """
     same_shape(
         reward=reward, value=value, following_value=following_value, terminated=terminated, truncated=truncated,
@@ -134,18 +140,21 @@ def discounted(
     ended: jax.Array,
     valid: jax.Array,
     discount: jax.Array | float,
+    elapsed: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
     """The discounted sum of rewards up to each step [W, T], 0 after an episode's end, and the last sum [W].
 
-    `earlier` [W] is the last sum of the segment before; an invalid step adds nothing and changes nothing.
+    `earlier` [W] is the last sum of the segment before; an invalid step adds nothing and changes nothing. With elapsed
+    times [W, T] a sum is discounted by the time that follows it, before the next segment too.
     """
+    factor = None if elapsed is None else jnp.where(valid, discount_of(discount, elapsed), 1.0).T
 
-    def one(sums: jax.Array, step: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        step_reward, has_ended, is_valid = step
-        now = jnp.where(is_valid, discount * sums + step_reward, sums)
-        return jnp.where(has_ended, 0.0, now), now
+    def one(sums: jax.Array, step: tuple[Any, ...]) -> tuple[jax.Array, jax.Array]:
+        step_reward, has_ended, is_valid, after = step
+        now = jnp.where(is_valid, (discount if after is None else 1.0) * sums + step_reward, sums)
+        return jnp.where(has_ended, 0.0, now if after is None else after * now), now
 
-    last, sums = jax.lax.scan(one, earlier, (reward.T, ended.T, valid.T))
+    last, sums = jax.lax.scan(one, earlier, (reward.T, ended.T, valid.T, factor))
     return sums.T, last
 
 
@@ -214,7 +223,8 @@ def vtrace(
     weighted by the ratio include it already. `following_value` is V of the true next observation, before any reset. A
     termination does not bootstrap; a truncation and the segment's end bootstrap from the next observation and end the
     trace; an invalid step has target V and advantage 0, and ends the trace before it. Where the ratio is 1 these are
-    lambda-returns and generalised advantages. Source: Espeholt et al. 2018, arXiv:1802.01561, equation 1.
+    lambda-returns and generalised advantages. A discount [W, T] is that of each step.
+    Source: Espeholt et al. 2018, arXiv:1802.01561, equation 1.
     """
     same_shape(
         log_ratio=log_ratio, reward=reward, value=value, following_value=following_value, terminated=terminated,

@@ -269,8 +269,8 @@ def log_of(spec: Spec, played: Episodes) -> Log:
     columns = played.columns()
     if isinstance(spec.action, Hybrid):
         columns["action"] = spec.action.unpack(columns["action"])
-    log = Log.from_arrays(**columns, **declared_space(spec.action))
-    return replace(log, spec=replace(spec, masked=log.spec.masked))
+    log = Log.from_arrays(**columns, **declared_space(spec.action), elapsed_unit=spec.elapsed_unit)
+    return replace(log, spec=replace(spec, masked=log.spec.masked, elapsed_unit=None))
 
 
 def actor(policy: Policy, environment: Environment) -> Actor:

@@ -27,7 +27,7 @@ from tidelog.data.export import declared_space
 from tidelog.data.log import Log
 from tidelog.data.storage import LOG
 from tidelog.envs.functional import Functional, HostedCopies, advance, begin, look
-from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
+from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable, stepped
 from tidelog.envs.registry import is_one_object, make
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.losses.td import discounted
@@ -138,6 +138,8 @@ class CollectedLog:
             propensity=None if density is None else np.exp(density),
             action_mask=rows["mask"] if masked else None,
             next_action_mask=rows["following_mask"] if masked else None,
+            elapsed=rows.get("elapsed"),
+            elapsed_unit=self._spec.elapsed_unit,
             extra=extra or None,
             **declared_space(space),
         )
@@ -169,8 +171,8 @@ def _read(path: Path) -> Named:
 
 
 RECORDED = (
-    "observation", "action", "reward", "terminated", "truncated", "valid", "following", "mask", "following_mask",
-    "executed_log_probability",
+    "observation", "action", "reward", "elapsed", "terminated", "truncated", "valid", "following", "mask",
+    "following_mask", "executed_log_probability",
 )  # fmt: skip
 NEEDED = ("reward", "terminated", "truncated", "valid")  # the columns that count episodes
 
@@ -272,7 +274,7 @@ def rollout(
         moved = advance(source, env_states, row.pop("executed"), moving)
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
-        row |= {"following": moved.next_observation, "following_mask": moved.next_mask}
+        row |= {"following": moved.next_observation, "following_mask": moved.next_mask, "elapsed": moved.elapsed}
         carried = None if carried is None else EpisodeCarry(carry, moved.terminated | moved.truncated)
         return (moved.world, carried), {
             name: leaf for name, leaf in row.items() if name in selected and leaf is not None
@@ -307,6 +309,7 @@ def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collect
     row |= {"observation": observation, "following": observation, "reward": jnp.zeros(count)}
     row |= dict.fromkeys(("terminated", "truncated", "valid"), flag)
     row |= {} if mask is None else {"mask": mask, "following_mask": mask}
+    row |= {} if spec.elapsed_unit is None else {"elapsed": jnp.zeros(count)}
     columns = {
         name: jax.tree.map(lambda leaf: shape_of(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row
     }
@@ -384,7 +387,7 @@ class Host:
         while step < steps:
             row, carry = self._act(leaves, observed.observation, observed.action_mask, key, calls, carried)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
-            outcome = self.environment.step(row.pop("executed"))
+            outcome = stepped(self.environment, row.pop("executed"))
             row |= _row(observed, outcome)
             if not columns:
                 columns = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], steps, *leaf.shape[1:]), leaf.dtype), row)
@@ -426,6 +429,7 @@ def _row(observed: BatchObservation, outcome: Outcome) -> dict[str, Any]:
         "valid": valid,
         "mask": observed.action_mask,
         "following_mask": outcome.next_observation.action_mask,
+        "elapsed": outcome.elapsed,
     }
     return {name: column for name, column in row.items() if column is not None}
 

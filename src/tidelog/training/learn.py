@@ -104,13 +104,6 @@ def finetune(
             "a run that learned from a log",
             "resume this run, or pass a run of tl.fit",
         )
-    if record.data.discount_unit is not None:
-        raise SpecError(
-            f"run: it learned from a log with elapsed times, with a discount per {record.data.discount_unit}; an "
-            "environment reports none",
-            "a run with a discount per step",
-            "train on the log without elapsed",
-        )
     of_run: dict[str, Any] = {
         one.name: one.default for one in fields(Options) if one.name in RunOptions.__annotations__
     }
@@ -124,7 +117,7 @@ def finetune(
     check_memory(algorithms, 1, record.spec, None)
     assignment = assign_environments(env, 1, [member.seed for member in run.members], log_out is not None)
     name = environment_name(env, assignment)
-    check_same_spaces(record.spec, assignment.spec, name)
+    check_same_spaces(record.spec, assignment.spec, name, record.data.discount_unit)
     collectors = collectors_of(algorithms, record.scaler, tuning, steps)
     planned = planned_updates(collectors[0], steps)
     states = [  # the schedules are at their start
@@ -160,8 +153,8 @@ def finetune(
     return tuned.train(progress) if train else tuned
 
 
-def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
-    """Raise SpecError, with the difference, unless an environment has the observations and actions of the log."""
+def check_same_spaces(ours: Spec, theirs: Spec, name: str, unit: str | None = None) -> None:
+    """Raise SpecError, with the difference, unless an environment has the spaces and the unit of time of the log."""
     fix = "fine-tune in an environment with the spaces of the log"
     if set(ours.observation) != set(theirs.observation):
         raise SpecError(
@@ -176,6 +169,12 @@ def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
     if ours.masked != theirs.masked:
         has = {True: "has action masks", False: "has no action masks"}
         raise SpecError(f"the log {has[ours.masked]}, but {name} {has[theirs.masked]}", fix=fix)
+    if unit != theirs.elapsed_unit:
+        raise SpecError(
+            f"the run learned from the log with a discount per {unit or 'step'}",
+            f"one per {theirs.elapsed_unit or 'step'}, as {name} counts time",
+            "give log and environment one elapsed_unit, or neither elapsed times",
+        )
 
 
 def _comparable(space: Any, other: Any) -> Any:
@@ -272,7 +271,7 @@ def learn(
         devices=settings.devices,
         collected_log=collected_log,
     )
-    data = TrainingData(environment=name, named=isinstance(env, str))
+    data = TrainingData(environment=name, named=isinstance(env, str), discount_unit=spec.elapsed_unit)
     record = Record.of(algorithms, settings, spec, data, Scaler(), products=engine.products)
     check_processes(record, learners)
     run = Run(record, engine, shared_folder(out, record, overwrite), evaluators=own, sinks=sinks)
@@ -420,7 +419,8 @@ def _environments_of(
     count = 1 if record.is_finetuned else algorithm.collection().num_envs
     assignment = assign_environments(env, count, seeds, record.options.log_out is not None)
     if record.is_finetuned:
-        check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
+        name = environment_name(env, assignment)
+        check_same_spaces(record.spec, assignment.spec, name, record.data.discount_unit)
     elif assignment.spec != record.spec:
         raise CheckpointError(
             f"env: found an environment with {assignment.spec}",
