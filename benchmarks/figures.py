@@ -283,10 +283,9 @@ def _added(groups: Sequence[Found]) -> Found:
 
 
 def calibration(found: Found) -> Found:
-    """A row a problem; coverage over seeds; and what a newer judge says of the same logs."""
-    whole, over, again = found["summary"], coverage_over_seeds(found["verdicts"]), kept("calibration_again")
-    was, now = (_decisions(packs) for packs in (found["verdicts"], again["verdicts"]))
-    changed = Counter((was[one], decision) for one, decision in now.items() if was[one] != decision)
+    """A row a problem; coverage over seeds; and what an earlier judge said of the same logs."""
+    whole, over, before = found["summary"], coverage_over_seeds(found["verdicts"]), kept("calibration_before")
+    judges = {"before": before["summary"], "now": whole}
     return {
         "rows": [
             {name: some[0][name] for name in KEYS} | _added(some)
@@ -294,18 +293,20 @@ def calibration(found: Found) -> Found:
         ],
         "over": over,
         "answered": 1 - whole["unsupported"] / whole["verdicts"],
-        "again": again["summary"] | {"command": again["command"], "verdicts": len(now)},
-        "changed": "; ".join(f"{count} from *{old}* to *{new}*" for (old, new), count in sorted(changed.items())),
+        "judges": {name: _shares(one) | {"unknown": one["unsupported"] - one["parts"]} for name, one in judges.items()},
     }
 
 
-def _decisions(packs: Sequence[Found]) -> dict[tuple, str]:
-    """The decision on each log and policy; `packs` are the rows of `calibration.packed`."""
-    return {
-        (*(pack[key] for key in KEYS), seed): decision
-        for pack in packs
-        for seed, decision in zip(pack["seed"], pack["decision"], strict=True)
-    }
+def _shares(one: Found) -> Found:
+    """The share of verdicts of each kind, and of those that answer something: a part too."""
+    no_difference = one["verdicts"] - one["unsupported"] - one["better"] - one["worse"]
+    counts = {
+        "better": one["better"], "worse": one["worse"], "narrow": one["narrow"], "part": one["parts"],
+        "wide": no_difference - one["narrow"],
+        "useful": one["better"] + one["worse"] + one["narrow"] + one["parts"],
+        "whole": one["verdicts"] - one["unsupported"],
+    }  # fmt: skip
+    return one | {f"share_{name}": count / one["verdicts"] for name, count in counts.items()}
 
 
 def adversarial(found: Found) -> Found:

@@ -36,7 +36,7 @@ SETTINGS = {
     "ppg": tl.PPG(**SHARED, policy_iterations=8, auxiliary_minibatch=16, auxiliary_learning_rate=1e-3),
 }
 COMMAND = "python -m benchmarks pictures"
-SHIFTS, EPISODES, RANDOM, UPDATES = (0, 1, 2), (30, 100), 0.3, 2_000
+SHIFTS, EPISODES, RANDOM, UPDATES = (0, 1, 2), (30, 100), 0.3, (2_000, 8_000)
 LEARNER = {"discount": 0.97, "batch_size": 64, "convolutions": "small", "hidden": (64,), "temperature": 10.0}
 
 
@@ -61,7 +61,7 @@ def played(algorithm: tl.PPG) -> dict:
 
 
 def shifted(episodes: int, seed: int) -> dict[str, Any]:
-    """The worth of what IQL learns from one log, by the shift of its pictures."""
+    """The worth of what IQL learns from one log, by the shift of its pictures, after some updates and after more."""
     problem = vault()
     best = problem.optimal(LEARNER["discount"])[1]
     behavior_policy = (1.0 - RANDOM) * (best if best.ndim == 2 else best[0]) + RANDOM / 4
@@ -70,8 +70,11 @@ def shifted(episodes: int, seed: int) -> dict[str, Any]:
     log = log_of(environment.spec, play(environment, act, episodes, 500 + seed))
     worths = {}
     for shift in SHIFTS:
-        run = tl.fit(tl.IQL(**LEARNER, picture_shift=shift), log, UPDATES, [seed], progress=False)
-        worths[str(shift)] = worth(run.policy())
+        run = tl.fit(
+            tl.IQL(**LEARNER, picture_shift=shift), log, UPDATES[-1], [seed], eval_every=UPDATES[0], train=False
+        )
+        reports = [(run.done, worth(run.policy())) for _ in run.stream()]
+        worths[str(shift)] = [value for updates, value in reports if updates in UPDATES]
     return {"episodes": episodes, "seed": seed, "behaviour": problem.value_of(behavior_policy), "worth": worths}
 
 
@@ -82,14 +85,17 @@ def shift_study(workers: int) -> dict[str, Any]:
     table = []
     for episodes in EPISODES:
         mine = [row for row in rows if row["episodes"] == episodes]
-        for shift in map(str, SHIFTS):
-            values = [row["worth"][shift] for row in mine]
-            gains = [row["worth"][shift] - row["worth"]["0"] for row in mine]
-            table.append({"episodes": episodes, "shift": int(shift), "worth": seed_interval(values),
-                          "gain": seed_interval(gains)})  # fmt: skip
-    content = {"seeds": SEEDS, "random": RANDOM, "updates": UPDATES, "settings": LEARNER}
+        for i, updates in enumerate(UPDATES):
+            for shift in map(str, SHIFTS):
+                values = [row["worth"][shift][i] for row in mine]
+                gains = [row["worth"][shift][i] - row["worth"]["0"][i] for row in mine]
+                table.append({"episodes": episodes, "updates": updates, "shift": int(shift),
+                              "worth": seed_interval(values), "gain": seed_interval(gains)})  # fmt: skip
+    content = {"seeds": SEEDS, "random": RANDOM, "behaviour": rows[0]["behaviour"], "settings": LEARNER}
     keep("picture_shifts", f"{COMMAND} shifts", content, table=table, logs=rows)
-    return {f"{row['episodes']} episodes, {row['shift']} pixels": row["gain"] for row in table}
+    return {
+        f"{one['episodes']} episodes, {one['updates']} updates, {one['shift']} pixels": one["gain"] for one in table
+    }
 
 
 def study(name: Literal["ppg", "shifts"] = "ppg", /, workers: int = 2) -> dict:
