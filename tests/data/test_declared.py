@@ -215,6 +215,24 @@ def test_recorded_propensities_that_do_not_fit_are_a_warning_of_the_log() -> Non
     assert checks(np.full(2_000, 0.5)) == ["doubtful propensities"]
 
 
+@pytest.mark.parametrize("apart", [0.013, 0.04])
+@pytest.mark.parametrize("digits", [2, 3, 7, None])
+def test_recorded_propensities_of_few_values_that_lie_close_are_no_warning(digits: int | None, apart: float) -> None:
+    """A policy of few states has few probabilities: those of the logged actions tell them in two ways."""
+    warned = 0
+    for seed in range(4):
+        generator = np.random.default_rng(seed)
+        often = 0.28 + 1 / 271 + apart * generator.integers(0, 12, 3_000)
+        action = (generator.random(3_000) < often).astype(int)
+        exact = np.where(action == 1, often, 1.0 - often)
+        single = exact.astype(np.float32)
+        below = np.nextafter(single, 0) if digits is None else (np.floor(exact * 10**digits) / 10**digits)
+        frame = table(3_000, arm=action).with_columns(p=pl.Series(below.astype(np.float32)))
+        report = tl.check(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
+        warned += "doubtful propensities" in [one.check for one in report.warnings]
+    assert warned == 0
+
+
 @pytest.mark.parametrize("digits", [2, 3, 7, None])
 def test_rounded_recorded_propensities_of_a_right_log_are_no_warning(digits: int | None) -> None:
     """The probability of the other action is 1 minus that of the logged one: its digits must not tell the action."""

@@ -798,7 +798,8 @@ FEW_VALUES = 10  # different numbers that count as levels
 POWER = 0.8  # chance to find the imbalance that is named
 EXACT = 1e-9
 MOST_STATED, STATED = 3, "the size of the probabilities"  # recorded probabilities of so many actions are tested
-ROUNDED = 0.015  # difference of probabilities that rounding to two digits may make
+SINGLE = 1e-7  # difference of probabilities that 32 bits may make
+FREQUENT = 0.02  # share of the rows with one probability: if it was rounded in two ways, these tell the action
 BEFORE = "the decision before"
 EVERYTHING = "all columns together"
 TOTALS = "the shares of the actions"
@@ -1101,22 +1102,34 @@ def fit_of(
         return None
     # where the probability of an action is high, it must be taken that often
     frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
-    stated = [ObservedColumn(STATED, _without_rounding(known[:, one]), False) for one in frequent]
-    return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
+    same = _rounded_by(recorded)
+    stated = [_without_rounding(known[:, one], same) for one in frequent]
+    tested = [ObservedColumn(STATED, chances, False) for chances in stated if chances is not None]
+    return balance_of([*tested, *columns], action, actions, chances=known, clusters=clusters)
 
 
-def _without_rounding(chances: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[N]: probabilities with one value for those that rounding may have made different.
+def _rounded_by(recorded: NDArray[Any]) -> float:
+    """By how much two roundings of a probability may differ: one and a half of the last digit, or of 32 bits."""
+    values = np.asarray(recorded, np.float64)
+    digits = next((one for one in range(2, 6) if np.abs(values - values.round(one)).max() < SINGLE), 7)
+    return max(1.5 * 10.0**-digits, 10.0 * SINGLE)
+
+
+def _without_rounding(chances: NDArray[np.float64], same: float) -> NDArray[np.float64] | None:
+    """[N]: probabilities with one value for those that rounding may have made different by `same`.
 
     A probability comes from that of the logged action, and is one minus it in other rows: rounded, its digits would
-    tell the action. Where values lie so close that rounding cannot be told from differences, they stay.
+    tell the action. Where values lie so close that rounding cannot be told from differences, they stay, or, where many
+    rows have one of them, None: this cannot be tested.
     """
-    distinct, codes = np.unique(chances, return_inverse=True)
-    group = np.concatenate([[0], np.cumsum(np.diff(distinct) > ROUNDED)])
-    low, high = np.full(group[-1] + 1, np.inf), np.full(group[-1] + 1, -np.inf)
-    np.minimum.at(low, group, distinct)
-    np.maximum.at(high, group, distinct)
-    return chances if (high - low > 2.0 * ROUNDED).any() else low[group][codes]
+    distinct, codes, counts = np.unique(chances, return_inverse=True, return_counts=True)
+    group = np.concatenate([[0], np.cumsum(np.diff(distinct) > same)])
+    first = np.flatnonzero(np.diff(group, prepend=-1))
+    width = np.maximum.reduceat(distinct, first) - distinct[first]
+    dense = (width > 2.0 * same)[group]
+    if (counts[dense] > FREQUENT * len(chances)).any():
+        return None
+    return np.asarray(np.where(dense, distinct, distinct[first][group])[codes])
 
 
 def as_number(time: NDArray[Any]) -> NDArray[np.float64]:
