@@ -331,13 +331,14 @@ def _squares(groups: Values, values: Values, sizes: Values) -> float:
 # five times, no row occurs four or six times. If rewards or times almost never repeat, a few repeated whole rows are
 # enough evidence.
 #
-# Rows are compared by 64-bit hashes; large logs are sampled by hash. Copies are then verified column by column.
+# Rows are compared by 64-bit hashes: all of them by a few columns, and those that may be copies by all columns. Of a
+# long log the units with some hashes are tested first.
+#
 # Letters: `N` rows, `U` units: rows of one-step logs, else episodes.
 
 LEAST_UNITS = 10
-_COMPARED_AT_ONCE = 1 << 16  # rows
-_UNITS = 50_000  # approximate number of units compared
-_PREFIX, _DISTINCT = 2_000, 200  # first rows examined, and how many distinct rows the chosen columns must give
+_UNITS = 50_000  # approximate number of units tested first
+_PREFIX, _DISTINCT = 2_000, 200  # first rows, and how many of them the few columns must tell apart
 _IMPROBABLE = 1e-3
 _LEAST_PAIRS, _EXCESS = 5, 10.0
 _PIXELS = 64  # hashed pixels per image
@@ -354,19 +355,58 @@ class Copies(NamedTuple):
 
 def find_copies(raw: RawLog) -> Copies | None:
     """Find exact copies of rows (one-step logs) or episodes; None if there are none, or chance explains them."""
-    units, columns = len(raw.order.ids), _columns(raw)
-    if units < LEAST_UNITS or not columns:
+    arrays = [column.values for feature in raw.observation.values() for column in feature.columns]
+    arrays += [column.values for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))]
+    single = (raw.time, raw.propensity, raw.terminated, raw.truncated, raw.action_mask)
+    arrays += [column.values for column in single if column is not None]
+    columns, order, total = [values for values in arrays if values.size], raw.order, len(raw.order.ids)
+    if total < LEAST_UNITS or not columns:
         return None
-    few = _distinctive(columns)
-    hashes = _unit_hashes(raw, few)
-    thin = max(1, units // _UNITS) if len(few) < len(columns) else 1
-    chosen = np.flatnonzero(hashes % np.uint64(thin) == 0) if thin > 1 else np.arange(units)
-    groups = _groups(raw, columns, few, hashes, chosen)
-    if groups is None or not (_underdispersed(groups.times) or _beyond_chance(raw, chosen, groups.times, thin)):
-        return None
-    if thin > 1:
-        groups = _groups(raw, columns, few, hashes, np.arange(units))
-    return None if groups is None else _verified(raw, columns, groups)
+    starts = np.flatnonzero(np.append(True, order.last[:-1]))
+    hashes = _unit_hashes(_distinctive(columns), order.rows, order.step, starts)
+    repeated = pl.Series(hashes).is_duplicated().to_numpy()
+    clusters = None if raw.cluster is None else order.sort(raw.cluster.values)[starts]
+    for thin in (max(1, total // _UNITS), 1):
+        among = hashes % np.uint64(thin) == 0
+        units = np.flatnonzero(repeated & among)
+        if not len(units):
+            return None
+        rows, lengths = np.isin(order.episode, units), np.diff(np.append(starts, raw.rows))[units]
+        at = order.rows[rows]
+        each = [_pictures(values[at]) for values in columns]
+        exact = _unit_hashes(each, None, order.step[rows], np.cumsum(lengths) - lengths)
+        if clusters is not None:  # equal units of one cluster count once
+            codes = np.unique(clusters[units], return_inverse=True)[1].reshape(-1)
+            one_each = np.sort(np.unique(_row_hashes([exact, codes]), return_index=True)[1])
+            units, exact = units[one_each], exact[one_each]
+        _, first, inverse, times = np.unique(exact, return_index=True, return_inverse=True, return_counts=True)
+        copies = units[first[inverse.reshape(-1)] != np.arange(len(units))]
+        times = np.concatenate([times, np.ones(int((among & ~repeated).sum()), times.dtype)])
+        if not len(copies) or not (_underdispersed(times) or _beyond_chance(raw, starts[among], times, thin)):
+            return None
+    often = int(np.bincount(times[times > 1]).argmax())
+    return Copies(np.sort(order.rows[np.isin(order.episode, copies)]), len(copies), total, often)
+
+
+def _distinctive(columns: list[Values]) -> list[Values]:
+    """The fewest columns, most distinctive first, that tell 200 of the first 2,000 rows apart; else all."""
+    heads = [_row_hashes([values[:_PREFIX]]) for values in columns]
+    order = sorted(range(len(columns)), key=lambda index: -len(np.unique(heads[index])))
+    for count in range(1, len(order)):
+        if len(np.unique(_row_hashes([heads[index] for index in order[:count]]))) >= _DISTINCT:
+            return [columns[index] for index in order[:count]]
+    return columns
+
+
+def _unit_hashes(columns: Sequence[Values], rows: Values | None, step: Values, starts: Values) -> Values:
+    """[U] uint64: hashes of units that begin at `starts`; of an episode the sum over its rows with their places."""
+    hashes = _row_hashes(columns) if rows is None else _row_hashes(columns)[rows]
+    return hashes if len(starts) == len(hashes) else np.add.reduceat(_row_hashes([hashes, step]), starts)
+
+
+def _pictures(values: Values) -> Values:
+    """Values [N, ...], of pictures [N, H, W, C] hashes of all their pixels."""
+    return np.array([hash(one.tobytes()) for one in values]) if values.ndim == 4 else values
 
 
 GRIDS = (0.1, 0.03, 0.01, 0.003, 0.001)  # cells of numbers, in standard deviations
@@ -425,88 +465,15 @@ def _in_cells(log: LogColumns, cell: float, offset: float) -> Values:
     return np.unique(rows, return_inverse=True)[1].reshape(-1)
 
 
-class _Groups(NamedTuple):
-    """Equal units: the number of `times` of each different unit, the `later` copies, and the `first` unit of each."""
-
-    times: Values
-    later: Values
-    first: Values
-
-
-def _columns(raw: RawLog) -> list[Values]:
-    """The compared columns: observations, actions, rewards, times, propensities, ends, mask; [N, ...] in file order."""
-    arrays = [column.values for feature in raw.observation.values() for column in feature.columns]
-    arrays += [column.values for column in (raw.action.columns if raw.action else ())]
-    arrays += [column.values for column in raw.reward or ()]
-    single = (raw.time, raw.propensity, raw.terminated, raw.truncated, raw.action_mask)
-    arrays += [column.values for column in single if column is not None]
-    return [values for values in arrays if values.size]
-
-
-def _distinctive(columns: list[Values]) -> list[Values]:
-    """The fewest columns, most distinctive first, that give 200 distinct rows among the first 2,000; else all."""
-    heads = [_row_hashes([values[:_PREFIX]]) for values in columns]
-    order = sorted(range(len(columns)), key=lambda index: -len(np.unique(heads[index])))
-    chosen: list[int] = []
-    for index in order:
-        chosen.append(index)
-        if len(np.unique(_row_hashes([heads[one] for one in chosen]))) >= _DISTINCT:
-            break
-    return [columns[index] for index in chosen]
-
-
-def _unit_hashes(raw: RawLog, columns: list[Values], units: Values | None = None) -> Values:
-    """[U] hashes over the columns, of all units or of these; equal for equal units."""
-    order = raw.order
-    if len(order.ids) == raw.rows:
-        if units is None:
-            return _row_hashes(columns, order.rows if order.moved else None)
-        return _row_hashes(columns, order.rows[units])
-    starts = np.append(np.flatnonzero(np.append(True, order.last[:-1])), raw.rows)
-    sizes = np.diff(starts)
-    places = np.arange(raw.rows)
-    if units is not None:
-        sizes = sizes[units]
-        places = np.arange(int(sizes.sum())) + np.repeat(starts[units] - (np.cumsum(sizes) - sizes), sizes)
-    rows = _row_hashes(columns, order.rows[places])
-    return np.add.reduceat(_row_hashes([rows, order.step[places]]), np.cumsum(sizes) - sizes)
-
-
-def _row_hashes(columns: Sequence[Values], rows: Values | None = None) -> Values:
-    """[n] uint64: hashes of all rows of columns [N, ...], or of these rows; of a picture some pixels count."""
+def _row_hashes(columns: Sequence[Values]) -> Values:
+    """[N] uint64: hashes of the rows of columns [N, ...]; of a picture some pixels count."""
     flat: list[Values] = []
     for values in columns:
         wide = values.reshape(len(values), -1)
         wide = wide[:, :: max(1, wide.shape[1] // _PIXELS)] if values.ndim == 4 else wide
         wide = wide.astype(np.float32) if wide.dtype == np.float16 else wide
-        flat += [column if rows is None else column[rows] for column in wide.T]
-    return (
-        pl.DataFrame([pl.Series(str(position), column) for position, column in enumerate(flat)]).hash_rows().to_numpy()
-    )
-
-
-def _groups(raw: RawLog, columns: list[Values], few: list[Values], hashes: Values, chosen: Values) -> _Groups | None:
-    """Find chosen units that are equal in all columns, one of each cluster; None if there are none."""
-    keys = hashes[chosen]
-    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    again = counts[inverse.reshape(-1)] > 1
-    candidates = chosen[again]
-    if not len(candidates):
-        return None
-    whole = hashes[candidates] if len(few) == len(columns) else _unit_hashes(raw, columns, candidates)
-    alone = len(chosen) - len(candidates)
-    if raw.cluster is not None:
-        firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
-        codes = np.unique(raw.order.sort(raw.cluster.values)[firsts], return_inverse=True)[1].reshape(-1)[candidates]
-        own = np.unique(_row_hashes([whole, codes]), return_index=True)[1]
-        candidates, whole = candidates[np.sort(own)], whole[np.sort(own)]
-    _, first, inverse, counts = np.unique(whole, return_index=True, return_inverse=True, return_counts=True)
-    inverse = inverse.reshape(-1)
-    later = np.flatnonzero(first[inverse] != np.arange(len(candidates)))
-    if not len(later):
-        return None
-    times = np.concatenate([counts, np.ones(alone, counts.dtype)])
-    return _Groups(times, candidates[later], candidates[first[inverse[later]]])
+        flat += list(wide.T)
+    return pl.DataFrame(dict(zip(map(str, range(len(flat))), flat, strict=True))).hash_rows().to_numpy()
 
 
 def _underdispersed(times: Values) -> bool:
@@ -527,7 +494,7 @@ def _underdispersed(times: Values) -> bool:
     return False
 
 
-def _beyond_chance(raw: RawLog, chosen: Values, times: Values, thin: int) -> bool:
+def _beyond_chance(raw: RawLog, starts: Values, times: Values, thin: int) -> bool:
     """Whether whole units repeat although rewards or times almost never do.
 
     Values are assumed uniform over their range, in steps of their smallest difference if all differences are multiples
@@ -536,11 +503,9 @@ def _beyond_chance(raw: RawLog, chosen: Values, times: Values, thin: int) -> boo
     pairs = float(np.sum(times.astype(np.float64) * (times - 1.0))) / 2.0 * thin
     if pairs < _LEAST_PAIRS:
         return False
-    units = len(raw.order.ids)
-    firsts = raw.order.rows[np.append(True, raw.order.last[:-1])][chosen]
     columns = [column for column in (*(raw.reward or ()), *([raw.time] if raw.time else ())) if column.values.ndim == 1]
     for column in columns:
-        values = column.values[firsts]
+        values = column.values[raw.order.rows[starts]]
         values = values.astype(np.int64) if values.dtype.kind == "M" else values
         different = np.unique(values)
         if len(different) < 0.5 * len(values) or not np.isfinite(different).all():
@@ -551,37 +516,9 @@ def _beyond_chance(raw: RawLog, chosen: Values, times: Values, thin: int) -> boo
         even = len(steps) >= 0.5 * len(gaps) and float(np.mean(np.abs(steps - np.round(steps)) > 0.1)) < 0.05
         kind = values.dtype.type if values.dtype.kind == "f" else np.float64
         precise = max(float(np.spacing(kind(reach))), 1.0 if values.dtype.kind in "iu" else 0.0)
-        if pairs > _EXCESS * 3.0 * 0.5 * units**2 * (smallest if even else precise) / reach:
+        if pairs > _EXCESS * 3.0 * 0.5 * len(raw.order.ids) ** 2 * (smallest if even else precise) / reach:
             return True
     return False
-
-
-def _verified(raw: RawLog, columns: list[Values], groups: _Groups) -> Copies | None:
-    """Copies that equal their first unit in every column."""
-    order = raw.order
-    starts = np.append(np.flatnonzero(np.append(True, order.last[:-1])), raw.rows)
-    sizes = np.diff(starts)
-    same = sizes[groups.later] == sizes[groups.first]
-    later, first = groups.later[same], groups.first[same]
-    lengths = sizes[later]
-    inside = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    rows, others = (order.rows[np.repeat(starts[units], lengths) + inside] for units in (later, first))
-    equal = np.ones(len(rows), bool)
-    for values in columns:
-        for start in range(0, len(rows), _COMPARED_AT_ONCE):
-            part = slice(start, start + _COMPARED_AT_ONCE)
-            differs = values[rows[part]] != values[others[part]]
-            equal[part] &= ~differs.reshape(len(differs), -1).any(axis=1)
-    if not len(rows):
-        return None
-    whole = np.logical_and.reduceat(equal, np.cumsum(lengths) - lengths)
-    repeated = groups.times[groups.times > 1]
-    often = int(np.bincount(repeated).argmax())
-    return (
-        Copies(np.sort(rows[np.repeat(whole, lengths)]), int(whole.sum()), len(order.ids), often)
-        if whole.any()
-        else None
-    )
 
 
 # Observation columns that tell the reward, which a column that is known before the decision rarely does.
