@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -44,7 +45,7 @@ from tidelog.data.dependence import (
     unknown_predictors,
     unknown_sentence,
 )
-from tidelog.data.raw import Column, Finding, RawLog, Values, check, side_by_side
+from tidelog.data.raw import CheckFunction, Column, Finding, RawLog, Values, check, side_by_side
 from tidelog.types import OTHER
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -52,6 +53,22 @@ _AT_ONCE = 1_000_000  # numbers compared at once
 _PLAUSIBLE = 100_000
 _PER_CODE = 100
 CODES_FIX = "correct the code, or write the codes as text, which are numbered"
+
+
+def for_each_part(run: CheckFunction) -> CheckFunction:
+    """Run a check on each part of an action."""
+
+    @wraps(run)
+    def parts(raw: RawLog) -> Iterable[Finding]:
+        return [finding for part in raw.action_parts() for finding in run(part)]
+
+    return parts
+
+
+def in_rows(name: str | None, at: Values, found: str, expected: str, fix: str) -> Iterable[Finding]:
+    """A finding about rows of a column, marked [N] or listed; none without any."""
+    rows = np.flatnonzero(at) if at.dtype == bool else at
+    return [Finding(name, rows, found, expected, fix)] if len(rows) else []
 
 
 @check("empty log", "error")
@@ -64,38 +81,30 @@ def empty_log(raw: RawLog) -> Iterable[Finding]:
 @check("wrong length", "error")
 def wrong_length(raw: RawLog) -> Iterable[Finding]:
     """An array, a mask or a list of bounds does not fit the log's length."""
-    if raw.action is None or raw.rows == 0:
+    if raw.action is None:
         return
     for part in raw.action_parts():
-        yield from _undeclared(part)
+        action: Any = part.action
+        width, declared = action.values.shape[1], len(action.sizes or ()) or len((action.bounds or ((),))[0])
+        if declared and declared != width:
+            found = f"{width} action columns, but {declared} were declared"
+            name = action_name(part) if action.columns[0].name.startswith("action/") else "action"
+            yield Finding(name, None, found, "as many as declared", "correct actions= or bounds=")
     for name, mask in _masks(raw):
         allowed = mask.values.shape[1] if mask.values.ndim == 2 else 1
         count = action_count(raw) if raw.action.kind == "discrete" else allowed
         if raw.action.kind != "discrete" or allowed != count:
-            found = f"{allowed} flags per row for a {raw.action.kind} action" + (
-                f" of {count}" if count != allowed else ""
-            )
+            of = f" of {count}" if count != allowed else ""
+            found = f"{allowed} flags per row for a {raw.action.kind} action{of}"
             yield Finding(name, None, found, "one flag for each discrete action", "give one flag per action or no mask")
-
-
-def _undeclared(raw: RawLog) -> Iterable[Finding]:
-    """A finding where other than the declared number of columns is there."""
-    action: Any = raw.action
-    width, declared = action.values.shape[1], len(action.sizes or ()) or len((action.bounds or ((),))[0])
-    if declared and declared != width:
-        found = f"{width} action columns, but {declared} were declared"
-        name = action_name(raw) if action.columns[0].name.startswith("action/") else "action"
-        yield Finding(name, None, found, "as many as declared", "correct actions= or bounds=")
 
 
 @check("changing shapes", "error")
 def changing_shapes(raw: RawLog) -> Iterable[Finding]:
     """Rows of one column have different shapes, or too many axes."""
     for column in (*raw.columns(), *_next_columns(raw)):
-        if len(column.odd):
-            yield Finding(
-                column.name, column.odd, "lists of another length", column.expects, "give every row the same shape"
-            )
+        fix = "give every row the same shape"
+        yield from in_rows(column.name, column.odd, "lists of another length", column.expects, fix)
     for name, feature in raw.next_observation.items():
         for now, then in zip(raw.observation[name].columns, feature.columns, strict=True):
             if now.values.shape != then.values.shape and not len(then.odd):
@@ -128,9 +137,8 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", fix)
     for column in _next_columns(raw):
         partial = column.missing[raw.followed[column.missing]]
-        if len(partial):
-            expected = "a complete next observation, or none"
-            yield Finding(column.name, partial, "empty cells in a partly filled next observation", expected, advice)
+        found, expected = "empty cells in a partly filled next observation", "a complete next observation, or none"
+        yield from in_rows(column.name, partial, found, expected, advice)
 
 
 @check("non-numeric text", "error")
@@ -166,10 +174,8 @@ def not_finite(raw: RawLog) -> Iterable[Finding]:
         else:  # every finite number of 16 bits is one of 32 bits
             finite = np.isfinite(values) if values.itemsize == 2 else np.abs(values) <= _LARGEST
         bad = ~finite.reshape(raw.rows, -1).all(axis=1) & column.usable
-        if bad.any():
-            found = first_values(column.values[bad][~finite[bad]])
-            advice = "correct the values or their export"
-            yield Finding(column.name, np.flatnonzero(bad), found, "finite numbers", advice)
+        found, fix = first_values(column.values[bad][~finite[bad]]), "correct the values or their export"
+        yield from in_rows(column.name, bad, found, "finite numbers", fix)
 
 
 @check("flag neither true nor false", "error")
@@ -180,25 +186,20 @@ def bad_flag(raw: RawLog) -> Iterable[Finding]:
             continue
         values = column.values.reshape(len(column.values), -1)
         bad = ~np.isin(values, (0, 1)).all(axis=1) & np.isfinite(values.astype(np.float64)).all(axis=1) & column.usable
-        if bad.any():
-            odd = values[bad][~np.isin(values[bad], (0, 1))]
-            yield Finding(column.name, np.flatnonzero(bad), first_values(odd), "0 or 1", "give flags, not counts")
+        odd = values[bad][~np.isin(values[bad], (0, 1))]
+        yield from in_rows(column.name, bad, first_values(odd), "0 or 1", "give flags, not counts")
 
 
 @check("code out of range", "error")
 def code_out_of_range(raw: RawLog) -> Iterable[Finding]:
     """A categorical code is negative, or not below the declared number of categories."""
     for feature in (*raw.observation.values(), *raw.next_observation.values()):
-        if feature.kind == "codes":
-            for column in feature.columns:
-                values = column.values.reshape(len(column.values), -1)
-                top = np.asarray(feature.sizes or (np.iinfo(np.int32).max,))
-                bad = ((values < 0) | (values >= top)).any(axis=1)
-                if bad.any():
-                    found = first_values(values[bad].min(axis=1))
-                    yield Finding(
-                        column.name, np.flatnonzero(bad), found, "codes from 0", "recode, or categorical=False"
-                    )
+        for column in feature.columns if feature.kind == "codes" else ():
+            values = column.values.reshape(len(column.values), -1)
+            top = np.asarray(feature.sizes or (np.iinfo(np.int32).max,))
+            bad = ((values < 0) | (values >= top)).any(axis=1)
+            found = first_values(values[bad].min(axis=1))
+            yield from in_rows(column.name, bad, found, "codes from 0", "recode, or categorical=False")
 
 
 @check("sparse codes", "error")
@@ -223,9 +224,8 @@ def _sparse(column: Column, advice: str) -> Iterable[Finding]:
         codes = values[:, position]
         most = most_codes(codes[column.usable])
         bad = (codes >= most) & column.usable
-        if bad.any():
-            found = f"codes such as {first_values(np.clip(codes[bad], 0, 2**62).astype(np.int64))}"
-            yield Finding(column.name, np.flatnonzero(bad), found, f"codes below {most:,}", advice)
+        found = f"codes such as {first_values(np.clip(codes[bad], 0, 2**62).astype(np.int64))}"
+        yield from in_rows(column.name, bad, found, f"codes below {most:,}", advice)
 
 
 def most_codes(codes: Values) -> int:
@@ -236,14 +236,10 @@ def most_codes(codes: Values) -> int:
 
 
 @check("action out of range", "error")
+@for_each_part
 def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
     """A discrete action is not a whole number, is negative, or is not below the number of actions."""
-    for part in raw.action_parts():
-        yield from _out_of_range(part)
-
-
-def _out_of_range(raw: RawLog) -> Iterable[Finding]:
-    if raw.action is None or raw.action.kind == "continuous" or raw.rows == 0:
+    if raw.action is None or raw.action.kind == "continuous":
         return
     values = clip_finite(raw.action.values)
     sizes = np.asarray([np.iinfo(np.int32).max])  # unlimited
@@ -254,33 +250,25 @@ def _out_of_range(raw: RawLog) -> Iterable[Finding]:
     if sizes.size not in (1, values.shape[1]):
         return
     bad = ((values % 1 != 0) | (values < 0) | (values >= sizes)).any(axis=1) & raw.action.usable
-    if bad.any():
-        declared = raw.action.sizes is not None or raw.action_mask is not None
-        expected = f"whole numbers from 0 to {first_values(sizes - 1)}" if declared else "whole numbers from 0"
-        advice = "count actions from 0 and declare actions=n; for continuous actions declare bounds=(low, high)"
-        yield Finding(action_name(raw), np.flatnonzero(bad), first_values(values[bad]), expected, advice)
+    declared = raw.action.sizes is not None or raw.action_mask is not None
+    expected = f"whole numbers from 0 to {first_values(sizes - 1)}" if declared else "whole numbers from 0"
+    advice = "count actions from 0 and declare actions=n; for continuous actions declare bounds=(low, high)"
+    yield from in_rows(action_name(raw), bad, first_values(values[bad]), expected, advice)
 
 
 @check("action out of bounds", "error")
+@for_each_part
 def action_out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     """A continuous action lies outside the declared bounds."""
-    for part in raw.action_parts():
-        yield from _out_of_bounds(part)
-
-
-def _out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.bounds is None or len(raw.action.bounds[0]) != raw.action.values.shape[1]:
         return
     low, high = (np.asarray(end, np.float32) for end in raw.action.bounds)
     values = np.clip(raw.action.values, -_LARGEST, _LARGEST).astype(np.float32)
     outside = (values < low) | (values > high)
     bad = outside.any(axis=1) & raw.action.usable
-    if bad.any():
-        found, expected = (
-            first_values(values[bad][outside[bad]], *low.tolist(), *high.tolist()),
-            f"between {first_values(low)} and {first_values(high)}",
-        )
-        yield Finding(action_name(raw), np.flatnonzero(bad), found, expected, "widen bounds= or correct the actions")
+    found = first_values(values[bad][outside[bad]], *low.tolist(), *high.tolist())
+    expected = f"between {first_values(low)} and {first_values(high)}"
+    yield from in_rows(action_name(raw), bad, found, expected, "widen bounds= or correct the actions")
 
 
 @check("logged action masked out", "error")
@@ -293,11 +281,8 @@ def action_masked_out(raw: RawLog) -> Iterable[Finding]:
     within = usable & (action.values[:, 0] >= 0) & (action.values[:, 0] < mask.values.shape[1])
     chosen = np.where(within, action.values[:, 0], 0).astype(np.int64)
     bad = within & (mask.values[np.arange(raw.rows), chosen] == 0)
-    if bad.any():
-        found = f"actions {first_values(action.values[bad])} where the mask forbids them"
-        yield Finding(
-            mask.name, np.flatnonzero(bad), found, "a mask that allows the logged action", "align mask and actions"
-        )
+    found = f"actions {first_values(action.values[bad])} where the mask forbids them"
+    yield from in_rows(mask.name, bad, found, "a mask that allows the logged action", "align mask and actions")
 
 
 @check("mask allows nothing", "error")
@@ -309,8 +294,7 @@ def mask_allows_nothing(raw: RawLog) -> Iterable[Finding]:
             terminated = np.zeros(raw.rows, bool)
             terminated[raw.order.rows] = raw.flags.terminated
             bad &= ~terminated
-        if bad.any():
-            yield Finding(mask.name, np.flatnonzero(bad), "no action allowed", "at least one", "correct the mask")
+        yield from in_rows(mask.name, bad, "no action allowed", "at least one", "correct the mask")
 
 
 @check("propensity out of range", "error")
@@ -322,17 +306,18 @@ def propensity_out_of_range(raw: RawLog) -> Iterable[Finding]:
         values = raw.propensity.values.astype(np.float32)  # as they are stored
     discrete = raw.action is not None and raw.action.has_probabilities
     bad = ((values <= 0) | (discrete & (values > 1))) & raw.propensity.usable & np.isfinite(values)
-    if bad.any():
-        expected = "above 0 and at most 1" if discrete else "above 0"
-        advice = "log the probability of the logged action under the logging policy"
-        found = first_values(raw.propensity.values[bad], 0.0, 1.0)
-        yield Finding(raw.propensity.name, np.flatnonzero(bad), found, expected, advice)
+    found, expected = (
+        first_values(raw.propensity.values[bad], 0.0, 1.0),
+        "above 0 and at most 1" if discrete else "above 0",
+    )
+    advice = "log the probability of the logged action under the logging policy"
+    yield from in_rows(raw.propensity.name, bad, found, expected, advice)
 
 
 @check("declared propensities", "error")
 def declared_propensities(raw: RawLog) -> Iterable[Finding]:
     """Declared propensities do not fit the actions, do not sum to 1, or are shares in strata of fewer than ten rows."""
-    if raw.declared is None or raw.action is None or raw.rows == 0:
+    if raw.declared is None or raw.action is None:
         return
     recorded = "record the probability of each decision in a column"
     if raw.action.kind != "discrete":
@@ -368,10 +353,9 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
         with np.errstate(over="ignore"):  # infinite numbers are another check's
             lost = (weights > 0) & (weights.astype(np.float32) == 0)
         bad = ((weights < 0) | lost) & raw.weight.usable
-        if bad.any():
-            found, expected = first_values(weights[bad]), "0 or more, and not so small that 32 bits make it 0"
-            advice = "correct the weights, or multiply all by one number"
-            yield Finding(raw.weight.name, np.flatnonzero(bad), found, expected, advice)
+        expected = "0 or more, and not so small that 32 bits make it 0"
+        advice = "correct the weights, or multiply all by one number"
+        yield from in_rows(raw.weight.name, bad, first_values(weights[bad]), expected, advice)
 
 
 @check("elapsed time", "error")
@@ -380,29 +364,24 @@ def elapsed_time(raw: RawLog) -> Iterable[Finding]:
     if raw.elapsed is None:
         return
     bad = raw.elapsed.usable & (raw.elapsed.values < 0)
-    if bad.any():
-        found, advice = (
-            first_values(raw.elapsed.values[bad]),
-            "correct the times, or the order of the rows (step, time)",
-        )
-        yield Finding(raw.elapsed.name, np.flatnonzero(bad), found, "0 or more", advice)
+    advice = "correct the times, or the order of the rows (step, time)"
+    yield from in_rows(raw.elapsed.name, bad, first_values(raw.elapsed.values[bad]), "0 or more", advice)
     counts = np.zeros(raw.rows, bool)
     counts[raw.order.rows] = ~raw.flags.terminated & (~raw.order.last | raw.order.sort(raw.followed))
     empty = raw.elapsed.missing[counts[raw.elapsed.missing]]
-    if len(empty):
-        expected = "the time to the next decision, or to the observation at which the episode was cut off"
-        advice = "fill the cells; only rows that terminated, or that nothing known follows, may be empty"
-        yield Finding(raw.elapsed.name, empty, "empty cells", expected, advice)
+    expected = "the time to the next decision, or to the observation at which the episode was cut off"
+    advice = "fill the cells; only rows that terminated, or that nothing known follows, may be empty"
+    yield from in_rows(raw.elapsed.name, empty, "empty cells", expected, advice)
 
 
 @check("duplicate step", "error")
 def duplicate_step(raw: RawLog) -> Iterable[Finding]:
     """Two rows of one episode have the same step."""
-    if raw.step is not None and raw.order.tied.any():
+    if raw.step is not None:
         at = raw.order.rows[raw.order.tied]
         found = f"an earlier row has the same episode and step ({first_values(raw.step.values[at])})"
         advice = "remove copied rows, or set step= to a column that counts the rows of each episode"
-        yield Finding(raw.step.name, at, found, "one row for each step of an episode", advice)
+        yield from in_rows(raw.step.name, at, found, "one row for each step of an episode", advice)
 
 
 @check("steps cannot be ordered", "error")
@@ -813,19 +792,17 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
 @check("both flags set", "warning")
 def both_flags(raw: RawLog) -> Iterable[Finding]:
     """A row is terminated and truncated; terminated wins."""
-    if raw.flags.both.any():
-        at = raw.order.rows[raw.flags.both]
-        advice = "nothing, if the episode terminated there; terminated wins, and there is no bootstrapping"
-        yield Finding(None, at, "terminated and truncated on one row", "one of them", advice)
+    advice = "nothing, if the episode terminated there; terminated wins, and there is no bootstrapping"
+    at = raw.order.rows[raw.flags.both]
+    yield from in_rows(None, at, "terminated and truncated on one row", "one of them", advice)
 
 
 @check("unordered rows", "warning")
 def unordered_rows(raw: RawLog) -> Iterable[Finding]:
     """Rows were sorted by episode and step."""
+    found, expected = "rows out of order, now sorted", "episodes one after another, with increasing steps"
     moved = raw.order.rows != np.arange(raw.rows)
-    if moved.any():
-        found, expected = "rows out of order, now sorted", "episodes one after another, with increasing steps"
-        yield Finding(None, np.flatnonzero(moved), found, expected, "nothing, if episode= and step= are right")
+    yield from in_rows(None, moved, found, expected, "nothing, if episode= and step= are right")
 
 
 @check("episode in several files", "warning")
@@ -833,24 +810,21 @@ def crossed_files(raw: RawLog) -> Iterable[Finding]:
     """Rows of one episode are in several files, and only the order of the files orders them."""
     if raw.files is None or raw.episode is None or raw.step is not None or raw.time is not None:
         return
-    crossed = raw.files.crossed(raw.order.episode, raw.order.rows)
-    if crossed.any():
-        found = "episodes that go on in another file"
-        expected = "each episode in one file, or a step or time that orders its rows"
-        advice = "name the column of the step; if files count their episodes anew, make the identifiers different"
-        yield Finding(raw.episode.name, raw.order.rows[crossed], found, expected, advice)
+    crossed = raw.order.rows[raw.files.crossed(raw.order.episode, raw.order.rows)]
+    expected = "each episode in one file, or a step or time that orders its rows"
+    advice = "name the column of the step; if files count their episodes anew, make the identifiers different"
+    yield from in_rows(raw.episode.name, crossed, "episodes that go on in another file", expected, advice)
 
 
 @check("no end flag", "warning")
 def no_end_flag(raw: RawLog) -> Iterable[Finding]:
     """An episode ends without either flag; it counts as truncated at its last row."""
     placed = ~raw.unplaced[raw.order.rows]  # a row that cannot be ordered has an error of its own
-    if (raw.flags.assumed & placed).any():
-        at = raw.order.rows[raw.flags.assumed & placed]
-        episodes = len(raw.order.ids) - int(raw.unplaced.sum())
-        found = f"{len(at):,} of {count_of(episodes, 'episode')} without a flag at the end; truncated is assumed"
-        advice = "set terminated= or truncated=; terminated=True if every episode terminated"
-        yield Finding(None, at, found, "terminated or truncated on each last row", advice)
+    at = raw.order.rows[raw.flags.assumed & placed]
+    episodes = len(raw.order.ids) - int(raw.unplaced.sum())
+    found = f"{len(at):,} of {count_of(episodes, 'episode')} without a flag at the end; truncated is assumed"
+    advice = "set terminated= or truncated=; terminated=True if every episode terminated"
+    yield from in_rows(None, at, found, "terminated or truncated on each last row", advice)
 
 
 @check("ends without episodes", "warning")
@@ -1082,13 +1056,9 @@ DROP_TELLER = "drop it if it is recorded after the decision; keep it if it is kn
 
 
 @check("unbalanced actions", "warning")
+@for_each_part
 def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
     """An action is never taken, or is rare: in fewer than 10 rows or 0.1% of them."""
-    for part in raw.action_parts():
-        yield from _unbalanced_part(part)
-
-
-def _unbalanced_part(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.kind == "continuous":
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
@@ -1132,10 +1102,9 @@ def gap_in_steps(raw: RawLog) -> Iterable[Finding]:
     inside = ~raw.order.last[:-1]
     usual = np.median(jump[inside]) if inside.any() else 0.0
     gap = inside & (jump > 1.5 * usual)
-    if gap.any():
-        found, expected = f"jumps of {first_values(jump[gap])}", f"steps of {usual:g}"
-        advice = "add the missing rows; the row after a gap counts as the next observation"
-        yield Finding(raw.step.name, raw.order.rows[1:][gap], found, expected, advice)
+    found, expected = f"jumps of {first_values(jump[gap])}", f"steps of {usual:g}"
+    advice = "add the missing rows; the row after a gap counts as the next observation"
+    yield from in_rows(raw.step.name, raw.order.rows[1:][gap], found, expected, advice)
 
 
 @check("gap in time", "warning")
@@ -1156,10 +1125,9 @@ def gap_in_time(raw: RawLog) -> Iterable[Finding]:
 def time_backwards(raw: RawLog) -> Iterable[Finding]:
     """A row has a later step but an earlier time than the row before."""
     jump, inside = _elapsed(raw)
-    back = inside & (jump < 0)
-    if raw.time is not None and back.any():
-        advice = "correct step= or time=; rows are in the order of steps"
-        yield Finding(raw.time.name, raw.order.rows[1:][back], "earlier than the row before", "rising times", advice)
+    if raw.time is not None:
+        at, advice = raw.order.rows[1:][inside & (jump < 0)], "correct step= or time=; rows are in the order of steps"
+        yield from in_rows(raw.time.name, at, "earlier than the row before", "rising times", advice)
 
 
 @check("many categories", "warning")
@@ -1209,14 +1177,10 @@ def many_actions(raw: RawLog) -> Iterable[Finding]:
 
 
 @check("actions inferred", "note")
+@for_each_part
 def actions_inferred(raw: RawLog) -> Iterable[Finding]:
     """The number of actions was not declared; it is one more than the largest logged, or the number of labels."""
-    for part in raw.action_parts():
-        yield from _actions_inferred(part)
-
-
-def _actions_inferred(raw: RawLog) -> Iterable[Finding]:
-    if raw.action is None or raw.action.sizes is not None or raw.action.kind == "continuous" or raw.rows == 0:
+    if raw.action is None or raw.action.sizes is not None or raw.action.kind == "continuous":
         return
     values = clip_finite(raw.action.values)
     sizes = [action_count(raw)] if raw.action.kind == "discrete" else [int(top) + 1 for top in values.max(axis=0)]
@@ -1225,14 +1189,10 @@ def _actions_inferred(raw: RawLog) -> Iterable[Finding]:
 
 
 @check("bounds inferred", "note")
+@for_each_part
 def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     """Bounds were not declared; they are the smallest and the largest logged action."""
-    for part in raw.action_parts():
-        yield from _bounds_inferred(part)
-
-
-def _bounds_inferred(raw: RawLog) -> Iterable[Finding]:
-    if raw.action is None or raw.action.bounds is not None or raw.action.kind != "continuous" or raw.rows == 0:
+    if raw.action is None or raw.action.bounds is not None or raw.action.kind != "continuous":
         return
     values = clip_finite(raw.action.values)
     found = f"actions from {first_values(values.min(axis=0))} to {first_values(values.max(axis=0))}, used as the bounds"
