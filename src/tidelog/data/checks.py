@@ -65,7 +65,7 @@ def for_each_part(run: CheckFunction) -> CheckFunction:
     return parts
 
 
-def in_rows(name: str | None, at: Values, found: str, expected: str, fix: str) -> Iterable[Finding]:
+def in_rows(name: str | None, at: Any, found: str, expected: str, fix: str) -> Iterable[Finding]:
     """A finding about rows of a column, marked [N] or listed; none without any."""
     rows = np.flatnonzero(at) if at.dtype == bool else at
     return [Finding(name, rows, found, expected, fix)] if len(rows) else []
