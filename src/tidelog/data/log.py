@@ -339,8 +339,6 @@ def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Valu
         images = np.empty((raw.rows + len(stored_last), *feature.columns[0].values.shape[1:]), np.uint8)
         _place(raw, images, feature.columns[0], following[0], position, stored_last)
         return images
-    if feature.block is not None and not len(stored_last):
-        return raw.order.sort(feature.block)
     kind = np.float32 if feature.kind == "vector" else np.int32
     leaf = np.empty((raw.rows + len(stored_last), _width(feature)), kind)
     start = 0

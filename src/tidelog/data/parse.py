@@ -902,7 +902,7 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
         if len(found) == before:
             continue
         columns += flags
-        observation[name] = replace(feature, columns=tuple(now for now, _ in columns), fills=tuple(fills), block=None)
+        observation[name] = replace(feature, columns=tuple(now for now, _ in columns), fills=tuple(fills))
         if later:
             following[name] = replace(later, columns=tuple(then for _, then in columns if then is not None))
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
@@ -1027,7 +1027,7 @@ def check_memory(
     first = some.frame if named else pl.DataFrame()
     row, widest = float(_ROW), 0.0
     for series in first:
-        size, usual = series.estimated_size() / max(1, len(series)), 2.5 if series.dtype.is_nested() else 0.5
+        size, usual = series.estimated_size() / max(1, len(series)), 2.5 if series.dtype.is_nested() else 1.0
         if series.dtype == pl.String:
             if series.name in ids or (series.name not in copies and is_categorical(series)):
                 row += series.n_unique() / max(1, len(series)) * (_WORD + 8 * size)
@@ -1595,7 +1595,6 @@ def _features_of_table(
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
-    block = _RowBlock(table, columns)
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
         if not table.has(name):
@@ -1610,39 +1609,8 @@ def _features_of_table(
             kinds["categorical"].append(joined)
             found += note
         else:
-            kinds["numeric"].append([block.take(narrow(pair[0])), *map(narrow, pair[1:])])
-    now = _side(kinds, 0)
-    if "numeric" in now:
-        now["numeric"] = replace(now["numeric"], block=block.whole(now["numeric"].columns))
-    return now, _side(kinds, 1), found
-
-
-class _RowBlock:
-    """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
-
-    def __init__(self, table: ParsedTable, columns: Columns) -> None:
-        other = {*names(columns.categorical), *columns.vocabulary_of}
-        schema = table.data.collect_schema()
-        self.names = [
-            name
-            for name in names(columns.observation)
-            if name in schema and name not in other and schema[name].is_numeric()
-        ]
-        self.values = np.empty((table.rows, len(self.names)), np.float32)
-        self.filled = 0
-
-    def take(self, column: Column) -> Column:
-        """The column as a view of the block, if it is the next one there."""
-        if column.name not in self.names[self.filled : self.filled + 1]:
-            return column
-        view = self.values[:, self.filled]
-        view[:] = column.values
-        self.filled += 1
-        return replace(column, values=view)
-
-    def whole(self, columns: tuple[Column, ...]) -> Values | None:
-        """The block, if it holds exactly these columns."""
-        return self.values if [column.name for column in columns] == self.names else None
+            kinds["numeric"].append(list(map(narrow, pair)))
+    return _side(kinds, 0), _side(kinds, 1), found
 
 
 def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:

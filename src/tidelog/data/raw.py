@@ -138,14 +138,12 @@ class Feature:
     """The columns of one observation leaf; `sizes` are the declared numbers of codes, if any.
 
     An image is one column of values [N, H, W, C] uint8. `fills` are the replacement values of missing cells.
-    `block` [N, D] float32 is the array that the columns are views of, if there is one.
     """
 
     kind: Kind
     columns: tuple[Column, ...]
     sizes: tuple[int, ...] | None = None
     fills: tuple[tuple[str, float], ...] = ()
-    block: Values | None = None
 
 
 @dataclass(frozen=True, eq=False)
