@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from tidelog._files import MANIFEST, Kind
 from tidelog._text import facts_table, in_unit, three_digits
 from tidelog.data.columns import declared_unit
-from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, refusal
+from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, unreadable
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.schema import typed
@@ -57,8 +58,7 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         missing = f"an entry is missing or malformed ({error})"
         message = error.problem if isinstance(error, TidelogError) else missing
         advice = "copy the folder again from the original, or save the interactions again"
-        refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
-        raise LogError(refused.text(), report=refused) from error
+        raise unreadable(folder, message, "a folder that Interactions.save wrote", advice) from error
     origin = {"source": str(folder.absolute()), "columns": None}
     return {**arrays, **words, "report": report, "origin": origin}
 
@@ -383,7 +383,24 @@ class Interactions:
 
     def leave_one_out(self) -> Split:
         """Hold out each user's last event; the report warns that training events follow test events of other users."""
-        return leave_one_out(self)
+        rows = self.targets  # each user's last scored event
+        counted = np.zeros(len(self), bool)
+        counted[rows[np.append(self.user[rows][1:] != self.user[rows][:-1], True)]] = True
+        counted &= self.position > 0
+        if not counted.any():
+            raise LogError("no user has two events: there is no event to hold out", report=self.report)
+        ends = np.full(len(self.users), len(self))
+        ends[self.user[counted]] = np.flatnonzero(counted)
+        before = np.arange(len(self)) < ends[self.user]
+        first, last = self.time[counted].min(), self.time[before].max()
+        later = int((self.time[before] > first).sum())
+        leak = _warning(
+            "leakage between periods",
+            f"{later:,} training events happened after the first held-out event ({first}; the last is at {last})",
+            "all training events before all held-out events",
+            "split by time: interactions.split(at=...)",
+        )
+        return _split(self, before, counted, None, [leak])
 
     def select(self, rows: Values) -> Interactions:
         """Select events, which must be in order; users and items keep their numbers."""
@@ -491,29 +508,6 @@ def _uneven(log: Interactions, before: Values, counted: Values, share: float) ->
     return [_warning(OTHER_SHARE if enough else UNEVEN, message, f"about {share:.0%} of the events", advice)]
 
 
-def leave_one_out(log: Interactions) -> Split:
-    """Hold out each user's last event; see `Interactions.leave_one_out`."""
-    rows = log.targets  # each user's last scored event
-    last_one = np.append(log.user[rows][1:] != log.user[rows][:-1], True)
-    counted = np.zeros(len(log), bool)
-    counted[rows[last_one]] = True
-    counted &= log.position > 0
-    if not counted.any():
-        raise LogError("no user has two events: there is no event to hold out", report=log.report)
-    ends = np.full(len(log.users), len(log))
-    ends[log.user[counted]] = np.flatnonzero(counted)
-    before = np.arange(len(log)) < ends[log.user]
-    first, last = log.time[counted].min(), log.time[before].max()
-    later = int((log.time[before] > first).sum())
-    leak = _warning(
-        "leakage between periods",
-        f"{later:,} training events happened after the first held-out event ({first}; the last is at {last})",
-        "all training events before all held-out events",
-        "split by time: interactions.split(at=...)",
-    )
-    return _split(log, before, counted, None, [leak])
-
-
 def _split(log: Interactions, before: Values, counted: Values, at: Any, found: list[Problem]) -> Split:
     if log.scored is not None:
         before = before & log.scored
@@ -592,13 +586,8 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
 
 def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]:
     """Count test events with exactly the user, item and time of a training event."""
-    moments = np.unique(log.time, return_inverse=True)[1]
-    keys = np.stack([log.user.astype(np.int64), log.item.astype(np.int64), moments.astype(np.int64)], axis=1)
-    past, future = np.unique(keys[before], axis=0), keys[counted]
-    joined, inverse = np.unique(np.concatenate([past, future]), axis=0, return_inverse=True)
-    known = np.zeros(len(joined), bool)
-    known[inverse.reshape(-1)[: len(past)]] = True
-    copies = int(known[inverse.reshape(-1)[len(past) :]].sum())
+    events = pl.DataFrame({"user": log.user, "item": log.item, "time": log.time})
+    copies = events.filter(counted).join(events.filter(before), on=events.columns, how="semi").height
     if not copies:
         return []
     message = f"{copies:,} held-out events have the same user, item and time as a training event"
@@ -665,12 +654,7 @@ def text(log: Interactions) -> str:
 
 
 def _spread(values: Values) -> dict[str, float]:
-    return {
-        "min": float(np.min(values)),
-        "median": float(np.median(values)),
-        "mean": float(np.mean(values)),
-        "max": float(np.max(values)),
-    }
+    return {name: float(getattr(np, name)(values)) for name in ("min", "median", "mean", "max")}
 
 
 # Held-out test cases for a recommender: the history before an event, and the items chosen then.

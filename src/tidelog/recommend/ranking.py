@@ -53,7 +53,7 @@ class RankingParams(NamedTuple):
     successors: SuccessorCounts | None = None  # what followed each item, where the model reads it
 
 
-def with_new_items(params: RankingParams, features: NumpyArray) -> RankingParams:
+def with_new_items(config: Any, params: RankingParams, features: NumpyArray) -> RankingParams:
     """Return the arrays with new items after the others, known by their features [M, F] alone.
 
     SpecError where no tower reads features.
@@ -86,13 +86,13 @@ class ItemScores(NamedTuple):
     first: jax.Array  # [B, K] bool
 
 
-def all_items(params: RankingParams) -> jax.Array:
+def all_items(config: Any, params: RankingParams) -> jax.Array:
     """Return rows [N + 1, D + 1] for inner products with queries: likelihood or similarity; the last is the bias."""
     items = params.next_item.table(None, params.features)
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def queries(config: Any, params: RankingParams, seen: HistoryArrays, key: jax.Array | None) -> jax.Array:
+def queries(config: Any, params: RankingParams, seen: HistoryArrays, key: jax.Array | None = None) -> jax.Array:
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
     states = final_states(config, params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]

@@ -105,9 +105,9 @@ from tidelog.recommend.next_item import (
     targets_of,
     with_item_vectors,
 )
-from tidelog.recommend.ranking import ItemScores, RankingParams, with_new_items
+from tidelog.recommend.ranking import RankingParams
 from tidelog.support import supported
-from tidelog.types import Catalogue, HistoryArrays, Spec, same_shape
+from tidelog.types import Catalogue, Spec, same_shape
 
 # Candidates of the recommender's targets: items that the log supports in a state; how varied the chosen ones are.
 #
@@ -940,30 +940,9 @@ class RecommenderBCQ:
             "a policy over a catalogue ranks items and has no act()", fix="call policy.recommend(histories, k)"
         )
 
-    # Ranking, for `policy.recommend`.
-
-    def with_new_items(self, params: RankingParams, features: Any) -> RankingParams:
-        """Return parameters that also rank new items, after the others, by their features [M, F]."""
-        return with_new_items(params, features)
-
-    def all_items(self, params: RankingParams) -> jax.Array:
-        """Return the item vectors [N + 1, D + 1] for the search."""
-        return ranking.all_items(params)
-
-    def queries(self, params: RankingParams, seen: HistoryArrays, key: jax.Array | None = None) -> jax.Array:
-        """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
-        return ranking.queries(self, params, seen, key)
-
-    def places(self, params: RankingParams, seen: HistoryArrays) -> Places:
-        """Return the places [B, L + M] of items after histories: their events, and successors of the last item."""
-        return ranking.places(self, params, seen)
-
-    def score_items(
-        self, params: RankingParams, seen: HistoryArrays, found: jax.Array, logits: jax.Array, ideas: jax.Array
-    ) -> ItemScores:
-        """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-        return ranking.score_items(self, params, seen, found, logits, ideas)
-
-    def recipe(self, params: RankingParams) -> dict[str, Any]:
-        """Return the computation of lists, for policies without JAX."""
-        return ranking.recipe(self, params)
+    with_new_items = ranking.with_new_items  # for `policy.recommend`
+    all_items = ranking.all_items
+    queries = ranking.queries
+    places = ranking.places
+    score_items = ranking.score_items
+    recipe = ranking.recipe
