@@ -19,14 +19,12 @@ import polars as pl
 from tidelog._files import MANIFEST
 from tidelog._machine import shortage
 from tidelog.data import parse
-from tidelog.data.checks import first_values
+from tidelog.data.checks import first_values, in_rows
 from tidelog.data.columns import Columns, declared_unit
 from tidelog.data.inspect import holds_several_numbers
 from tidelog.data.log import Log
 from tidelog.data.parse import ParsedTable, column_of, duplicates, lacking
 from tidelog.data.raw import (
-    LOST,
-    ROUNDED,
     Check,
     Column,
     FileRows,
@@ -205,6 +203,16 @@ class RawInteractions:
     session_gap: float | None = None  # in the unit of numeric times, in seconds for dates
     found: tuple[tuple[str, Finding], ...] = field(default=())
 
+    @cached_property
+    def worth(self) -> Column | None:
+        """The rewards of events [M] float64; None where each has reward 1, or where they cannot be read."""
+        if not isinstance(self.roles.reward, Mapping):
+            return self.reward
+        if self.event is None or not self.event.vocabulary:
+            return None
+        table = np.asarray([self.roles.reward.get(word, 0.0) for word in self.event.vocabulary], np.float64)
+        return replace(self.event, values=table[self.event.values])
+
     def columns(self) -> list[Column]:
         """All usable columns."""
         named = (self.user, self.item, self.time, self.event, self.reward, self.session, self.propensity)
@@ -233,7 +241,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     time = column_of(table, roles.time, parse.moment)
     gap, unclear = gap_in_times(checked_gap(roles.session_gap), time)
     found += [] if unclear is None else [("bad mapping", unclear)]
-    return RawInteractions(
+    raw = RawInteractions(
         source=table.source,
         rows=table.rows,
         numbers=table.numbers,
@@ -254,6 +262,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         session_gap=gap,
         found=tuple(found),
     )
+    return raw if raw.worth is None else replace(raw, found=(*raw.found, *rounded_rewards(raw.worth)))
 
 
 def _check_words(table: ParsedTable, names: Iterable[str]) -> None:
@@ -420,18 +429,16 @@ def no_events(raw: RawInteractions) -> Iterable[Finding]:
 def empty_cell(raw: RawInteractions) -> Iterable[Finding]:
     """A user, an item, a time, or another named column has an empty cell."""
     for column in raw.columns():
-        if len(column.missing):
-            advice = "fill the cells, or remove these rows before reading"
-            yield Finding(column.name, column.missing, "empty cells", "a value in every row", advice)
+        advice = "fill the cells, or remove these rows before reading"
+        yield from in_rows(column.name, column.missing, "empty cells", "a value in every row", advice)
 
 
 @validation("unreadable cell", "error", INTERACTION_CHECKS)
 def unreadable_cell(raw: RawInteractions) -> Iterable[Finding]:
     """A time, a reward or a propensity is text of another format."""
     for column in raw.columns():
-        if len(column.unreadable):
-            found = ", ".join(repr(text) for text in column.texts[:3])
-            yield Finding(column.name, column.unreadable, found, column.expects, "correct the cells")
+        found = ", ".join(map(repr, column.texts[:3]))
+        yield from in_rows(column.name, column.unreadable, found, column.expects, "correct the cells")
 
 
 @validation("number not finite", "error", INTERACTION_CHECKS)
@@ -443,32 +450,8 @@ def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
         finite = np.isfinite(column.values)  # of dates too: NaT is not finite
         if column is raw.reward:
             finite = finite & (np.abs(column.values) <= _LARGEST)
-        bad = ~finite & column.usable
-        if bad.any():
-            advice = "correct the values or their export"
-            yield Finding(column.name, np.flatnonzero(bad), first_values(column.values[bad]), "finite numbers", advice)
-
-
-@validation(LOST, "error", INTERACTION_CHECKS)
-def rewards_lost(raw: RawInteractions) -> Iterable[Finding]:
-    """Storage in 32 bits changes rewards by a tenth of their spread or more."""
-    yield from (finding for name, finding in _rounded(raw) if name == LOST)
-
-
-@validation(ROUNDED, "warning", INTERACTION_CHECKS)
-def rewards_rounded(raw: RawInteractions) -> Iterable[Finding]:
-    """Storage in 32 bits changes rewards by a hundredth of their spread or more."""
-    yield from (finding for name, finding in _rounded(raw) if name == ROUNDED)
-
-
-def _rounded(raw: RawInteractions) -> list[tuple[str, Finding]]:
-    if isinstance(raw.roles.reward, Mapping):
-        named = raw.event
-        if named is None or not named.vocabulary:
-            return []
-        worth = np.asarray([raw.roles.reward.get(word, 0.0) for word in named.vocabulary], np.float64)
-        return rounded_rewards(replace(named, values=worth[named.values]))
-    return [] if raw.reward is None else rounded_rewards(raw.reward)
+        bad, advice = ~finite & column.usable, "correct the values or their export"
+        yield from in_rows(column.name, bad, first_values(column.values[bad]), "finite numbers", advice)
 
 
 @validation("times in mixed units", "error", INTERACTION_CHECKS)
@@ -507,10 +490,8 @@ def bad_propensity(raw: RawInteractions) -> Iterable[Finding]:
     if raw.propensity is not None:
         values = raw.propensity.values
         bad = ((values <= 0) | (values > 1)) & raw.propensity.usable & np.isfinite(values)
-        if bad.any():
-            advice = "log the probability of showing this item"
-            found = first_values(values[bad])
-            yield Finding(raw.propensity.name, np.flatnonzero(bad), found, "above 0 and at most 1", advice)
+        found, advice = first_values(values[bad]), "log the probability of showing this item"
+        yield from in_rows(raw.propensity.name, bad, found, "above 0 and at most 1", advice)
 
 
 @validation("item not in its slate", "error", INTERACTION_CHECKS)
@@ -519,10 +500,9 @@ def item_not_shown(raw: RawInteractions) -> Iterable[Finding]:
     if raw.slate is None or raw.item is None:
         return
     bad = ~(raw.slate == raw.item.values[:, None] + 1).any(axis=1) & raw.item.usable
-    if bad.any():
-        found = f"item {first_values(raw.catalogue[raw.item.values[bad]])} is not in its slate"
-        advice = "align items and slates; a slate holds all shown items, including the chosen one"
-        yield Finding(raw.roles.slate, np.flatnonzero(bad), found, "the item among the shown items", advice)
+    found = f"item {first_values(raw.catalogue[raw.item.values[bad]])} is not in its slate"
+    advice = "align items and slates; a slate holds all shown items, including the chosen one"
+    yield from in_rows(raw.roles.slate, bad, found, "the item among the shown items", advice)
 
 
 @validation("one item only", "error", INTERACTION_CHECKS)
@@ -573,15 +553,12 @@ def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
     """The same user has the same kind of event with the same item at the same time more than once; all are used."""
     if raw.user is None or raw.item is None or raw.time is None:
         return
-    keys = [raw.time.values, raw.item.values, raw.user.values]
-    keys += [] if raw.event is None else [raw.event.values]
-    order = np.lexsort([np.arange(raw.rows), *keys])
-    again = np.zeros(raw.rows, bool)
-    again[order[1:]] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
-    again &= np.logical_and.reduce([column.usable for column in (raw.user, raw.item, raw.time)])
-    if again.any():
-        advice = "remove them if the export wrote rows twice; otherwise each counts"
-        yield Finding(raw.item.name, np.flatnonzero(again), "copies of another event", "different events", advice)
+    columns = [one for one in (raw.user, raw.item, raw.time, raw.event) if one is not None]
+    events = pl.DataFrame({str(number): one.values for number, one in enumerate(columns)})
+    again = ~events.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
+    again &= np.logical_and.reduce([column.usable for column in columns[:3]])
+    advice = "remove them if the export wrote rows twice; otherwise each counts"
+    yield from in_rows(raw.item.name, again, "copies of another event", "different events", advice)
 
 
 @validation("repeated in a slate", "warning", INTERACTION_CHECKS)
@@ -606,9 +583,8 @@ def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
     by_user = np.argsort(raw.user.values, kind="stable")
     same = raw.user.values[by_user][1:] == raw.user.values[by_user][:-1]
     late[by_user[1:]] = same & (raw.time.values[by_user][1:] < raw.time.values[by_user][:-1])
-    if late.any():
-        found = "events earlier than the row above"
-        yield Finding(raw.time.name, np.flatnonzero(late), found, "rising times", "nothing, if the times are right")
+    found, advice = "events earlier than the row above", "nothing, if the times are right"
+    yield from in_rows(raw.time.name, late, found, "rising times", advice)
 
 
 @validation("times far outside", "warning", INTERACTION_CHECKS)
@@ -632,21 +608,19 @@ def times_far_outside(raw: RawInteractions) -> Iterable[Finding]:
     advice = (
         "correct these times or remove the rows: a share of the time between the first and the last event is held out"
     )
-    for odd in (early, late):
-        if len(odd):
-            expected = f"times near the {len(inside):,} others, {inside[0]} to {inside[-1]}"
-            found = f"{len(odd):,} of {len(rows):,} events: {first_values(times[np.sort(odd)])}"
-            yield Finding(raw.time.name, np.sort(odd), found, expected, advice)
+    expected = f"times near the {len(inside):,} others, {inside[0]} to {inside[-1]}"
+    for odd in (np.sort(early), np.sort(late)):
+        found = f"{len(odd):,} of {len(rows):,} events: {first_values(times[odd])}"
+        yield from in_rows(raw.time.name, odd, found, expected, advice)
 
 
 @validation("events at one time", "warning", INTERACTION_CHECKS)
 def events_at_one_time(raw: RawInteractions) -> Iterable[Finding]:
     """A user has several events at the same time; they keep the order of the file."""
-    tied = raw.order.tied
-    if raw.time is not None and tied.any():
+    if raw.time is not None:
         advice = "for a basket, the order within it has no meaning; lists are then measured by whole baskets"
-        found = "the same time as another event of the user"
-        yield Finding(raw.time.name, raw.order.rows[tied], found, "an order of each user's events", advice)
+        found, at = "the same time as another event of the user", raw.order.rows[raw.order.tied]
+        yield from in_rows(raw.time.name, at, found, "an order of each user's events", advice)
 
 
 @validation("rewards all equal", "warning", INTERACTION_CHECKS)
@@ -655,10 +629,8 @@ def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
     worth = event_reward(raw)
     if raw.rows > 1 and worth is not None and worth.min() == worth.max():
         advice = "set reward= (a column, or the reward of each kind of event) if some events are worth more"
-        named = raw.reward or (raw.event if isinstance(raw.roles.reward, Mapping) else None)
-        yield Finding(
-            None if named is None else named.name, None, f"{worth[0]:g} in every row", "different rewards", advice
-        )
+        name = None if raw.worth is None else raw.worth.name
+        yield Finding(name, None, f"{worth[0]:g} in every row", "different rewards", advice)
 
 
 @validation("reward of unknown event", "warning", INTERACTION_CHECKS)
@@ -674,13 +646,14 @@ def reward_of_unknown_event(raw: RawInteractions) -> Iterable[Finding]:
 @validation("users without history", "warning", INTERACTION_CHECKS)
 def users_without_history(raw: RawInteractions) -> Iterable[Finding]:
     """A user has only one event: there is no history to predict it from."""
-    if raw.user is None or not raw.rows:
+    if raw.user is None:
         return
     _, where, counts = np.unique(raw.user.values, return_inverse=True, return_counts=True)
-    single = np.flatnonzero((counts[where] == 1) & raw.user.usable)
-    if len(single):
-        advice = "nothing, if they are new users; else check the column of the user"
-        yield Finding(raw.user.name, single, "users with only one event", "at least two events per user", advice)
+    single, advice = (
+        (counts[where] == 1) & raw.user.usable,
+        "nothing, if they are new users; else check the column of the user",
+    )
+    yield from in_rows(raw.user.name, single, "users with only one event", "at least two events per user", advice)
 
 
 @validation("no pause ends a session", "warning", INTERACTION_CHECKS)
@@ -697,15 +670,9 @@ def no_pause(raw: RawInteractions) -> Iterable[Finding]:
 
 def event_reward(raw: RawInteractions) -> Values | None:
     """The reward of each event [M] float32, in file order; None if it cannot be computed."""
-    if isinstance(raw.roles.reward, str):
-        return None if raw.reward is None else raw.reward.values.astype(np.float32)
     if raw.roles.reward is None:
         return np.ones(raw.rows, np.float32)
-    if raw.event is None or raw.event.vocabulary is None or not raw.event.vocabulary:
-        return None
-    table = np.asarray([raw.roles.reward.get(word, 0.0) for word in raw.event.vocabulary], np.float32)
-    worth: Values = table[raw.event.values]
-    return worth
+    return None if raw.worth is None else raw.worth.values.astype(np.float32)
 
 
 def pauses(times: Values, last: Values) -> Values:
