@@ -89,7 +89,7 @@ _KINDS = {  # of the columns [N]
     "reward_known": "b", "propensity": "f", "stratum": "i", "weight": "f", "time": "iufM", "cluster": "i",
     "elapsed": "f",
 }  # fmt: skip
-Plain = Mapping[str, Values | None]
+Plain = Mapping[str, Any]  # arrays, None for absent columns
 MOST_STRATA = 2**24
 
 
@@ -101,43 +101,43 @@ def check_structure(
     declared: DeclaredPropensities | None = None,
 ) -> None:
     """Raise LogError unless every column has the type and the number of rows of its role; reads no contents."""
-    count, stored = len(_of(plain, "position")), len(next(iter(observation.values())))
+    count, stored = len(plain["position"]), len(next(iter(observation.values())))
     if not count:
         raise LogError("the log has no rows")
-    for name, kinds in _KINDS.items():
-        if plain.get(name) is not None:
-            expect_array(name, _of(plain, name), kinds, (count,))
-    for name, values in extra.items():
-        expect_array(name, values, "biufMU", (count,))
+    columns = {**plain, **extra, **{f"observation/{name}": values for name, values in observation.items()}}
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {name: (kinds, (count,)) for name, kinds in _KINDS.items()}
+    shapes |= dict.fromkeys(extra, ("biufMU", (count,)))
     action = spec.action
     if isinstance(action, Discrete):
-        expect_array("action", _of(plain, "action"), "i", (count,))
+        shapes["action"] = ("i", (count,))
     elif isinstance(action, MultiDiscrete):
-        expect_array("action", _of(plain, "action"), "i", (count, len(action.sizes)))
+        shapes["action"] = ("i", (count, len(action.sizes)))
     elif isinstance(action, Continuous | Hybrid):
-        expect_array("action", _of(plain, "action"), "f", (count, action.size))
+        shapes["action"] = ("f", (count, action.size))
     else:
         raise LogError(f"actions of kind {type(action).__name__} in a log")
-    if declared is not None:
-        _check_declared(declared, spec, plain)
-    if plain.get("reward") is not None:
-        expect_array("reward", _of(plain, "reward"), "f", (count,) if spec.rewards is None else (count, spec.rewards))
-    if spec.masked != (plain.get("action_mask") is not None):
-        raise LogError("the spec and the columns differ about masks")
-    if spec.masked:
-        if not isinstance(action, Discrete):
-            raise LogError(f"masks of actions of kind {type(action).__name__}")
-        expect_array("action_mask", _of(plain, "action_mask"), "b", (stored, action.n))
-    expect_array("episode_ids", _of(plain, "episode_ids"), "iufUM", (len(_of(plain, "episode_ids")),))
+    shapes["reward"] = ("f", (count,) if spec.rewards is None else (count, spec.rewards))
+    shapes["episode_ids"] = ("iufUM", (len(plain["episode_ids"]),))
     for name, leaf in spec.observation.items():
         if isinstance(leaf, Vector):
-            expect_array(name, observation[name], "f", (stored, leaf.size))
+            shapes[f"observation/{name}"] = ("f", (stored, leaf.size))
         elif isinstance(leaf, Codes):
-            expect_array(name, observation[name], "i", (stored, len(leaf.sizes)))
+            shapes[f"observation/{name}"] = ("i", (stored, len(leaf.sizes)))
         elif isinstance(leaf, Image):
-            expect_array(name, observation[name], "u", (stored, leaf.height, leaf.width, leaf.channels))
+            shapes[f"observation/{name}"] = ("u", (stored, leaf.height, leaf.width, leaf.channels))
         else:
             raise LogError(f"observations of kind {type(leaf).__name__} in a log")
+    if spec.masked != (plain["action_mask"] is not None):
+        raise LogError("the spec and the columns differ about masks")
+    if spec.masked and not isinstance(action, Discrete):
+        raise LogError(f"masks of actions of kind {type(action).__name__}")
+    if isinstance(action, Discrete):
+        shapes["action_mask"] = ("b", (stored, action.n))
+    for name, (kinds, shape) in shapes.items():
+        if columns[name] is not None:
+            expect_array(name, columns[name], kinds, shape)
+    if declared is not None:
+        _check_declared(declared, spec, plain)
 
 
 def _check_declared(declared: DeclaredPropensities, spec: Spec, plain: Plain) -> None:
@@ -153,51 +153,51 @@ def _check_declared(declared: DeclaredPropensities, spec: Spec, plain: Plain) ->
 
 def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) -> None:
     """Raise LogError unless episodes and positions are in order, codes in range, and numbers finite."""
-    episode, position, after = (_of(plain, name) for name in ("episode", "position", "next_position"))
+    episode, position, after = (plain[name] for name in ("episode", "position", "next_position"))
     last = np.append(episode[1:] != episode[:-1], True)
     inside = ~last[:-1]
     starts = np.flatnonzero(np.append(True, last[:-1]))
     stored = len(next(iter(observation.values())))
-    ordered = episode[0] == 0 and bool((episode[1:] == episode[:-1] + last[:-1]).all())
-    _expect(ordered and int(episode[-1]) + 1 == len(_of(plain, "episode_ids")), "episodes are not numbered in order")
+    ordered = episode[0] == 0 and (episode[1:] == episode[:-1] + last[:-1]).all()
+    _expect(ordered and int(episode[-1]) + 1 == len(plain["episode_ids"]), "episodes are not numbered in order")
     steps = np.arange(len(episode)) - np.repeat(starts, np.diff(np.append(starts, len(episode))))
-    _expect(bool((_of(plain, "step") == steps).all()), "steps are not numbered in order")
-    places = position[0] == 0 and bool((position[1:] == after[:-1] + last[:-1]).all())
+    _expect((plain["step"] == steps).all(), "steps are not numbered in order")
+    places = position[0] == 0 and (position[1:] == after[:-1] + last[:-1]).all()
     moves = after - position
-    known = bool((moves[:-1][inside] == 1).all()) and bool(((moves == 0) | (moves == 1)).all())
+    known = (moves[:-1][inside] == 1).all() and ((moves == 0) | (moves == 1)).all()
     _expect(places and known and int(after[-1]) + 1 == stored, "positions do not match the stored observations")
     for name in ("terminated", "truncated"):
-        _expect(not (_of(plain, name) & ~last).any(), f"{name} is set before the last row of an episode")
-    action = _of(plain, "action")
+        _expect(not (plain[name] & ~last).any(), f"{name} is set before the last row of an episode")
+    action = plain["action"]
     if isinstance(spec.action, Discrete | MultiDiscrete):
         sizes = spec.action.n if isinstance(spec.action, Discrete) else np.asarray(spec.action.sizes)
-        _expect(bool(((action >= 0) & (action < sizes)).all()), "actions are out of range")
+        _expect(((action >= 0) & (action < sizes)).all(), "actions are out of range")
     if isinstance(spec.action, Hybrid):
         for column in np.flatnonzero(spec.action.codes):
             codes, most = action[:, column], spec.action.codes[column]
-            _expect(bool(((codes >= 0) & (codes < most) & (codes % 1 == 0)).all()), "actions are out of range")
+            _expect(((codes >= 0) & (codes < most) & (codes % 1 == 0)).all(), "actions are out of range")
     if spec.masked:
-        allowed = _of(plain, "action_mask")[position, action]
-        _expect(bool(allowed.all()), "a logged action is masked out")
+        allowed = plain["action_mask"][position, action]
+        _expect(allowed.all(), "a logged action is masked out")
     for name, leaf in spec.observation.items():
         if isinstance(leaf, Codes):
             codes, sizes = observation[name], np.asarray(leaf.sizes)
-            _expect(bool(((codes >= 0) & (codes < sizes)).all()), f"codes of '{name}' are out of range")
+            _expect(((codes >= 0) & (codes < sizes)).all(), f"codes of '{name}' are out of range")
     finite = ("action", "reward", "propensity", "weight", "elapsed")
-    numbers: dict[str, Any] = {name: plain.get(name) for name in finite}
-    rewarded = plain.get("reward_known")
+    numbers: dict[str, Any] = {name: plain[name] for name in finite}
+    rewarded = plain["reward_known"]
     if rewarded is not None:
-        _expect(bool(np.isnan(_of(plain, "reward")[~rewarded]).all()), "an unknown reward has a value")
-        numbers["reward"] = _of(plain, "reward")[rewarded]
+        _expect(plain["reward"] is not None, "rewards are known, but there are none")
+        _expect(np.isnan(plain["reward"][~rewarded]).all(), "an unknown reward has a value")
+        numbers["reward"] = plain["reward"][rewarded]
     for name, values in {**numbers, **observation}.items():
         if values is not None and values.dtype.kind == "f":
-            _expect(bool(np.isfinite(values).all()), f"'{name}' holds a number that is not finite")
-    propensity, cluster, elapsed = plain.get("propensity"), plain.get("cluster"), plain.get("elapsed")
-    _expect(elapsed is None or bool((elapsed >= 0).all()), "elapsed times are negative")
-    _expect(propensity is None or bool((propensity > 0).all()), "propensities are not positive")
-    _expect(cluster is None or bool((cluster >= 0).all()), "clusters are negative")
-    stratum = plain.get("stratum")
-    _expect(stratum is None or bool(((stratum >= 0) & (stratum < MOST_STRATA)).all()), "strata are out of range")
+            _expect(np.isfinite(values).all(), f"'{name}' holds a number that is not finite")
+    propensity, cluster, elapsed, stratum = (plain[name] for name in ("propensity", "cluster", "elapsed", "stratum"))
+    _expect(elapsed is None or (elapsed >= 0).all(), "elapsed times are negative")
+    _expect(propensity is None or (propensity > 0).all(), "propensities are not positive")
+    _expect(cluster is None or (cluster >= 0).all(), "clusters are negative")
+    _expect(stratum is None or ((stratum >= 0) & (stratum < MOST_STRATA)).all(), "strata are out of range")
 
 
 def expect_array(name: str, values: Values, kinds: str, shape: tuple[int, ...]) -> None:
@@ -206,16 +206,9 @@ def expect_array(name: str, values: Values, kinds: str, shape: tuple[int, ...]) 
         raise LogError(f"'{name}' holds {values.dtype} {list(values.shape)}", f"{list(shape)} of kind '{kinds}'")
 
 
-def _expect(holds: bool, found: str) -> None:
+def _expect(holds: Any, found: str) -> None:
     if not holds:
         raise LogError(found)
-
-
-def _of(plain: Plain, name: str) -> Values:
-    values = plain[name]
-    if values is None:
-        raise LogError(f"the column '{name}' is missing")
-    return values
 
 
 # A log saved as a folder: one `.npy` file per column and a manifest with sizes and checksums.
@@ -242,11 +235,9 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
 
 def described(log: LogColumns) -> dict[str, Any]:
     """The fields of a manifest that only some logs have: the unit of rewards, atoms, and declared propensities."""
-    some: dict[str, Any] = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    fields = ("reward_unit", "hindsight", "elapsed_unit", "missing_reward")
+    some: dict[str, Any] = {name: getattr(log, name) for name in fields if getattr(log, name) is not None}
     some |= {"atoms": list(log.atoms)} if log.atoms else {}
-    some |= {} if log.hindsight is None else {"hindsight": log.hindsight}
-    some |= {} if log.elapsed_unit is None else {"elapsed_unit": log.elapsed_unit}
-    some |= {} if log.missing_reward is None else {"missing_reward": log.missing_reward}
     return some | ({} if log.declared is None else {"declared": log.declared.to_json()})
 
 
