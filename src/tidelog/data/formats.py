@@ -829,17 +829,33 @@ _INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
 def raw_minari(source: Any) -> RawLog:
     """Read all episodes of a data set as arrays; LogError if it is missing, broken, or of an unsupported kind."""
     dataset = _dataset(source)
-    spaces = dict(_flat_space("", dataset.observation_space, str(source)))
-    parts = dict(_action_spaces("", dataset.action_space, str(source)))
+    leaves = {name: _leaf(name, space, str(source)) for name, space in _leaves("", dataset.observation_space)}
+    parts = dict(_leaves("", dataset.action_space))
+    for name, space in parts.items():
+        kind = type(space).__name__
+        is_vector = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
+        if not (is_vector or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
+            fix = "use Discrete, MultiDiscrete, a flat Box of floats, or a Dict or Tuple of these"
+            found = f"actions of type {kind}" + (f" in '{name}'" if name else "")
+            raise unreadable(source, found, _DATA_SET, fix)
     try:
         episodes = list(dataset.iterate_episodes())
         if not episodes:
             raise ValueError("the data set is empty")
-        leaves = [dict(_flat_values("", episode.observations)) for episode in episodes]
-        observation, following = _both_sides(episodes, leaves, spaces)
-        acted = [dict(_flat_values("", episode.actions)) for episode in episodes]
-        actions = {name: _joined(one[name or "observation"] for one in acted) for name in parts}
         lengths = [len(episode.rewards) for episode in episodes]
+        observed = [dict(_leaves("", episode.observations)) for episode in episodes]
+        for episode, steps, named in zip(episodes, lengths, observed, strict=True):
+            for name, values in named.items():
+                if len(values) != steps + 1:
+                    counts = f"{len(values)} observations for {steps} steps in '{name or 'observation'}'"
+                    raise ValueError(f"episode {episode.id}: {counts}")
+        observation, following = (
+            {name or "observation": leaf.column(_joined(one[name][side] for one in observed))
+             for name, leaf in leaves.items()}
+            for side in (slice(None, -1), slice(1, None))
+        )  # fmt: skip
+        acted = [dict(_leaves("", episode.actions)) for episode in episodes]
+        actions = {name: _joined(one[name] for one in acted) for name in parts}
         columns: dict[str, Any] = {
             name: _joined(getattr(episode, field) for episode in episodes) for name, field in _FIELDS.items()
         }
@@ -862,26 +878,22 @@ def raw_minari(source: Any) -> RawLog:
         next_observation=following,
         action=action,
         episode=np.repeat([int(episode.id) for episode in episodes], lengths),
-        sizes={name: kind.sizes for name, kind in spaces.items() if kind.sizes},
+        sizes={name or "observation": leaf.sizes for name, leaf in leaves.items() if leaf.sizes},
         **declared,
         **columns,
     )
     notes = [("converted", note) for _, _, note in each.values() if note is not None]
-    return replace(raw, found=(*raw.found, *notes)) if notes else raw
+    return replace(raw, found=(*raw.found, *notes))
 
 
-def _action_spaces(name: str, space: Any, source: str) -> Iterator[tuple[str, Any]]:
-    """The parts of an action space, named by Dict keys and Tuple indices joined by '/'; '' of a space without."""
-    kind = type(space).__name__
-    if kind in ("Dict", "Tuple"):
-        for key, inner in space.items() if kind == "Dict" else enumerate(space):
-            yield from _action_spaces(f"{name}/{key}" if name else str(key), inner, source)
-        return
-    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
-    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
-        fix = "use Discrete, MultiDiscrete, a flat Box of floats, or a Dict or Tuple of these"
-        raise unreadable(source, f"actions of type {kind}" + (f" in '{name}'" if name else ""), _DATA_SET, fix)
-    yield name, space
+def _leaves(name: str, tree: Any) -> Iterator[tuple[str, Any]]:
+    """The leaves of a space or of values, named by keys and places joined by '/'; '' of one without parts."""
+    inner = tree.spaces if type(tree).__name__ in ("Dict", "Tuple") else tree
+    if isinstance(inner, dict | tuple):
+        for key, below in inner.items() if isinstance(inner, dict) else enumerate(inner):
+            yield from _leaves(f"{name}/{key}" if name else str(key), below)
+    else:
+        yield name, tree
 
 
 class _Leaf(NamedTuple):
@@ -983,66 +995,34 @@ def _check_pictures(member: Any, space: Any) -> None:
                     raise ValueError(f"a picture of size {picture.size} where the space has {list(space.shape)}")
 
 
-def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf]]:
-    """Leaves of a space, named by Dict keys and Tuple indices joined by '/'."""
+def _leaf(name: str, space: Any, source: str) -> _Leaf:
+    """The layout of one leaf of observations; LogError for a space that is not supported."""
     kind = type(space).__name__
-    if kind in ("Dict", "Tuple"):
-        items = space.items() if kind == "Dict" else enumerate(space)
-        for key, inner in items:
-            yield from _flat_space(f"{name}/{key}" if name else str(key), inner, source)
-    elif kind in ("Discrete", "MultiDiscrete") and int(np.max(space.n if kind == "Discrete" else space.nvec)) > (
-        _LARGEST_CODE
-    ):
+    is_codes = kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)
+    if is_codes and int(np.max(space.n if kind == "Discrete" else space.nvec)) > _LARGEST_CODE:
         fix = "use floats for numbers that are no categories"
         raise unreadable(source, f"{space} in '{name or 'observation'}'", "at most 2^31 - 1 categories", fix)
-    elif kind == "Discrete":
-        yield name or "observation", _Leaf((int(space.n),), int(space.start))
-    elif kind == "MultiDiscrete" and space.nvec.ndim == 1:
-        yield name or "observation", _Leaf(tuple(map(int, space.nvec)), np.asarray(space.start))
-    elif kind == "Box" and len(space.shape) == 3 and space.dtype == np.uint8:
-        yield name or "observation", _Leaf(image=space.shape)
-    elif kind in ("Box", "MultiBinary") and len(space.shape) <= 1:
-        yield name or "observation", _Leaf()
-    else:
-        shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
-        fix = "use a flat Box, Discrete, Dict, Tuple, or images [H, W, C] of uint8"
-        raise unreadable(source, f"observations of type {kind}{shape}", _DATA_SET, fix)
-
-
-def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
-    if isinstance(values, dict | tuple):
-        for key, inner in values.items() if isinstance(values, dict) else enumerate(values):
-            yield from _flat_values(f"{name}/{key}" if name else str(key), inner)
-    else:
-        yield name or "observation", np.asarray(values)
-
-
-def _both_sides(
-    episodes: list[Any], leaves: list[dict[str, Values]], spaces: dict[str, _Leaf]
-) -> tuple[dict[str, Values], dict[str, Values]]:
-    """Observations 0 .. T-1 and 1 .. T of every episode; ValueError unless an episode has T + 1 observations."""
-    for episode, named in zip(episodes, leaves, strict=True):
-        for name, values in named.items():
-            if len(values) != len(episode.rewards) + 1:
-                counts = f"{len(values)} observations for {len(episode.rewards)} steps in '{name}'"
-                raise ValueError(f"episode {episode.id}: {counts}")
-    now = {name: leaf.column(_joined(named[name][:-1] for named in leaves)) for name, leaf in spaces.items()}
-    then = {name: leaf.column(_joined(named[name][1:] for named in leaves)) for name, leaf in spaces.items()}
-    return now, then
+    if is_codes:
+        sizes = (int(space.n),) if kind == "Discrete" else tuple(map(int, space.nvec))
+        return _Leaf(sizes, int(space.start) if kind == "Discrete" else np.asarray(space.start))
+    if kind == "Box" and len(space.shape) == 3 and space.dtype == np.uint8:
+        return _Leaf(image=space.shape)
+    if kind in ("Box", "MultiBinary") and len(space.shape) <= 1:
+        return _Leaf()
+    shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
+    fix = "use a flat Box, Discrete, Dict, Tuple, or images [H, W, C] of uint8"
+    raise unreadable(source, f"observations of type {kind}{shape}", _DATA_SET, fix)
 
 
 def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
     """The columns in the infos of every episode: propensities, weights, clusters, and masks of T + 1 rows."""
-    present = {name for name in _INFO_NAMES if all(name in (episode.infos or {}) for episode in episodes)}
-    pairs = list(zip(episodes, lengths, strict=True))
-    columns = {
-        name: _joined(episode.infos[name][:steps] for episode, steps in pairs) for name in present - {"action_mask"}
-    }
-    if "action_mask" in present:
-        masks = [np.asarray(episode.infos["action_mask"]) for episode in episodes]
-        columns["action_mask"] = _joined(mask[:steps] for mask, steps in zip(masks, lengths, strict=True))
-        if all(len(mask) == steps + 1 for mask, steps in zip(masks, lengths, strict=True)):
-            columns["next_action_mask"] = _joined(mask[1:] for mask in masks)
+    present = [name for name in _INFO_NAMES if all(name in (episode.infos or {}) for episode in episodes)]
+    several = {name: [np.asarray(episode.infos[name]) for episode in episodes] for name in present}
+    columns = {name: _joined(one[:steps] for one, steps in zip(arrays, lengths, strict=True))
+               for name, arrays in several.items()}  # fmt: skip
+    masks = several.get("action_mask", [])
+    if masks and all(len(mask) == steps + 1 for mask, steps in zip(masks, lengths, strict=True)):
+        columns["next_action_mask"] = _joined(mask[1:] for mask in masks)
     return columns
 
 
@@ -1060,8 +1040,7 @@ def _action(space: Any, values: Values, part: str = "") -> tuple[dict[str, Any],
 
 
 def _joined(parts: Any) -> Values:
-    listed = [np.asarray(part) for part in parts]
-    return np.concatenate(listed) if listed else np.zeros(0)
+    return np.concatenate([np.asarray(part) for part in parts])
 
 
 # Demonstrations in HDF5 files, one group each: robomimic's `data/demo_0`, `data/demo_1`, ..., or groups at the root.

@@ -553,10 +553,11 @@ def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
     """The same user has the same kind of event with the same item at the same time more than once; all are used."""
     if raw.user is None or raw.item is None or raw.time is None:
         return
-    columns = [one for one in (raw.user, raw.item, raw.time, raw.event) if one is not None]
-    events = pl.DataFrame({str(number): one.values for number, one in enumerate(columns)})
-    again = ~events.select(pl.struct(pl.all()).is_first_distinct()).to_series().to_numpy()
-    again &= np.logical_and.reduce([column.usable for column in columns[:3]])
+    keys = [one.values for one in (raw.time, raw.item, raw.user, raw.event) if one is not None]
+    order = np.lexsort([np.arange(raw.rows), *keys])
+    again = np.zeros(raw.rows, bool)
+    again[order[1:]] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
+    again &= np.logical_and.reduce([column.usable for column in (raw.user, raw.item, raw.time)])
     advice = "remove them if the export wrote rows twice; otherwise each counts"
     yield from in_rows(raw.item.name, again, "copies of another event", "different events", advice)
 
