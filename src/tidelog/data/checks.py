@@ -889,7 +889,8 @@ def unknown_rewards(raw: RawLog) -> Iterable[Finding]:
         clusters = raw.cluster.values
     elif raw.episode is not None and raw.episode.usable.all():
         clusters = raw.episode.values
-    found = unknown_sentence(unknown, raw.action.values if usable.all() else None, _action_labels(raw))
+    labels = (raw.action.columns[0].vocabulary or ()) if raw.action.kind == "discrete" else ()
+    found = unknown_sentence(unknown, raw.action.values if usable.all() else None, labels)
     if usable.all():
         acted = action_columns(raw.action.values, is_words=raw.action.kind == "discrete")
         balance = balance_of([*acted, *_balance_observed(raw)], unknown, 2, clusters=clusters)
@@ -902,11 +903,6 @@ def unknown_rewards(raw: RawLog) -> Iterable[Finding]:
     )
     fix = 'record them; missing_reward = "at random" only if nothing but the observation and the action decides'
     yield Finding(None, np.flatnonzero(unknown), found, assumed, fix)
-
-
-def _action_labels(raw: RawLog) -> tuple[str, ...]:
-    """The labels of one discrete action, () for numbered ones."""
-    return (raw.action.columns[0].vocabulary or ()) if raw.action is not None and raw.action.kind == "discrete" else ()
 
 
 @check("constant reward", "warning")
@@ -1067,7 +1063,21 @@ def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
         size = sizes[position] if sizes and position < len(sizes) else int(known.max(initial=0)) + 1
         codes = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
         if len(codes) and codes.min() < codes.max():
-            yield from _unbalanced(name, *np.unique(codes, return_counts=True), size, raw.action.columns[0].vocabulary)
+            present, counts = np.unique(codes, return_counts=True)
+            words = raw.action.columns[0].vocabulary
+            label = words.__getitem__ if words else str
+            is_rare = ((counts < _RARE_ROWS) | (counts < _RARE_SHARE * len(codes))) & (counts < 0.1 * len(codes) / size)
+            rare, missing = present[is_rare], size - len(present)
+            if missing:
+                first = np.setdiff1d(np.arange(min(size, len(present) + 6)), present)[:6].tolist()
+                found = f"{missing:,} of {size:,} actions never present: {_named(list(map(label, first)), missing)}"
+                advice = "declare only actions in the log, mask the others, or use an algorithm that stays near the log"
+                yield Finding(name, None, found, "every action in the log", advice)
+            if len(rare):
+                listed = _named(list(map(label, rare.tolist())))
+                found = f"{len(rare):,} of {size:,} actions in very few rows: {listed}"
+                advice = "merge rare actions, or distrust their values"
+                yield Finding(name, None, found, "at least ten rows of each", advice)
 
 
 @check("rounded propensities", "note")
@@ -1197,24 +1207,6 @@ def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     values = clip_finite(raw.action.values)
     found = f"actions from {first_values(values.min(axis=0))} to {first_values(values.max(axis=0))}, used as the bounds"
     yield Finding(action_name(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible")
-
-
-def _unbalanced(
-    name: str, present: Values, counts: Values, size: int, words: tuple[str, ...] | None
-) -> Iterator[Finding]:
-    """Find actions of one dimension (of `size`) that were never present, and those that are rare by `counts`."""
-    label = (lambda action: words[action]) if words else str
-    rows = int(counts.sum())
-    rare = present[((counts < _RARE_ROWS) | (counts < _RARE_SHARE * rows)) & (counts < 0.1 * rows / size)]
-    missing = size - len(present)
-    if missing:
-        first = np.setdiff1d(np.arange(min(size, len(present) + 6)), present)[:6].tolist()
-        found = f"{missing:,} of {size:,} actions never present: {_named(list(map(label, first)), missing)}"
-        advice = "declare only actions in the log, mask the others, or use an algorithm that stays near the log"
-        yield Finding(name, None, found, "every action in the log", advice)
-    if len(rare):
-        found = f"{len(rare):,} of {size:,} actions in very few rows: {_named(list(map(label, rare.tolist())))}"
-        yield Finding(name, None, found, "at least ten rows of each", "merge rare actions, or distrust their values")
 
 
 def _outcomes(raw: RawLog) -> Iterator[tuple[str, Values, Column]]:

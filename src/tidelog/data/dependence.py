@@ -34,7 +34,7 @@ LEAST_REPEATS = 1.5  # mean number of episodes per value
 SIGNIFICANT = 0.01  # level for all tested columns of a log together
 _FEW = 5_000  # the null distribution is sampled if at most this many returns differ from the median
 _DRAWS, _ENOUGH_ABOVE = 499, 10
-_MEASURED = 100_000  # least number of measured episodes; longer logs are sampled
+_MEASURED = 100_000  # least number of measured episodes
 _MOST_KURTOSIS = 20.0  # returns with heavier tails are replaced by ranks
 _SECONDS, _MILLISECONDS = (5e8, 5e9), (5e11, 5e12)  # ranges of times since 1970
 
@@ -111,12 +111,16 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
 
 def candidates(columns: Iterable[Labels], returns: Values | None, action: Values | None) -> list[ClusterCandidate]:
     """Select the columns that look like clusters; `returns` [E, K] of episodes, `action` [E] of one-step logs."""
-    repeated = [(one, count) for one in columns if (count := _repeats(one.codes))]
     measured = []
-    for one, count in repeated:
-        if _repeats_action(one.codes, action):
+    for one in columns:
+        count = _repeats(one.codes)
+        if not count or _repeats_action(one.codes, action):
             continue
-        part = _part(one.codes, count)
+        part: Values | slice = slice(None)
+        thin = len(one.codes) // _MEASURED
+        if thin > 1:  # of a long log some clusters, or some episodes of each if there are few clusters
+            few = count < 1_000 * thin
+            part = slice(None, None, thin) if few else np.flatnonzero(one.codes % thin == 0)
         correlation, p_value = math.nan, math.nan
         if returns is not None:  # of the component with the smallest p-value, times the number of components
             each = [intraclass_correlation(one.codes[part], column) for column in returns[part].T]
@@ -270,16 +274,6 @@ def _repeats(codes: Values) -> int:
     dense = known.max() <= 4 * len(known)
     values = int(np.count_nonzero(np.bincount(known))) if dense else pl.Series(known).n_unique()
     return values if values >= LEAST_VALUES and len(known) >= LEAST_REPEATS * values else 0
-
-
-def _part(codes: Values, count: int) -> Values | slice:
-    """The episodes to measure: in a long log some clusters, or some episodes of each if there are few clusters."""
-    thin = len(codes) // _MEASURED
-    if thin < 2:
-        return slice(None)
-    if count < 1_000 * thin:
-        return slice(None, None, thin)
-    return np.flatnonzero(codes % thin == 0)
 
 
 def _repeats_action(codes: Values, action: Values | None) -> bool:
@@ -684,23 +678,18 @@ def _one_sided(usual: Values, rewards: DecisionRewards, limit: float) -> str | N
     if rewards.codes.max() == 1:
         events.append((~rare, f"of {rewards.usual:g}"))
     for event, which in events:
+        counts, others = np.bincount(rewards.action, event), np.bincount(rewards.action, ~event)
         for inside, where in ((~usual, "another value than its usual one"), (usual, "its usual value")):
-            holds = not (event & ~inside).any() and inside[~event].mean() <= MOST_INSIDE
-            if holds and _log_chance(event, inside, rewards.action) < limit:
+            if (event & ~inside).any() or inside[~event].mean() > MOST_INSIDE:
+                continue
+            share = (np.bincount(rewards.action, inside & ~event) + 1.0) / (others + 2.0)  # of rows without an event
+            outside = (1.0 - share) / (1.0 - share + STRONG * share)  # by chance, with the odds ratio `STRONG`
+            if (counts * np.log1p(-outside))[others > 0].sum() < limit:
                 if (event == inside).all():
                     return f"{where} is in exactly the {int(event.sum()):,} rows with rewards {which}"
-                share = f"{inside.mean():.1%}" if inside.mean() < 0.999 else f"{inside.mean():.3%}"
-                return f"all {int(event.sum()):,} rewards {which} are among the {share} of the rows with {where}"
+                part = f"{inside.mean():.1%}" if inside.mean() < 0.999 else f"{inside.mean():.3%}"
+                return f"all {int(event.sum()):,} rewards {which} are among the {part} of the rows with {where}"
     return None
-
-
-def _log_chance(event: Values, inside: Values, action: Values) -> float:
-    """The log-probability that no event is outside, with the odds ratio `STRONG`, within each action."""
-    events = np.bincount(action, event)
-    others = np.bincount(action, ~event)
-    share = (np.bincount(action, inside & ~event) + 1.0) / (others + 2.0)  # of the rows without an event
-    outside = (1.0 - share) / (1.0 - share + STRONG * share)
-    return float((events * np.log1p(-outside))[others > 0].sum())
 
 
 # Balance: can the observations predict the logged action beyond the probabilities that it was drawn with?
