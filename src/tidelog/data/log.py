@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
@@ -120,6 +120,11 @@ class Log(LogColumns):
         """Return a summary by name: steps, ends, observation, action, mean reward, propensities and warnings."""
         known = slice(None) if self.reward_known is None else self.reward_known
         means = None if self.reward is None else np.atleast_1d(np.mean(self.reward[known], axis=0, dtype=np.float64))
+        times, elapsed = elapsed_times(self), dict[str, str]()
+        if times is not None:
+            low, mean, high = (three_digits(times[name]) for name in ("min", "mean", "max"))
+            unit = in_unit(self.elapsed_unit, "in units of 1 ")
+            elapsed = {"time to the next decision": f"{low} to {high}, mean {mean}{unit}"}
         return {
             "steps": f"{self.steps:,} in {len(self.episodes):,} episodes",
             "ends": f"{int(self.terminated.sum()):,} terminated, {int(self.truncated.sum()):,} truncated",
@@ -130,7 +135,7 @@ class Log(LogColumns):
             else ", ".join(map(three_digits, means)) + in_unit(self.reward_unit),
             **({} if self.reward_known is None else {"unknown rewards": f"{int((~self.reward_known).sum()):,}"}),
             "propensities": "none" if self.propensity is None else self.declared.text if self.declared else "logged",
-            **_elapsed_facts(self),
+            **elapsed,
             **({} if self.hindsight is None else {"goals": f"in hindsight ({self.hindsight}): not to be judged"}),
             "warnings": f"{len(self.report.warnings):,}",
         }
@@ -201,15 +206,6 @@ class Log(LogColumns):
         save_npz(self, path, overwrite)
 
 
-def _elapsed_facts(log: Log) -> dict[str, str]:
-    """The times between decisions as text, for a log that has them."""
-    times = elapsed_times(log)
-    if times is None:
-        return {}
-    low, mean, high = (three_digits(times[name]) for name in ("min", "mean", "max"))
-    return {"time to the next decision": f"{low} to {high}, mean {mean}{in_unit(log.elapsed_unit, 'in units of 1 ')}"}
-
-
 def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
     """Build the fields of a `Log` from a valid raw log; rows in episode order, each observation stored once."""
     order, flags = raw.order, raw.flags
@@ -240,6 +236,9 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         values = _own(raw, column.values, column.values.dtype)
         extra[column.name] = values if column.vocabulary is None else np.asarray(column.vocabulary)[values]
     components = reward.shape[1] if reward is not None and reward.ndim == 2 else None
+    elapsed = None
+    if raw.elapsed is not None:  # 0 where none is known because nothing that counts follows
+        elapsed = _own(raw, np.where(raw.elapsed.usable, raw.elapsed.values, 0.0), np.float32)
     leaves = {name: _leaf_spec(raw, name) for name in raw.observation}
     mask = _masks(raw, position, stored_last)
     propensity = None if raw.propensity is None else _own(raw, raw.propensity.values, np.float32)
@@ -265,7 +264,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         "action_mask": mask,
         "weight": None if raw.weight is None else _own(raw, raw.weight.values, np.float32),
         "time": None if raw.time is None else _own(raw, raw.time.values, raw.time.values.dtype),
-        "elapsed": None if raw.elapsed is None else _own(raw, _elapsed(raw.elapsed), np.float32),
+        "elapsed": elapsed,
         "cluster": cluster,
         "extra": extra,
         "episode_ids": order.ids,
@@ -333,19 +332,16 @@ def _action(raw: RawLog) -> Values:
 
 def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Values:
     """[M, ...]: observations by position; a known next observation follows the last one of its episode."""
-    feature = raw.observation[name]
+    feature, rows = raw.observation[name], raw.rows + len(stored_last)
     following = raw.next_observation[name].columns if len(stored_last) else feature.columns
     if feature.kind == "image":
-        images = np.empty((raw.rows + len(stored_last), *feature.columns[0].values.shape[1:]), np.uint8)
-        _place(raw, images, feature.columns[0], following[0], position, stored_last)
-        return images
-    kind = np.float32 if feature.kind == "vector" else np.int32
-    leaf = np.empty((raw.rows + len(stored_last), _width(feature)), kind)
-    start = 0
+        leaf = np.empty((rows, *feature.columns[0].values.shape[1:]), np.uint8)
+        _place(raw, leaf, feature.columns[0], following[0], position, stored_last)
+        return leaf
+    leaf, stop = np.empty((rows, _width(feature)), np.float32 if feature.kind == "vector" else np.int32), 0
     for now, later in zip(feature.columns, following, strict=True):
-        stop = start + now.values[0:1].size
+        start, stop = stop, stop + now.values[0:1].size
         _place(raw, leaf[:, start:stop], now, later, position, stored_last)
-        start = stop
     return leaf
 
 
@@ -356,11 +352,6 @@ def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, positio
     if len(stored_last) and later is not None:
         last = later.values[raw.order.rows[stored_last]]
         leaf[position[stored_last] + 1] = last.reshape(len(stored_last), *leaf.shape[1:])
-
-
-def _elapsed(column: Column) -> Values:
-    """[N]: elapsed times, 0 where none is known because nothing that counts follows."""
-    return np.where(column.usable, column.values, 0.0)
 
 
 def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
@@ -478,61 +469,45 @@ def _concat(logs: Sequence[Log]) -> Log:
 
 def check_alike(logs: Sequence[Log]) -> None:
     """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit."""
-    first = logs[0]
-    for position, log in enumerate(logs[1:], 1):
-        difference = _difference(_facts(first), _facts(log))
-        if difference is not None:
-            name, one, other = difference
-            raise LogError(
-                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {position} "
-                f"({log.report.source})",
-                "the same",
-                _fix(name),
-            )
+    first, *facts = (_facts(log) for log in logs)
+    for position, (log, other) in enumerate(zip(logs[1:], facts, strict=True), 1):
+        for name in dict.fromkeys((*first, *other)):
+            one, another = first.get(name, "absent"), other.get(name, "absent")
+            if one != another:
+                raise LogError(
+                    f"{name} is {one:.60} in log 0 ({logs[0].report.source}), but {another:.60} in log {position} "
+                    f"({log.report.source})",
+                    "the same",
+                    _fix(name),
+                )
 
 
-def _facts(log: Log) -> dict[str, Any]:
-    """What must be equal in logs that are joined."""
-    optional = {
-        f"column '{name}'": "present" if getattr(log, name) is not None else "absent"
-        for name in OPTIONAL
-        if name != KNOWN
-    }
-    kinds = {f"extra column '{name}'": _kind(values) for name, values in log.extra.items()}
-    time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
-    units = {name: getattr(log, name) or "absent" for name in ("reward_unit", "elapsed_unit")}
-    declared = "not declared" if log.declared is None else log.declared.to_json()
-    units["hindsight"] = log.hindsight or "absent"
-    of_rows = {**units, "atoms": log.atoms, "propensity": declared}
-    return {"spec": log.spec.to_json(), **optional, **time, **kinds, **of_rows}
+def _facts(log: Log) -> dict[str, str]:
+    """What must be equal in logs that are joined, by name."""
+    declared = {"declared": "not declared"} if log.declared is None else log.declared.to_json()
+    flat = dict(_flat("spec", log.spec.to_json())) | dict(_flat("propensity", declared))
+    flat |= {f"column '{name}'": "absent" if getattr(log, name) is None else "present" for name in OPTIONAL
+             if name != KNOWN}  # fmt: skip
+    columns = {f"extra column '{name}'": values for name, values in log.extra.items()}
+    columns |= {} if log.time is None else {"the type of 'time'": log.time}
+    flat |= {name: {"U": "text", "M": "dates"}.get(values.dtype.kind, "numbers") for name, values in columns.items()}
+    units = {name: getattr(log, name) or "absent" for name in ("reward_unit", "elapsed_unit", "hindsight")}
+    return flat | units | {"atoms": str(list(log.atoms))}
 
 
-def _kind(values: Values) -> str:
-    return "text" if values.dtype.kind == "U" else "dates" if values.dtype.kind == "M" else "numbers"
-
-
-def _difference(one: Any, other: Any, name: str = "") -> tuple[str, Any, Any] | None:
-    """The name of the first different part, and both parts; None for equal values."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in [*one, *(key for key in other if key not in one)]:
-            inner = f"{name}.{key}" if name else str(key)
-            found = _difference(one.get(key, "absent"), other.get(key, "absent"), inner)
-            if found is not None:
-                return found
-        return None
-    return None if one == other else (name, _short(one), _short(other))
-
-
-def _short(value: Any) -> str:
-    text = str(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Names with dots, and texts, of all values of a mapping of mappings."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _flat(f"{name}.{key}", one)
+    else:
+        yield name, str(list(value) if isinstance(value, tuple) else value)
 
 
 def _fix(name: str) -> str:
-    if name in ("reward_unit", "elapsed_unit", "atoms"):
-        return f"declare the same {name}= in both mappings"
-    if name.startswith("propensity"):
-        return "declare the same propensity= in both mappings"
+    """How to make a fact equal in two logs."""
+    if name in ("reward_unit", "elapsed_unit", "atoms") or name.startswith("propensity"):
+        return f"declare the same {name.partition('.')[0]}= in both mappings"
     if name == "hindsight":
         return "relabel both logs by the same strategy, or neither"
     if not name.startswith("spec."):
