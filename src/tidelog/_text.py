@@ -54,6 +54,12 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def listed(words: Iterable[object], most: int, between: str = ", ") -> str:
+    """Write the first words, and dots where there are more of them."""
+    several = list(words)
+    return between.join(map(str, several[:most])) + (f"{between}..." if len(several) > most else "")
+
+
 def amount(value: float, unit: str | None = None, *, sign: bool = False) -> str:
     """Write a number with three significant digits and its unit."""
     return f"{three_digits(value, sign=sign)}{in_unit(unit if math.isfinite(value) else None)}"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._files import parse_json, read_text
+from tidelog._text import listed
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import Discrete, named_leaves
 
@@ -55,9 +56,7 @@ class DeclaredPropensities:
     def text(self) -> str:
         """The declaration in words."""
         if self.probabilities is not None:
-            shown = ", ".join(f"{one:.4g}" for one in self.probabilities[:_LISTED])
-            more = ", ..." if len(self.probabilities) > _LISTED else ""
-            return f"declared with probabilities {shown}{more}"
+            return f"declared with probabilities {listed((f'{one:.4g}' for one in self.probabilities), _LISTED)}"
         among = "" if not self.by else f" among rows with the same {' and '.join(map(repr, self.by))}"
         return f"declared as drawn with each action's own share{among}"
 
@@ -120,8 +119,8 @@ def probabilities_of(declaration: Declaration, labels: Sequence[str]) -> tuple[t
         named = dict(declaration.each)
         unknown = [label for label in named if label not in labels]
         if unknown:
-            listed = ", ".join(map(repr, labels[:_LISTED])) + (", ..." if count > _LISTED else "")
-            found = f"a probability of '{unknown[0]}', which is no action; the actions are {listed}"
+            actions = listed(map(repr, labels), _LISTED)
+            found = f"a probability of '{unknown[0]}', which is no action; the actions are {actions}"
             fix = f"{nearest(unknown[0], labels)}; list an action that was never drawn in `vocabularies`"
             raise DeclarationError(found, "the labels of actions", fix)
         without = [label for label in labels if label not in named]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog._text import in_unit
+from tidelog._text import in_unit, listed
 from tidelog.data import parse
 from tidelog.data.checks import (
     BALANCED,
@@ -1156,8 +1156,8 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
     if "header" in settings:
         proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
     if table.uneven:
-        listed = ", ".join(map(repr, list(table.uneven)[:_SHOWN])) + (", ..." if len(table.uneven) > _SHOWN else "")
-        proposal.notes.insert(0, f"not read, because files differ in them: {listed}")
+        names = listed(map(repr, table.uneven), _SHOWN)
+        proposal.notes.insert(0, f"not read, because files differ in them: {names}")
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
     if decisions:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from tidelog._machine import shortage
-from tidelog._text import count_of
+from tidelog._text import count_of, listed
 from tidelog.data.columns import (
     AT_RANDOM,
     LEAVES,
@@ -520,10 +520,9 @@ def join_rare(columns: list[Column], rows: int) -> tuple[list[Column], list[tupl
     codes[rare] = code[OTHER]
     labels = tuple(words[position] for position in rare)
     joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), rare_labels=labels) for one in columns]
-    shown = ", ".join(map(repr, labels[:3])) + (", ..." if len(rare) > 3 else "")
     found = (
         f"{len(rare):,} of {len(words):,} labels in fewer than {rows:,} rows each, {int(counts[rare].sum()):,} rows "
-        f"together, are joined to '{OTHER}': {shown}"
+        f"together, are joined to '{OTHER}': {listed(map(repr, labels), 3)}"
     )
     fix = "nothing, if they may be treated alike; labels that the log does not have count as it, too"
     return joined, [("rare labels", Finding(first.name, None, found, f"labels in at least {rows:,} rows", fix))]
@@ -1059,12 +1058,12 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         table = without_na(table, columns)
     observation, following, rare = _features_of_table(table, columns)
     selections = (columns.action_mask, columns.next_action_mask)
-    listed = [mask_tokens(_present(table, selected)) for selected in selections]
-    action = _action_of_table(table, columns, [one for one in listed if one is not None])
-    labels = _labels(action) if any(one is not None for one in listed) else ()
+    named = [mask_tokens(_present(table, selected)) for selected in selections]
+    action = _action_of_table(table, columns, [one for one in named if one is not None])
+    labels = _labels(action) if any(one is not None for one in named) else ()
     masks = [
         named_mask(one.name, one, labels) if one is not None and labels else _mask(table, selected)
-        for one, selected in zip(listed, selections, strict=True)
+        for one, selected in zip(named, selections, strict=True)
     ]
     rewards, rounded = _rewards(table, columns)
     episode, cluster = (column_of(table, name, identity) for name in (columns.episode, columns.cluster))
@@ -1285,8 +1284,8 @@ def _without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     if not dropped.any():
         return table
     each = ", ".join(f"'{name}' in {int(rows.sum()):,}" for name, rows in empty.items() if rows.any())
-    listed = ", ".join(str(row) for row in table.numbers[dropped][:10]) + (", ..." if dropped.sum() > 10 else "")
-    counted = f"{count_of(int(dropped.sum()), 'row')} of {table.rows:,} left out: empty is {each}; rows {listed}"
+    numbers = listed(table.numbers[dropped], 10)
+    counted = f"{count_of(int(dropped.sum()), 'row')} of {table.rows:,} left out: empty is {each}; rows {numbers}"
     fix = "nothing, if these rows say nothing about the decisions; the mapping drops them by `drop_rows_without`"
     notes = [("rows left out", Finding(None, None, counted, "a value in these columns", fix))]
     if columns.episode is not None and table.has(columns.episode):
@@ -1460,19 +1459,15 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 def lacking(table: ParsedTable, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
     known = [name for name in table.columns if name]
-    shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
-    present = frozenset(table.columns)
-    near = {name: nearest(name, known) for name in roles if name not in present}
-    fixes = {
-        name: f"correct the name in the mapping: {text}" if text.startswith("did you mean")
-        else "correct the name in the mapping, or add the column to the file"
-        for name, text in near.items()
-    }  # fmt: skip
-    found = [
-        ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
-                                   f"a column '{name}'", fixes[name]))
-        for name, role in roles.items() if name not in present
-    ]  # fmt: skip
+    shown, found = listed(map(repr, table.columns), 8), []
+    for name, role in roles.items():
+        if name in table.columns:
+            continue
+        near = nearest(name, known)
+        advice = f": {near}" if near.startswith("did you mean") else ", or add the column to the file"
+        what = f"no column '{name}' for {role}; the columns are {shown}"
+        fix = f"correct the name in the mapping{advice}"
+        found.append(("missing column", Finding(name, None, what, f"a column '{name}'", fix)))
     fix = "export the files alike, or read them apart and join the logs with tidelog.Log.concat"
     return found + [
         ("files differ", Finding(name, None, table.uneven[name], "the same columns and types in every file", fix))
@@ -1534,10 +1529,10 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
     return series.name in columns.categorical_names or is_categorical(series)
 
 
-def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
-    """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
+def _action_of_table(table: ParsedTable, columns: Columns, named_masks: Sequence[pl.Series] = ()) -> RawAction | None:
+    """The logged actions; `named_masks` are masks as lists of names, whose names are actions as well."""
     if columns.parts is None:
-        return _action_of_columns(table, columns, columns.action, columns.actions, columns.bounds, listed)
+        return _action_of_columns(table, columns, columns.action, columns.actions, columns.bounds, named_masks)
     read = {
         name: _action_of_columns(table, columns, selected, *declared)
         for (name, selected), declared in by_part(columns.parts, columns.actions, columns.bounds)
@@ -1547,7 +1542,7 @@ def _action_of_table(table: ParsedTable, columns: Columns, listed: Sequence[pl.S
 
 
 def _action_of_columns(
-    table: ParsedTable, columns: Columns, action: Any, actions: Any, bounds: Any, listed: Sequence[pl.Series] = ()
+    table: ParsedTable, columns: Columns, action: Any, actions: Any, bounds: Any, named_masks: Sequence[pl.Series] = ()
 ) -> RawAction | None:
     selected, series = names(action), _present(table, action)
     if len(series) != len(selected):
@@ -1556,14 +1551,14 @@ def _action_of_columns(
     words = columns.vocabulary_of.get(selected[0])
     series = [one if words or one.name in columns.categorical_names else as_lists(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
-        if words is None and listed:
-            every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
+        if words is None and named_masks:
+            every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in named_masks)]
             unique_words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort()
             words = tuple(unique_words.filter(unique_words != ""))
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(categories(series[0], words=words)), count)
     numbers = tuple(map(number, series))
-    if len(series) == 1 and sizes is None and bounds is None and not listed:
+    if len(series) == 1 and sizes is None and bounds is None and not named_masks:
         labelled = counted_from_one(numbers[0], len(names(columns.action_mask)))
         if labelled is not None:
             return RawAction("discrete", (labelled,))

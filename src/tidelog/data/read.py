@@ -17,6 +17,7 @@ import polars as pl
 
 from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, open_regular, write_files
 from tidelog._machine import shortage
+from tidelog._text import listed
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm, UnknownKeyError
 from tidelog.data.dependence import kind_of
 from tidelog.data.export import save_npz, to_parquet
@@ -102,7 +103,13 @@ def files_of(source: Any) -> Files | None:
         if not isinstance(one, str | Path):
             fix = "name files; join frames first, for example with polars.concat"
             raise unreadable("several files", f"a {type(one).__name__} in the list of files", _EXPECTED, fix)
-        groups.append(_expanded(one) or _single(Path(one)))
+        group = _expanded(one)
+        if group is None and not os.path.exists(one):
+            raise unreadable(one, "the file does not exist", "a table", "check the path")
+        if group is None and (not is_table_file(one) or os.path.isdir(one)):
+            fix = "name only tables; join logs in memory with tidelog.Log.concat"
+            raise unreadable(one, "not a table, in a list of several files", _EXPECTED, fix)
+        groups.append(group or ([Path(one)], []))
     return _sorted(groups, several_as_text(map(str, source)))
 
 
@@ -170,8 +177,8 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
         each = {name: sum(path.stat().st_size for path in paths) for name, paths in tops.items()}
         largest = max(each, key=lambda name: each[name])
         pattern = str(folder / largest / "**" / f"*{tops[largest][0].suffix}")
-        listed = ", ".join(f"{len(paths):,} in {name}" for name, paths in list(tops.items())[:_SHOWN])
-        found = f"no table directly in the folder, but below it: {listed}" + (", ..." if len(tops) > _SHOWN else "")
+        counts = listed((f"{len(paths):,} in {name}" for name, paths in tops.items()), _SHOWN)
+        found = f"no table directly in the folder, but below it: {counts}"
         fix = f"name the files of one table with a glob, such as '{pattern}'"
         raise unreadable(str(folder), found, "a folder of tables", fix)
     return None
@@ -180,16 +187,6 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
 def _holds_rows(path: Path) -> bool:
     """Whether a name ends like a table; a .json file also begins like a document, as it may be a mapping."""
     return is_table_file(path) and (ending_of(path, DOCUMENTS) is None or is_document(path))
-
-
-def _single(path: Path) -> tuple[list[Path], list[str]]:
-    """One name of a list; LogError unless it is a table that exists."""
-    if not os.path.exists(path):
-        raise unreadable(str(path), "the file does not exist", "a table", "check the path")
-    if not is_table_file(path) or path.is_dir():
-        fix = "name only tables; join logs in memory with tidelog.Log.concat"
-        raise unreadable(str(path), "not a table, in a list of several files", _EXPECTED, fix)
-    return [path], []
 
 
 def _sorted(groups: Iterable[tuple[list[Path], list[str]]], source: str) -> Files:
@@ -359,8 +356,7 @@ def table_of(
         table = one_table(files.paths[0], columns, form)
         return replace(table, found=[*table.found, *notes])
     again = f"; {files.repeated:,} named twice are read once" if files.repeated else ""
-    listed = ", ".join(map(str, files.paths[:_SHOWN])) + (", ..." if len(files.paths) > _SHOWN else "")
-    found = f"{len(files.paths):,} files, in the order of their names{again}: {listed}"
+    found = f"{len(files.paths):,} files, in the order of their names{again}: {listed(files.paths, _SHOWN)}"
     fix = "nothing, if this order is right where no step or time orders the rows"
     notes.append(("several files", Finding(None, None, found, "a log", fix)))
     parts = _read(files.paths, columns, files.source, form)
@@ -418,8 +414,12 @@ def _refuse_different(parts: Sequence[ParsedTable], source: str, needed: Sequenc
         return
     wanted = frozenset(needed or ())
     ordered = sorted(groups.items(), key=lambda one: (-len(one[0] & wanted), -sum(part.rows for part in one[1])))
-    found = "; ".join(f"{_listed(files)} with {_first(files[0].columns)}" for _, files in ordered[:_SHOWN])
-    found = f"{len(groups):,} different tables: {found}" + ("; ..." if len(groups) > _SHOWN else "")
+    each = []
+    for _, files in ordered:
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        rows, names = sum(part.rows for part in files), listed(files[0].columns, _SHOWN)
+        each.append(f"{files[0].source}{more} ({rows:,} rows) with {names}")
+    found = f"{len(groups):,} different tables: {listed(each, _SHOWN, '; ')}"
     columns, chosen = ordered[0]
     others = [part for part in parts if part not in chosen]
     why = "which has the columns that are named" if wanted and columns >= wanted else "which has the most rows"
@@ -433,15 +433,6 @@ def _lacks_names(part: ParsedTable) -> bool:
     return part.source.lower().endswith(TEXT_ENDINGS) and numbers.null_count() < len(numbers)
 
 
-def _listed(files: Sequence[ParsedTable]) -> str:
-    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-    return f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows)"
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-
-
 def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str:
     """A path or a glob that names these files and none of the others, or the paths of the first files."""
     paths, left = ([Path(part.source) for part in some] for some in (files, others))
@@ -453,7 +444,7 @@ def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str
         matched = set(top.glob(pattern))
         if matched.issuperset(paths) and matched.isdisjoint(left):
             return shlex.quote(str(top / pattern))
-    return " ".join(shlex.quote(str(path)) for path in paths[:_SHOWN]) + (" ..." if len(paths) > _SHOWN else "")
+    return listed((shlex.quote(str(path)) for path in paths), _SHOWN, " ")
 
 
 def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> ParsedTable:
@@ -476,9 +467,9 @@ def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str,
         for check, finding in part.found
     ]
     if uneven:
-        what = "; ".join(list(uneven.values())[:_SHOWN]) + ("; ..." if len(uneven) > _SHOWN else "")
         fix = "nothing, if the mapping does not need these columns"
-        own.append(conversion_note(f"columns that differ between files, not read: {what}", "the same columns", fix))
+        what = f"columns that differ between files, not read: {listed(uneven.values(), _SHOWN, '; ')}"
+        own.append(conversion_note(what, "the same columns", fix))
     numbers = np.concatenate([part.numbers for part in parts])
     has_lines = all(part.has_lines for part in parts)
     header = list(dict.fromkeys(name for part in parts for name in part.columns))

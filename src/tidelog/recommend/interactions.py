@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidelog._files import MANIFEST, Kind
-from tidelog._text import facts_table, in_unit, three_digits
+from tidelog._text import facts_table, in_unit, listed, three_digits
 from tidelog.data.columns import declared_unit
 from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, unreadable
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
@@ -571,14 +571,14 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
         items = np.unique(test.item[rows][unseen])
         message = (
             f"{int(unseen.sum()):,} of {len(rows):,} events of the test period have one of {len(items):,} items that "
-            f"never occur before: {_some(test.item_ids(items))}"
+            f"never occur before: {listed(test.item_ids(items), _SHOWN)}"
         )
         advice = "describe items by item_features, or expect misses for these events"
         problems.append(_warning("cold items", message, "items with earlier events", advice))
     new = np.setdiff1d(test.user[rows], train.user)
     if len(new):
         users = len(np.unique(test.user[rows]))
-        message = f"{len(new):,} of {users:,} users have no earlier event: {_some(test.users[new])}"
+        message = f"{len(new):,} of {users:,} users have no earlier event: {listed(test.users[new], _SHOWN)}"
         advice = "nothing; their first events are predicted from an empty history"
         problems.append(_warning("cold users", message, "users with a history", advice, "note"))
     return problems
@@ -592,10 +592,6 @@ def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]
         return []
     message = f"{copies:,} held-out events have the same user, item and time as a training event"
     return [_warning("leakage between periods", message, "events of one period only", "remove copies from the log")]
-
-
-def _some(ids: Values) -> str:
-    return ", ".join(map(str, ids[:_SHOWN].tolist())) + (", ..." if len(ids) > _SHOWN else "")
 
 
 def _warning(name: str, found: str, expected: str, advice: str, level: Level = "warning") -> Problem:

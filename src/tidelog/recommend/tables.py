@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
+from tidelog._text import listed
 from tidelog.data import parse
 from tidelog.data.parse import ParsedTable
 from tidelog.data.read import Source, table_of, table_with
@@ -97,10 +98,8 @@ def _user_features(
     position = dict(zip(ids, features, strict=True))
     missing = [name for name in names if name not in position]
     if missing and unknown != "skip":
-        listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise SpecError(
-            f"{table.source} has no row for {len(missing)} users ({listing})", fix="add rows, or set unknown to 'skip'"
-        )
+        found = f"{table.source} has no row for {len(missing)} users ({listed(missing, 5)})"
+        raise SpecError(found, fix="add rows, or set unknown to 'skip'")
     return [position.get(name) for name in names]
 
 
@@ -167,5 +166,5 @@ def _ordered(table: ParsedTable, time: str | None) -> Any:
 def _check_complete(name: str, bad: Any) -> None:
     at = np.flatnonzero(bad)
     if len(at):
-        rows = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
+        rows = listed(at + 1, 10)
         raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}", fix="fill or drop them")
