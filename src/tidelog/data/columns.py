@@ -241,6 +241,16 @@ _SETTINGS = (  # name no columns
     "separator", "decimal", "explode", "na_values", "date_format", "reward_values", "reward_weights", "reward_clip",
     "episode_gap", "missing_reward", "reward_horizon", "export_time", "elapsed_unit",
 )  # fmt: skip
+_REWARD = {"reward": "the column of rewards"}
+_TIME = {"time": "that of the times of decisions"}
+_NEEDS: dict[str, dict[str, str]] = {  # the other keys that one needs
+    **dict.fromkeys(("reward_unit", "reward_values", "reward_weights", "reward_clip", "missing_reward"), _REWARD),
+    "elapsed_unit": {"elapsed": "the column of times between decisions"},
+    "next_action_mask": {"action_mask": "the columns of the mask"},
+    "episode_gap": {"episode": "the column of episodes"} | _TIME,
+    "reward_horizon": _REWARD | _TIME,
+    "export_time": {"reward_horizon": "the time after which rewards are known"},
+}
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
 _LARGEST_CODE = 2**31 - 1
@@ -406,19 +416,12 @@ class Columns:
         object.__setattr__(self, "atoms", declared_atoms(self.atoms))
         self._check_reading()
         self._check_rewards()
-        self._check_late_rewards()
-        if self.reward_unit is not None and self.reward is None:
-            raise ConfigError(
-                f"reward_unit = {self.reward_unit!r} is set without reward",
-                fix="name the column of rewards, or leave the unit out",
-            )
-        if self.elapsed_unit is not None and self.elapsed is None:
-            raise ConfigError(
-                f"elapsed_unit = {self.elapsed_unit!r} is set without elapsed",
-                fix="name the column of times between decisions, or leave the unit out",
-            )
-        if self.next_action_mask is not None and self.action_mask is None:
-            raise ConfigError("next_action_mask is set without action_mask", fix="set both or only action_mask")
+        for key, needs in _NEEDS.items():
+            value = getattr(self, key)
+            if value not in (None, ()) and any(getattr(self, need) is None for need in needs):
+                shown = f"{key} = {value!r}" if isinstance(value, str) else key
+                fix = f"name {' and '.join(needs.values())}, or drop {key}"
+                raise ConfigError(f"{shown} is set without {' and '.join(needs)}", fix=fix)
         following = names(self.next_observation)
         if following and len(following) != len(observed):
             raise ConfigError(
@@ -481,59 +484,37 @@ class Columns:
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
             raise ConfigError(f"na_values = {self.na_values!r}", "texts", 'write them as in ["?", "-999"]')
-        if self.episode_gap is not None:
-            if not _is_number(self.episode_gap) or self.episode_gap <= 0:
-                raise ConfigError(f"episode_gap = {self.episode_gap!r}", "a number above 0")
-            if self.episode is None or self.time is None:
-                raise ConfigError("episode_gap is set without episode and time", fix="name both columns, or drop it")
+        if self.episode_gap is not None and (not _is_number(self.episode_gap) or self.episode_gap <= 0):
+            raise ConfigError(f"episode_gap = {self.episode_gap!r}", "a number above 0")
         if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
             raise ConfigError(f"date_format = {self.date_format!r}", 'a format such as "%d.%m.%Y %H:%M"')
 
     def _check_rewards(self) -> None:
-        """ConfigError for values, weights or limits of rewards that are no finite numbers, or that fit no column."""
-        for field in ("reward_values", "reward_weights", "reward_clip"):
-            value = getattr(self, field)
-            if value not in (None, ()) and self.reward is None:
-                raise ConfigError(f"{field} is set without reward", fix=f"name the column of rewards, or drop {field}")
-        if isinstance(self.reward_values, tuple) and all(isinstance(one, tuple) for one in self.reward_values):
-            numbers = [one[1] for one in self.reward_values if len(one) == 2]
-        else:
-            numbers = [math.nan]
+        """ConfigError for values, weights, limits and times of rewards that are none, or that fit no column."""
+        pairs = self.reward_values
+        is_pairs = isinstance(pairs, tuple) and all(isinstance(one, tuple) and len(one) == 2 for one in pairs)
+        numbers = [one[1] for one in pairs] if is_pairs else [math.nan]
         weights = [] if self.reward_weights is None else self.reward_weights
         limits = (0.0, 0.0) if self.reward_clip is None else self.reward_clip
         for field, several in (("reward_values", numbers), ("reward_weights", weights), ("reward_clip", limits)):
             if not isinstance(several, Sequence) or not all(_is_number(one) for one in several):
                 raise ConfigError(f"{field} = {getattr(self, field)!r}", "finite numbers")
-        if self.reward_weights is not None and len(weights) != len(names(self.reward)):
-            raise ConfigError(
-                f"reward_weights has {len(weights)} numbers, reward {len(names(self.reward))} columns",
-                "one weight for each column",
-            )
+        columns = len(names(self.reward))
+        if self.reward is not None and self.reward_weights is not None and len(weights) != columns:
+            found = f"reward_weights has {len(weights)} numbers, reward {columns} columns"
+            raise ConfigError(found, "one weight for each column")
         if len(limits) != 2 or not limits[0] <= limits[1]:
             raise ConfigError(f"reward_clip = {self.reward_clip!r}", "(low, high) with low <= high")
-
-    def _check_late_rewards(self) -> None:
-        """ConfigError for rules of missing and late rewards that are none, or that lack their columns."""
         declared_missing(self.missing_reward)
-        if self.missing_reward is not None and self.reward is None:
-            raise ConfigError("missing_reward is set without reward", fix="name the column of rewards, or drop it")
         if self.missing_reward is not None and "" in dict(self.reward_values):
             raise ConfigError("missing_reward and reward_values both say what an empty reward is", fix="drop one")
         if isinstance(self.export_time, datetime | date):  # as TOML reads it
             object.__setattr__(self, "export_time", self.export_time.isoformat())
-        if self.export_time is not None:
-            if not (_is_number(self.export_time) or (isinstance(self.export_time, str) and self.export_time.strip())):
-                raise ConfigError(f"export_time = {self.export_time!r}", 'a time as in the log, such as "2026-11-01"')
-            if self.reward_horizon is None:
-                raise ConfigError("export_time is set without reward_horizon", fix="set both, or drop export_time")
+        stated = self.export_time
+        if stated is not None and not (_is_number(stated) or (isinstance(stated, str) and stated.strip())):
+            raise ConfigError(f"export_time = {stated!r}", 'a time as in the log, such as "2026-11-01"')
         if self.reward_horizon is not None:
             horizon_of(self.reward_horizon)
-            if self.reward is None or self.time is None:
-                raise ConfigError(
-                    f"reward_horizon = {self.reward_horizon!r} is set without reward and time",
-                    "the column of rewards, and in `time` that of the decisions' times",
-                    "name both columns, or drop reward_horizon",
-                )
 
     @property
     def rules(self) -> dict[str, str]:
@@ -608,10 +589,8 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_parts(value: Any) -> bool:
-    """Whether a role is pairs of a part's name and its columns: two columns are two texts, and no pairs."""
-    return (
-        isinstance(value, tuple) and bool(value) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
-    )
+    """Whether a role or a setting is pairs, as mappings are kept: two columns are two texts, and no pairs."""
+    return isinstance(value, tuple) and value != () and all(isinstance(one, tuple) and len(one) == 2 for one in value)
 
 
 def names(value: Any) -> list[str]:
@@ -623,20 +602,11 @@ def names(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def is_by_part(value: Any) -> bool:
-    """Whether a setting is pairs of names and values, as mappings are kept."""
-    return (
-        isinstance(value, tuple)
-        and bool(value)
-        and all(isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in value)
-    )
-
-
 def by_part(parts: Mapping[str, Any], actions: Any, bounds: Any) -> Iterator[tuple[tuple[str, Any], tuple[Any, Any]]]:
     """Each part of an action with its declared `actions` and `bounds`; ConfigError unless both are by part."""
     declared: list[dict[str, Any]] = []
     for name, value in (("actions", actions), ("bounds", bounds)):
-        value = dict(value) if is_by_part(value) else value
+        value = dict(value) if _is_parts(value) and all(isinstance(name, str) for name, _ in value) else value
         if value is not None and not isinstance(value, Mapping):
             raise ConfigError(
                 f"{name} = {value!r:.80} of an action with the parts {', '.join(parts)}",
@@ -756,11 +726,8 @@ def frozen(value: Any) -> Any:
 
 
 def _pairs(field: str, value: Any, kind: type) -> None:
-    fits = isinstance(value, tuple) and all(
-        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], kind)
-        for pair in value
-    )
-    if not fits:
+    fits = value == () or _is_parts(value)
+    if not fits or not all(isinstance(name, str) and isinstance(one, kind) for name, one in value):
         raise ConfigError(f"{field} = {value!r}", f"columns mapped to {'lists' if kind is tuple else 'rules'}")
 
 
