@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self, TypeAlias, overload
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, overload
 
 import msgspec
 import numpy as np
@@ -465,23 +465,6 @@ _SHOWN_ROWS = 10
 _SHOWN_NAMES = 8
 
 
-class ReportSource(Protocol):
-    """The attributes of an examined source that a report needs."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def numbers(self) -> Values: ...
-    @property
-    def has_lines(self) -> bool: ...
-    @property
-    def files(self) -> FileRows | None: ...
-    @property
-    def found(self) -> tuple[tuple[str, Finding], ...]: ...
-
-
 @dataclass(frozen=True)
 class Check:
     """A check of a log; `run` is None if readers and parsers report it themselves."""
@@ -515,10 +498,11 @@ def examine(raw: RawLog) -> Report:
     return report_of(raw, findings(raw))
 
 
-def findings(
-    raw: ReportSource, checks: Mapping[str, Check] = CHECKS, empty: str = "empty log"
-) -> list[tuple[Check, Finding]]:
-    """The findings of the reader and of every check, each with all its rows; `empty` is the check for rows."""
+def findings(raw: Any, checks: Mapping[str, Check] = CHECKS, empty: str = "empty log") -> list[tuple[Check, Finding]]:
+    """The findings of the reader of a raw log, or of raw interactions, and of every check, each with all its rows.
+
+    `empty` is the check for rows.
+    """
     known = {**CHECKS, **checks}
     results = [(known[name], finding) for name, finding in raw.found]
     explained = any(one.level == "error" for one, _ in results)  # such as lines without a closing quote
@@ -528,7 +512,7 @@ def findings(
     return results
 
 
-def report_of(raw: ReportSource, found: Iterable[tuple[Check, Finding]]) -> Report:
+def report_of(raw: Any, found: Iterable[tuple[Check, Finding]]) -> Report:
     """Build the report of findings: the first ten rows of each, and the number of rows."""
     problems = []
     for one, finding in found:
@@ -540,11 +524,6 @@ def report_of(raw: ReportSource, found: Iterable[tuple[Check, Finding]]) -> Repo
         column, _, text, expected, fix = finding
         problems.append(Problem(one.level, one.name, column, rows, count, text, expected, fix, lines, files))
     return Report(raw.source, raw.rows, tuple(problems))
-
-
-def refusal(source: str, name: str, found: str, expected: str, fix: str) -> Report:
-    """Build a report of the one error that made a source unreadable."""
-    return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, fix),))
 
 
 FIX_MEMORY = "split the file, read a part of it, or use a machine with more memory"

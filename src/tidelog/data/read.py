@@ -60,7 +60,6 @@ from tidelog.data.raw import (
     conversion_note,
     examine,
     findings,
-    refusal,
     report_of,
     several_as_text,
     unread_note,
@@ -674,17 +673,14 @@ def validate(
         raw = _raw(source, files_of(source), mapping, format)
     except ConfigError as error:
         name = "unknown mapping key" if isinstance(error, UnknownKeyError) else "bad mapping"
-        return refusal(
-            _shown(source) if columns is None else str(columns),
-            name,
-            error.found,
-            error.expected or "a mapping from the log's columns",
-            error.fix or "correct the mapping",
-        )
+        expected, fix = error.expected or "a mapping from the log's columns", error.fix or "correct the mapping"
+        refused = unreadable(_shown(source) if columns is None else str(columns), error.found, expected, fix, name)
+        report: Report = refused.report
+        return report
     except LogError as error:
         if error.report is None:  # not a file of logs
             raise
-        report: Report = error.report
+        report = error.report
         return report
     return examine(raw)
 
