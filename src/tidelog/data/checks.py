@@ -483,12 +483,7 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
         return
     rows, after = raw.order.rows[inner], raw.order.rows[inner + 1]
     known = known[rows] & now.usable[after] & ~_interrupted(raw, rows, after)
-    chunk = max(1, _AT_ONCE // max(1, now.values[0:1].size))
-    differing = [
-        differences(following.values[rows[at : at + chunk]], now.values[after[at : at + chunk]])
-        for at in range(0, len(rows), chunk)
-    ]
-    bad = np.concatenate(differing) & known
+    bad = differences(following.values, now.values, rows, after) & known
     bad[bad] &= _finite(following.values[rows[bad]]) & _finite(now.values[after[bad]])
     if bad.any():
         shown = np.flatnonzero(bad)[:10]
@@ -521,12 +516,17 @@ def _finite(values: Values) -> Values:
     return np.asarray(np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
 
 
-def differences(stated: Values, actual: Values) -> Values:
-    """[B] bool: rows whose numbers differ by more than rounding errors."""
-    stated, actual = clip_finite(stated), clip_finite(actual)
-    differs = np.abs(stated - actual) > 1e-6 * np.maximum(1.0, np.abs(actual))
-    rows: Values = differs.reshape(len(stated), -1).any(axis=1)
-    return rows
+def differences(stated: Values, actual: Values, rows: Values | None = None, others: Values | None = None) -> Values:
+    """[B] bool: rows whose numbers differ by more than rounding errors; all of both arrays, or `rows` and `others`."""
+    chunk = max(1, _AT_ONCE // max(1, actual[0:1].size))
+    parts = [np.zeros(0, bool)]
+    for at in range(0, len(stated) if rows is None else len(rows), chunk):
+        part = slice(at, at + chunk)
+        one = clip_finite(stated[part if rows is None else rows[part]])
+        other = clip_finite(actual[part if others is None else others[part]])
+        differs = np.abs(one - other) > 1e-6 * np.maximum(1.0, np.abs(other))
+        parts.append(differs.reshape(len(one), -1).any(axis=1))
+    return np.concatenate(parts)
 
 
 def _masks(raw: RawLog) -> Iterable[tuple[str, Column]]:

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -107,7 +107,16 @@ def read_bytes(path: Path, expected: str) -> bytes:
     if unpack is not None:
         try:
             with unpack(io.BytesIO(data)) as stream:
-                data = _unpacked(path, stream, expected)
+                free = available_memory()
+                most = math.inf if free is None else free // 2  # a bomb must not take all memory
+                content = bytearray()
+                while part := stream.read(_UNPACKED_AT_ONCE):
+                    content += part
+                    if len(content) > most:
+                        available = f"{in_units(free or 0)} of memory are available"
+                        found = f"more than {in_units(int(most))} of decompressed text; {available}"
+                        raise unreadable(path, found, expected, FIX_MEMORY)
+                data = bytes(content)
         except ModuleNotFoundError as error:
             raise unreadable(path, str(error), expected, install("zst")) from error
         except Exception as error:  # ZstdError is of a module that may be absent
@@ -120,19 +129,6 @@ def read_bytes(path: Path, expected: str) -> bytes:
     if not data or data.isspace():
         raise unreadable(path, "an empty file", expected)
     return data
-
-
-def _unpacked(path: Path, stream: IO[bytes], expected: str) -> bytes:
-    """The contents of a compressed stream; LogError once they take half of the memory that was available."""
-    free = available_memory()
-    most = None if free is None else free // 2
-    content = bytearray()
-    while part := stream.read(_UNPACKED_AT_ONCE):
-        content += part
-        if most is not None and len(content) > most:
-            found = f"more than {in_units(most)} of decompressed text; {in_units(free or 0)} of memory are available"
-            raise unreadable(path, found, expected, FIX_MEMORY)
-    return bytes(content)
 
 
 def refuse_wide(path: Path, columns: int) -> None:
@@ -571,7 +567,6 @@ _D4RL_FILE = "arrays named observations, actions, rewards and terminals"
 _OGBENCH = ("observations", "actions", "terminals")
 _OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks")
 _OGBENCH_FILE = "an npz file with observations, actions and terminals"
-_AT_ONCE = 1_000_000  # numbers compared at once
 _MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
 
 
@@ -728,19 +723,10 @@ def _missing_timeouts(
     if next_observation is None or next_observation.shape != observation.shape or len(terminated) != len(observation):
         found, fix = "no timeouts: only terminals end an episode", "use a version with timeouts if there is one"
         return np.zeros(len(terminated), bool), conversion_note(found, "timeouts", fix, "timeouts")
-    cut = is_discontinuous(observation, next_observation) & ~_is_set(terminated)
+    jumps = differences(next_observation[:-1], observation[1:])
+    cut = np.append(jumps, True) & ~_is_set(terminated)
     found = f"no timeouts: next_observations are discontinuous at the end of {count_of(int(cut.sum()), 'episode')}"
     return cut, conversion_note(found, "timeouts", "nothing, if these are resets of the environment", "timeouts")
-
-
-def is_discontinuous(observation: Values, next_observation: Values) -> Values:
-    """[N] bool: rows whose next observation [N, ...] differs from the following row's observation, and the last row."""
-    chunk = max(1, _AT_ONCE // max(1, observation[0:1].size))
-    inner = [
-        differences(next_observation[at : at + chunk][: len(observation) - 1 - at], observation[at + 1 :][:chunk])
-        for at in range(0, len(observation) - 1, chunk)
-    ]
-    return np.append(np.concatenate(inner), True) if inner else np.ones(len(observation), bool)
 
 
 def segment_index(ends: Values) -> Values:

@@ -320,8 +320,19 @@ def _following(
             expected = f"{_form(feature)}, like the observation"
             advice = "give both the same shape and type"
             arrays.refuse("changing shapes", f"next_observation '{name}'", found, expected, advice)
-        else:
-            observed[name], fitting[name] = _one_vocabulary(feature, other)
+            continue
+        now, then = feature.columns[0], other.columns[0]
+        words = sorted({*(now.vocabulary or ()), *(then.vocabulary or ())})
+        if words:  # both have the union of their vocabularies
+            now, then = (
+                replace(
+                    one,
+                    values=np.searchsorted(words, one.vocabulary or ()).astype(np.int32)[one.values],
+                    vocabulary=tuple(words),
+                )
+                for one in (now, then)
+            )
+        observed[name], fitting[name] = replace(feature, columns=(now,)), replace(other, columns=(then,))
     return fitting
 
 
@@ -339,19 +350,6 @@ def _where(arrays: _ArrayFindings, followed: Any, following: dict[str, Feature])
 
 def _form(feature: Feature) -> str:
     return f"{feature.kind} of shape {list(feature.columns[0].values.shape)}"
-
-
-def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]:
-    """Recode both features to the union of their vocabularies; features without a vocabulary stay unchanged."""
-    words = sorted({*(feature.columns[0].vocabulary or ()), *(other.columns[0].vocabulary or ())})
-    if not words:
-        return feature, other
-    recoded = []
-    for one in (feature, other):
-        column = one.columns[0]
-        places = np.searchsorted(words, column.vocabulary or ()).astype(np.int32)
-        recoded.append(replace(one, columns=(replace(column, values=places[column.values], vocabulary=tuple(words)),)))
-    return recoded[0], recoded[1]
 
 
 def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any, name: str = "action") -> RawAction | None:
@@ -557,11 +555,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     if date_format is not None and not series.dtype.is_temporal():
         text = plain_text(series)
         moments = text.str.strptime(pl.Datetime("us"), date_format, strict=False)
-        absent = _absent(text)
-        unreadable = _positions(moments.is_null() & ~absent)
-        values, shown = moments.fill_null(strategy="zero").to_numpy(), _shown(text, unreadable)
-        expects = f"a time as {date_format}"
-        return Column(series.name, values, None, _positions(absent), unreadable, texts=shown, expects=expects)
+        return _times(series.name, moments, text, f"a time as {date_format}")
     if series.dtype.is_numeric():
         return number(series)
     text = plain_text(series)
@@ -569,7 +563,7 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     numbers = text.cast(pl.Float64, strict=False)
     if numbers.filter(~absent).is_not_null().any():
         return ordinal(series)
-    return _dates(series, text, absent)
+    return _dates(series, text)
 
 
 def ordinal(series: pl.Series) -> Column:
@@ -610,18 +604,24 @@ def mask(many: list[pl.Series]) -> Column:
     """Allowed actions [N, A] float, 0 or 1, from one column per action or one column of lists."""
     if len(many) > 1:
         columns = [flag(series) for series in many]
-        name = f"{columns[0].name} .. {columns[-1].name}"
         values = np.stack([column.values for column in columns], axis=1)
-        missing = np.unique(np.concatenate([column.missing for column in columns]))
-        unreadable = np.unique(np.concatenate([column.unreadable for column in columns]))
-        texts = tuple(text for column in columns for text in column.texts)
-        return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
+        return _merged(f"{columns[0].name} .. {columns[-1].name}", values, columns)
     series = many[0]
     if not isinstance(series.dtype, pl.List | pl.Array):
         text = plain_text(series)
         tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
+
+
+def _merged(name: str, values: Values, columns: Sequence[Column]) -> Column:
+    """A column made of several; a row without a value in one of them has none."""
+    missing, unreadable = (
+        np.unique(np.concatenate(several))
+        for several in zip(*((one.missing, one.unreadable) for one in columns), strict=True)
+    )
+    texts = tuple(text for column in columns for text in column.texts)
+    return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
 
 
 def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
@@ -652,11 +652,8 @@ def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
     flags = words.str.to_lowercase().is_in([*_TRUE, *_FALSE])
     numbers = words.cast(pl.Float64, strict=False).is_not_null()
     few = len(words) == 0 or bool(flags.all()) or int((flags | numbers).sum()) * 2 > len(words)
-    return lists if not few or (len(words) and numbers.all() and not flags.all() and _uneven(lists)) else None
-
-
-def _uneven(lists: pl.Series) -> bool:
-    return lists.drop_nulls().list.len().n_unique() > 1
+    uneven = lists.drop_nulls().list.len().n_unique() > 1
+    return lists if not few or (len(words) and numbers.all() and not flags.all() and uneven) else None
 
 
 def named_mask(name: str, lists: pl.Series, words: Sequence[str]) -> Column:
@@ -693,7 +690,7 @@ def _lists(series: pl.Series, flags: bool = False) -> Column:
     return Column(series.name, values, None, missing, unreadable, _positions(odd), inner.texts, expects)
 
 
-def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
+def _dates(series: pl.Series, text: pl.Series) -> Column:
     if isinstance(series.dtype, pl.Datetime | pl.Date):
         fine = isinstance(series.dtype, pl.Datetime) and series.dtype.time_unit == "ns"
         moments = series.cast(pl.Datetime("ns" if fine else "us"))  # in UTC
@@ -709,12 +706,14 @@ def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
         years = moments.dt.year().drop_nulls()
         if text.str.contains(r"\d\.\d{7,9}").any() and years.is_between(*NANOSECONDS).all():
             moments = iso.str.to_datetime(form, strict=False, time_unit="ns").dt.replace_time_zone(None)
+    return _times(series.name, moments, text, "an ISO date or a number")
+
+
+def _times(name: str, moments: pl.Series, text: pl.Series, expects: str) -> Column:
+    absent = _absent(text)
     unreadable = _positions(moments.is_null() & ~absent)
     values = finest(moments.fill_null(strategy="zero").to_numpy())
-    shown = _shown(text, unreadable)
-    return Column(
-        series.name, values, None, _positions(absent), unreadable, texts=shown, expects="an ISO date or a number"
-    )
+    return Column(name, values, None, _positions(absent), unreadable, texts=_shown(text, unreadable), expects=expects)
 
 
 def plain_text(series: pl.Series) -> pl.Series:
@@ -787,11 +786,9 @@ def write_csv(frame: pl.DataFrame, stream: BinaryIO, csv_safe: bool = False) -> 
     if csv_safe:
         labels = [harmless(label) for label in labels]
         frame = frame.with_columns(
-            pl.when(_computed(name))
-            .then(pl.concat_str(pl.lit("'"), _text_expression(name)))
-            .otherwise(_text_expression(name))
-            .alias(name)
+            pl.when(_computed(name)).then(pl.concat_str(pl.lit("'"), text)).otherwise(text).alias(name)
             for name in _columns_of_words(frame)
+            for text in [pl.col(name).cast(pl.String)]
         )
     header = io.StringIO(newline="")
     csv.writer(header, lineterminator="\n").writerow(labels)
@@ -817,11 +814,8 @@ def _columns_of_words(frame: pl.DataFrame) -> list[str]:
 
 
 def _computed(name: str) -> pl.Expr:
-    return _text_expression(name).str.contains(FORMULA) & ~_text_expression(name).str.contains(NUMBER)
-
-
-def _text_expression(name: str) -> pl.Expr:
-    return pl.col(name).cast(pl.String)
+    text = pl.col(name).cast(pl.String)
+    return text.str.contains(FORMULA) & ~text.str.contains(NUMBER)
 
 
 # Fill empty cells of observations by the mapping's rule: the mean with a flag, or a category of their own.
@@ -1102,7 +1096,10 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
         cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
-        extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
+        extra=tuple(
+            categories(one)[0] if _is_word(one, columns) else moment(one)
+            for one in map(_single, _present(table, columns.extra))
+        ),
         unused=_unused(table, columns),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
@@ -1384,15 +1381,8 @@ def _rewards(table: ParsedTable, columns: Columns) -> tuple[list[Column], list[t
     weights = columns.reward_weights
     if weights is not None and len(rewards) == len(weights) and all(one.values.ndim == 1 for one in rewards):
         weighted = [weight * np.asarray(one.values, np.float64) for weight, one in zip(weights, rewards, strict=True)]
-        rewards = [
-            Column(
-                " + ".join(one.name for one in rewards),
-                np.asarray(np.sum(weighted, axis=0), np.float64),
-                missing=np.unique(np.concatenate([one.missing for one in rewards])),
-                unreadable=np.unique(np.concatenate([one.unreadable for one in rewards])),
-                texts=tuple(text for one in rewards for text in one.texts),
-            )
-        ]
+        total = np.asarray(np.sum(weighted, axis=0), np.float64)
+        rewards = [_merged(" + ".join(one.name for one in rewards), total, rewards)]
     if columns.reward_clip is not None:
         low, high = columns.reward_clip
         rewards = [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
@@ -1496,11 +1486,6 @@ def _mask(table: ParsedTable, selected: str | Sequence[str] | None) -> Column | 
     return mask(series) if series and len(series) == len(names(selected)) else None
 
 
-def _extra(series: pl.Series, columns: Columns) -> Column:
-    series = _single(series)
-    return categories(series)[0] if _is_word(series, columns) else moment(series)
-
-
 def _unused(table: ParsedTable, columns: Columns) -> tuple[Column, ...]:
     """Columns without a role, named like clusters, as codes; a row without a value is in `missing`."""
     if columns.cluster is not None:
@@ -1588,7 +1573,7 @@ def _features_of_table(
 ) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
     """Leaves of observations, leaves of next observations, and notes about rare labels."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
-    kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
+    kinds: dict[Kind, list[list[Column]]] = {"vector": [], "codes": []}
     found: list[tuple[str, Finding]] = []
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
@@ -1599,23 +1584,18 @@ def _features_of_table(
             lists = list(map(as_lists, pair))
             pair = lists if isinstance(lists[0].dtype, pl.List) else pair
         if words or _is_word(pair[0], columns):
-            coded = categories(*pair, words=words)
-            joined, note = join_rare(coded, columns.rows_of_a_label(name))
-            kinds["categorical"].append(joined)
+            joined, note = join_rare(categories(*pair, words=words), columns.rows_of_a_label(name))
+            kinds["codes"].append(joined)
             found += note
         else:
-            kinds["numeric"].append(list(map(narrow, pair)))
-    return _side(kinds, 0), _side(kinds, 1), found
-
-
-def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:
-    """Leaves of observations (side 0) or next observations (side 1), if every column has that side."""
-    leaves = {}
-    for name, pairs in kinds.items():
-        if pairs and all(len(pair) > side for pair in pairs):
-            kind: Kind = "codes" if name == "categorical" else "vector"
-            leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))
-    return leaves
+            kinds["vector"].append(list(map(narrow, pair)))
+    now, later = (
+        {leaf: Feature(kind, tuple(pair[side] for pair in pairs))
+         for leaf, (kind, pairs) in zip(LEAVES, kinds.items(), strict=True)
+         if pairs and all(len(pair) > side for pair in pairs)}
+        for side in (0, 1)
+    )  # fmt: skip
+    return now, later, found
 
 
 def _report_unknown_values(raw: RawLog) -> RawLog:
@@ -1635,9 +1615,8 @@ def _report_unknown_values(raw: RawLog) -> RawLog:
         for side in (raw.observation, raw.next_observation)
     ]
     action = raw.action
-    if action is not None and action.parts:
+    if action is not None:
         parts = {name: replace(part, columns=tuple(map(known, part.columns))) for name, part in action.parts}
-        action = RawAction.of_parts(parts)
-    elif action is not None:
-        action = replace(action, columns=tuple(map(known, action.columns)))
+        columns = tuple(map(known, action.columns)) if not parts else ()
+        action = RawAction.of_parts(parts) if parts else replace(action, columns=columns)
     return replace(raw, observation=sides[0], next_observation=sides[1], action=action, found=tuple(found))

@@ -127,15 +127,17 @@ def check_structure(
             shapes[f"observation/{name}"] = ("u", (stored, leaf.height, leaf.width, leaf.channels))
         else:
             raise LogError(f"observations of kind {type(leaf).__name__} in a log")
-    if spec.masked != (plain["action_mask"] is not None):
+    if spec.masked != (plain.get("action_mask") is not None):
         raise LogError("the spec and the columns differ about masks")
     if spec.masked and not isinstance(action, Discrete):
         raise LogError(f"masks of actions of kind {type(action).__name__}")
     if isinstance(action, Discrete):
         shapes["action_mask"] = ("b", (stored, action.n))
     for name, (kinds, shape) in shapes.items():
-        if columns[name] is not None:
+        if columns.get(name) is not None:
             expect_array(name, columns[name], kinds, shape)
+        elif name in PLAIN and name not in OPTIONAL and name in columns:
+            raise LogError(f"the column '{name}' is missing")
     if declared is not None:
         _check_declared(declared, spec, plain)
 
