@@ -944,11 +944,15 @@ class Inspection:
 
 def inspect_log(log: Log) -> Inspection:
     """Measure a log: episodes, lengths, returns, actions, propensities, features, and the report of its checks."""
-    data = {"spec": log.spec.to_json(), "statistics": log.statistics().to_json(), "report": log.report.to_json()}
-    declared = {} if log.declared is None else {"declared": log.declared.text}
+    data: dict[str, Any] = {
+        "spec": log.spec.to_json(),
+        "statistics": log.statistics().to_json(),
+        "report": log.report.to_json(),
+    }
+    data |= {} if log.declared is None else {"declared": log.declared.text}
     times = elapsed_times(log)
-    elapsed = {} if times is None else {"elapsed": times, "elapsed_unit": log.elapsed_unit}
-    return Inspection({**data, **declared, **elapsed, "fingerprint": log.fingerprint()})
+    data |= {} if times is None else {"elapsed": times, "elapsed_unit": log.elapsed_unit}
+    return Inspection(data | {"fingerprint": log.fingerprint()})
 
 
 def training_command(source: Any, columns: str | None, log: Log, flags: Sequence[str] = ()) -> str:

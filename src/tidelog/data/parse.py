@@ -835,7 +835,6 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     with_rule = {name for name, rule in rules.items() if rule != "error"}
     if raw.rows == 0 or not with_rule:
         return raw
-    raw = _mark_nan(raw, with_rule)
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
     unknown, rows, inner = np.flatnonzero(~raw.followed), raw.order.rows, np.flatnonzero(~raw.order.last)
     here, next_row = rows[inner], rows[inner + 1]
@@ -879,9 +878,9 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
                 (one, other), _ = fill(now, then, 0, *codes)
                 columns.append((replace(one, vocabulary=words), other and replace(other, vocabulary=words)))
             else:  # a column of lists becomes one column per dimension
-                places = range(now.values.shape[1]) if now.values.ndim == 2 else [None]
-                for position in places:
-                    part, next_part = _dimension(now, position), then and _dimension(then, position)
+                parts = _dimensions(now)
+                next_parts = [None] * len(parts) if then is None else _dimensions(then)
+                for part, next_part in zip(parts, next_parts, strict=True):
                     with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
                         mean = float(np.float32(part.values[~absent & part.usable].mean(dtype=np.float64)))
                         values = part.values.astype(np.float32)
@@ -901,28 +900,11 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
 
 
-def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
-    """Treat NaN as an empty cell in columns with a rule, and in their next-observation columns."""
-    observation, following = dict(raw.observation), dict(raw.next_observation)
-    for name, feature in raw.observation.items():
-        marks = [column.name in with_rule for column in feature.columns]
-        for side in (observation, following):
-            if name in side:
-                columns = list(side[name].columns)
-                for index, column in enumerate(columns):
-                    if marks[index] and column.values.dtype.kind == "f":
-                        nan = np.isnan(column.values).reshape(len(column.values), -1).any(axis=1) & column.usable
-                        columns[index] = replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan)))
-                side[name] = replace(side[name], columns=tuple(columns))
-    return replace(raw, observation=observation, next_observation=following)
-
-
-def _dimension(column: Column, position: int | None) -> Column:
-    return (
-        column
-        if position is None
-        else replace(column, name=f"{column.name}[{position}]", values=column.values[:, position])
-    )
+def _dimensions(column: Column) -> list[Column]:
+    """The dimensions of a column of lists, each a column."""
+    if column.values.ndim == 1:
+        return [column]
+    return [replace(column, name=f"{column.name}[{i}]", values=values) for i, values in enumerate(column.values.T)]
 
 
 # Parse a table and its mapping into a `RawLog`.
@@ -1574,6 +1556,7 @@ def _features_of_table(
     """Leaves of observations, leaves of next observations, and notes about rare labels."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[Kind, list[list[Column]]] = {"vector": [], "codes": []}
+    rules = columns.rules
     found: list[tuple[str, Finding]] = []
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
@@ -1588,7 +1571,8 @@ def _features_of_table(
             kinds["codes"].append(joined)
             found += note
         else:
-            kinds["vector"].append(list(map(narrow, pair)))
+            numbers = list(map(narrow, pair))
+            kinds["vector"].append(list(map(_without_nan, numbers)) if rules[name] != "error" else numbers)
     now, later = (
         {leaf: Feature(kind, tuple(pair[side] for pair in pairs))
          for leaf, (kind, pairs) in zip(LEAVES, kinds.items(), strict=True)
@@ -1596,6 +1580,14 @@ def _features_of_table(
         for side in (0, 1)
     )  # fmt: skip
     return now, later, found
+
+
+def _without_nan(column: Column) -> Column:
+    """The column with NaN as an empty cell, where a rule fills those."""
+    if column.values.dtype.kind != "f":
+        return column
+    nan = np.isnan(column.values).any(axis=tuple(range(1, column.values.ndim))) & column.usable
+    return replace(column, missing=np.union1d(column.missing, np.flatnonzero(nan)))
 
 
 def _report_unknown_values(raw: RawLog) -> RawLog:

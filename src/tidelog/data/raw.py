@@ -1008,14 +1008,14 @@ class LogColumns:
         flat |= {name: getattr(self, name) for name in PLAIN if getattr(self, name) is not None}
         return flat | {f"extra/{name}": value for name, value in self.extra.items()}
 
+    def stated(self, *names: str) -> dict[str, Any]:
+        """The fields of these names that the log has, such as the unit of rewards."""
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
     def fingerprint(self) -> str:
         """SHA-256 over the spec, declared atoms and all columns: equal for equal logs, in any process."""
-        digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
-        digest.update(f"atoms {self.atoms}".encode() if self.atoms else b"")
-        for name, values in sorted(self.columns().items()):
-            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
-        return digest.hexdigest()
+        about = json.dumps(self.spec.to_json(), sort_keys=True) + (f"atoms {self.atoms}" if self.atoms else "")
+        return sha256_of(about, self.columns())
 
 
 class Transitions:
@@ -1139,6 +1139,15 @@ class EpisodeSequence(Sequence[Episode]):
             propensity=None if log.propensity is None else log.propensity[rows],
             action_mask=None if log.action_mask is None else log.action_mask[stored],
         )
+
+
+def sha256_of(about: str, columns: Mapping[str, Values]) -> str:
+    """SHA-256 over a text and all columns, whatever their order."""
+    digest = hashlib.sha256(about.encode())
+    for name, values in sorted(columns.items()):
+        digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        digest.update(np.ascontiguousarray(values).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _compact(values: Values) -> Values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tokenize import TokenError
@@ -223,24 +223,16 @@ _FOLDER, _FIX = "a folder that Log.save wrote", "copy the folder again from the 
 def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
     """Write a log as a whole or not at all; LogError if the path exists and may not be overwritten."""
     refuse_target(path, overwrite, LOG)
-    files: dict[str, Callable[[Path], None]] = {}
-    entries = []
+    columns = {}
     for position, (name, values) in enumerate(log.columns().items()):
         safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:60]
-        file = f"{position:03d}-{safe}.npy"
-        files[file] = partial(write_array, values)
-        entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
+        columns[name] = (f"{position:03d}-{safe}.npy", values)
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
-    body = {"counts": counts, "spec": log.spec.to_json(), "columns": entries, "report": log.report.to_json()}
-    LOG.write(path, files, {**body, **described(log)})
-
-
-def described(log: LogColumns) -> dict[str, Any]:
-    """The fields of a manifest that only some logs have: the unit of rewards, atoms, and declared propensities."""
-    fields = ("reward_unit", "hindsight", "elapsed_unit", "missing_reward")
-    some: dict[str, Any] = {name: getattr(log, name) for name in fields if getattr(log, name) is not None}
-    some |= {"atoms": list(log.atoms)} if log.atoms else {}
-    return some | ({} if log.declared is None else {"declared": log.declared.to_json()})
+    body: dict[str, Any] = {"counts": counts, "spec": log.spec.to_json(), "report": log.report.to_json()}
+    body |= log.stated("reward_unit", "hindsight", "elapsed_unit", "missing_reward")
+    body |= {"atoms": list(log.atoms)} if log.atoms else {}
+    body |= {} if log.declared is None else {"declared": log.declared.to_json()}
+    write_columns(LOG, path, columns, body)
 
 
 def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
@@ -320,6 +312,17 @@ def write_array(values: Values, path: Path) -> None:
     """Write one array as an .npy file."""
     with stream_to(path) as stream:
         np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def write_columns(kind: Kind, folder: Path, columns: Mapping[str, tuple[str, Values]], body: dict[str, Any]) -> None:
+    """Write arrays as .npy files, each under the name of its file, and a manifest of them and the body."""
+
+    entries = [
+        {"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)}
+        for name, (file, values) in columns.items()
+    ]
+    files = {file: partial(write_array, values) for file, values in columns.values()}
+    kind.write(folder, files, body | {"columns": entries})
 
 
 def read_columns(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 from tidelog._files import MANIFEST, Kind
 from tidelog._text import facts_table, in_unit, listed, three_digits
 from tidelog.data.columns import declared_unit
-from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, unreadable
-from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_array
+from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, sha256_of, unreadable
+from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_columns
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.schema import typed
 from tidelog.types import Catalogue, History, HistoryArrays, HistoryNames, Profile, Spec, Users
@@ -428,11 +427,7 @@ class Interactions:
 
     def fingerprint(self) -> str:
         """SHA-256 over all names and arrays: equal for equal logs, in any process."""
-        digest = hashlib.sha256(json.dumps(self.names(), sort_keys=True).encode())
-        for name, values in sorted(self.columns().items()):
-            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
-        return digest.hexdigest()
+        return sha256_of(json.dumps(self.names(), sort_keys=True), self.columns())
 
     @classmethod
     def load(cls, path: str | Path) -> Interactions:
@@ -452,16 +447,11 @@ class Interactions:
         LogError if the path exists (and is not such a folder).
         """
         refuse_target(Path(path), overwrite, INTERACTIONS)
-        columns = self.columns()
-        files = {f"{name}.npy": partial(write_array, values) for name, values in columns.items()}
-        entries = [
-            {"column": name, "file": f"{name}.npy", "dtype": values.dtype.str, "shape": list(values.shape)}
-            for name, values in columns.items()
-        ]
         unit = {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
         described = {} if self.item_profile is None else {"item_profile": asdict(self.item_profile)}
-        body = {"names": self.names() | unit | described, "columns": entries, "report": self.report.to_json()}
-        INTERACTIONS.write(Path(path), files, body)
+        body = {"names": self.names() | unit | described, "report": self.report.to_json()}
+        columns = {name: (f"{name}.npy", values) for name, values in self.columns().items()}
+        write_columns(INTERACTIONS, Path(path), columns, body)
 
 
 # A split uses one moment for all users: in use, a model learns from the past and serves later users.
