@@ -438,7 +438,10 @@ class Columns:
     def _check_other(self, observed: list[str]) -> None:
         """ConfigError for numbers of rows that are none, for other columns, and for columns with declared labels."""
         named = self.other if isinstance(self.other, tuple) else (("", self.other),)
-        if not all(isinstance(pair, tuple) and len(pair) == 2 and _is_count(pair[1]) for pair in named):
+        if not all(
+            isinstance(pair, tuple) and len(pair) == 2 and type(pair[1]) is int and 0 <= pair[1] <= _LARGEST_CODE
+            for pair in named
+        ):
             raise ConfigError(
                 f"other = {self.other!r}",
                 "a whole number of rows, or columns mapped to numbers of rows",
@@ -582,10 +585,6 @@ class Columns:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_CODE
 
 
 def _is_parts(value: Any) -> bool:

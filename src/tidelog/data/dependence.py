@@ -898,11 +898,14 @@ def balance_of(
     if units is not None:
         of_clusters = np.stack([np.bincount(units, column) for column in residuals.T], axis=1)
         effect = max(1.0, float(np.square(of_clusters).sum() / max(np.square(residuals).sum(), EXACT)))
-    count = len(predictors)
+    count, mean, normal = len(predictors), probabilities.mean(axis=0), NormalDist()
+    reach = -normal.inv_cdf(0.5 * DOUBTFUL / count) + normal.inv_cdf(POWER)
+    largest = float(np.sqrt(mean * (1.0 - mean)).max())
+    detectable = min(1.0, reach * 2.0 * largest / float(np.sqrt(rows / effect)))
     return Balance(
         min(1.0, count * predictors[0].p_value),
         tuple(predictors),
-        _detectable(probabilities, rows / effect, count),
+        detectable,
         rows,
         count,
     )
@@ -992,15 +995,6 @@ def _predictor(name: str, basis: Floats, residuals: Floats, units: NDArray[Any] 
     misses = np.square((residuals - basis @ weights) / np.maximum(1.0 - leverage, EXACT)).sum()
     alone = np.square(residuals * rows / (rows - 1)).sum()
     return Predictor(name, p_value, float(1.0 - misses / alone) if alone > 0 else 0.0)
-
-
-def _detectable(probabilities: Floats, rows: float, count: int) -> float:
-    """Difference of an action's share between two halves of the rows that is found with a chance of `POWER`."""
-    share = probabilities.mean(axis=0)
-    largest = float(np.sqrt(share * (1.0 - share)).max())
-    normal = NormalDist()
-    reach = -normal.inv_cdf(0.5 * DOUBTFUL / count) + normal.inv_cdf(POWER)
-    return min(1.0, reach * 2.0 * largest / float(np.sqrt(rows)))
 
 
 def fit_of(

@@ -355,7 +355,14 @@ def _columns(name: str, leaf: Leaf, values: Values) -> list[tuple[str, Values]]:
               for position, label in enumerate(several) if f"{base}_{position}" not in labels}  # fmt: skip
     labels = [listed.get(label, label) for label in labels]
     if isinstance(leaf, Codes):
-        return [(label, _labelled(leaf, position, values[:, position])) for position, label in enumerate(labels)]
+        columns = {label: values[:, position].astype(np.int64) for position, label in enumerate(labels)}
+        for label, words in zip(labels, leaf.vocabularies, strict=False):
+            if words:
+                whole = all(one.lstrip("-").isdecimal() and len(one) < 19 and str(int(one)) == one for one in words)
+                columns[label] = np.asarray([int(one) for one in words] if whole else words, None if whole else object)[
+                    columns[label]
+                ]
+        return list(columns.items())
     fills = leaf.fills if isinstance(leaf, Vector) else ()
     flags = {f"{filled} missing": listed.get(filled, filled) for filled, _ in fills}
     columns = {
@@ -365,13 +372,3 @@ def _columns(name: str, leaf: Leaf, values: Values) -> list[tuple[str, Values]]:
         if flag in labels:
             columns[filled][values[:, labels.index(flag)] != 0.0] = np.nan
     return list(columns.items())
-
-
-def _labelled(leaf: Codes, position: int, codes: Values) -> Values:
-    """Return the labels of codes [B], as whole numbers if every label is one."""
-    words = leaf.vocabularies[position] if leaf.vocabularies else ()
-    if not words:
-        return codes.astype(np.int64)
-    whole = all(word.lstrip("-").isdecimal() and len(word) < 19 and str(int(word)) == word for word in words)
-    labels = np.asarray([int(word) for word in words]) if whole else np.asarray(words, object)
-    return np.asarray(labels[codes])

@@ -505,7 +505,12 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
         ]
         if fitting:
             proposal.mapping[role] = fitting[0].name
-        proposal.notes += [_misfit(role, one) for one in called if not _fits(role, one, proposal.rows)]
+        for one in called:
+            held = "has no value" if one.kind == "empty" else f"holds {one.kind.removesuffix('s')}s"
+            why = f"has the name of a {role}, but {held}"
+            if role == "episode":
+                why = "differs in every row or is not an identifier: it cannot mark which rows belong together"
+            proposal.notes += [] if _fits(role, one, proposal.rows) else [f"'{one.name}' {why}"]
     times = [one for one in named if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
@@ -542,13 +547,6 @@ def _fits(role: str, one: Field, rows: int) -> bool:
     if role == "propensity" and plain_name(one) in ("p", "mu", "prob", "probability"):
         return one.kind == "flag" or (one.kind == "number" and (one.low or 0.0) >= 0 and (one.high or 0.0) <= 1)
     return one.kind in NUMERIC
-
-
-def _misfit(role: str, one: Field) -> str:
-    if role == "episode":
-        return f"'{one.name}' differs in every row or is not an identifier: it cannot mark which rows belong together"
-    held = "has no value" if one.kind == "empty" else f"holds {one.kind.removesuffix('s')}s"
-    return f"'{one.name}' has the name of a {role}, but {held}"
 
 
 def _episode_by_time(named: Sequence[Field], proposal: Proposal) -> None:

@@ -66,7 +66,7 @@ def describe(log: LogColumns) -> Statistics:
     return Statistics(
         episodes=len(log.episode_ids),
         steps=log.steps,
-        observations=stored(log),
+        observations=int(log.next_position[-1]) + 1,
         terminated=int(log.terminated.sum()),
         truncated=int(log.truncated.sum()),
         without_target=int((~log.has_target).sum()),
@@ -123,11 +123,6 @@ def rewards_are_equal(log: LogColumns) -> bool:
 def actions_are_equal(log: LogColumns) -> bool:
     """Whether every decision is the same action, so that nothing shows what another action earns."""
     return bool((log.action.min(axis=0) == log.action.max(axis=0)).all())
-
-
-def stored(log: LogColumns) -> int:
-    """M: the number of stored observations."""
-    return int(log.next_position[-1]) + 1
 
 
 def summary(values: Values) -> dict[str, Any]:

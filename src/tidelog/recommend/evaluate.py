@@ -163,7 +163,14 @@ class ItemKNN:
         user_items.data[:] = 1.0
         norms = np.sqrt(np.asarray(user_items.sum(0)).ravel())
         unit = (user_items @ sparse.diags_array(1.0 / np.maximum(norms, 1.0))).tocsc()
-        rows = [_nearest(unit, begin, min(begin + _CHUNK, size), neighbours) for begin in range(0, size, _CHUNK)]
+        rows = []
+        for begin in range(0, size, _CHUNK):
+            near = (unit[:, begin : begin + _CHUNK].T @ unit).tocoo()
+            other = near.row + begin != near.col
+            near = sparse.coo_array((near.data[other], (near.row[other], near.col[other])), shape=near.shape)
+            items, values = best(near.tocsr(), min(neighbours, size))
+            row, position = np.nonzero(items)
+            rows.append(sparse.csr_array((values[row, position], (row, items[row, position])), shape=near.shape))
         return cls(sparse.vstack(rows, format="csr"), window, Popularity.of(log))
 
     def rank(self, histories: HistoryArrays, k: int, allowed: Bools | None = None) -> Lists:
@@ -318,15 +325,6 @@ def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:
     return items, values
 
 
-def _nearest(unit: Any, begin: int, end: int, neighbours: int) -> Any:
-    near = (unit[:, begin:end].T @ unit).tocoo()
-    other = near.row + begin != near.col
-    near = sparse.coo_array((near.data[other], (near.row[other], near.col[other])), shape=near.shape)
-    items, values = best(near.tocsr(), min(neighbours, unit.shape[1]))
-    row, position = np.nonzero(items)
-    return sparse.csr_array((values[row, position], (row, items[row, position])), shape=near.shape)
-
-
 def _profile(histories: Ints, size: int) -> Any:
     row, position = np.nonzero(histories)
     return _count_matrix(row, histories[row, position], (len(histories), size))
@@ -444,8 +442,16 @@ class RankerComparison:
         head = ["ranker", "events", "cases", *(f"{name}" for name in measures)]
         lines = [head, ["---"] * len(head)]
         for row in self.rows:
-            cells = (_cell(row, measure) for measure in measures)
-            lines.append([row.ranker, row.kind, f"{row.cases:,}", *cells])
+            lines.append([row.ranker, row.kind, f"{row.cases:,}"])
+            for measure in measures:
+                if measure in row.diversity:
+                    lines[-1].append(f"{row.diversity[measure]:.3f}")
+                    continue
+                if measure not in row.scores:
+                    near = nearest(measure, dict.fromkeys((*MEASURES, *row.scores, *DIVERSITY)))
+                    raise ConfigError(f"unknown measure '{measure}': {near}")
+                estimate, low, high = row.scores[measure]
+                lines[-1].append(f"{estimate:.3f} [{low:.3f}, {high:.3f}]")
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -492,11 +498,18 @@ def compare(
         if progress is not None:
             progress(name, number / count if count else 0.0)
         listed[name] = lists(ranker, cases, k, len(counts), exclude_seen)
-    rows = [
-        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence)
-        for kind, chosen in parts.items()
-        for name, items in listed.items()
-    ]
+    rows = []
+    for kind, chosen in parts.items():
+        some = cases.select(chosen)
+        users, owner = np.unique(some.user, return_inverse=True)
+        for name, every in listed.items():
+            items, ratios = every[chosen], dict[str, Ratios]()
+            for measure, sums in list_measures(items, some, np.asarray(counts, np.float64)).items():
+                above, below = (np.bincount(owner, part, len(users)).astype(np.float64)[:, None] for part in sums)
+                ratios[measure] = Ratios(above, below)
+            scores = {measure: percentile(one, confidence) for measure, one in ratios.items()}
+            spread = diversity(items, len(counts))
+            rows.append(RankingRow(name, kind, len(some), len(users), scores, spread, ratios))
     return RankerComparison(k, tuple(rows), confidence)
 
 
@@ -533,7 +546,12 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
     """Every measure of lists [C, K], per case."""
     k, count = items.shape[1], (cases.targets > 0).sum(1)
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
-    hit, earned = _hits(items, cases)
+    hit, earned = np.zeros(items.shape, bool), np.zeros(items.shape)  # which listed items are targets; their rewards
+    step = max(1, _CELLS // (k * cases.targets.shape[1]))
+    for begin in range(0, len(items), step):
+        part = slice(begin, begin + step)
+        same = (items[part, :, None] == cases.targets[part, None, :]) & (cases.targets[part] > 0)[:, None, :]
+        hit[part], earned[part] = same.any(2), (same * cases.rewards[part, None, :]).sum(2)
     ideal = np.cumsum(gain)[np.minimum(count, k) - 1]
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
@@ -564,37 +582,6 @@ def diversity(items: Ints, size: int) -> dict[str, float]:
     return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
 
 
-def _row(
-    name: str,
-    kind: str,
-    items: Ints,
-    cases: Cases,
-    counts: Floats,
-    confidence: Confidence,
-) -> RankingRow:
-    users, owner = np.unique(cases.user, return_inverse=True)
-    sums = list_measures(items, cases, counts)
-    ratios = {}
-    for measure, parts in sums.items():
-        above, below = (np.bincount(owner, part, len(users)).astype(np.float64)[:, None] for part in parts)
-        ratios[measure] = Ratios(above, below)
-    scores = {measure: percentile(one, confidence) for measure, one in ratios.items()}
-    return RankingRow(name, kind, len(cases), len(users), scores, diversity(items, len(counts)), ratios)
-
-
-def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
-    """Which listed items are targets, and the rewards of these, both [C, K]."""
-    hit, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
-    step = max(1, _CELLS // (items.shape[1] * cases.targets.shape[1]))
-    for begin in range(0, len(items), step):
-        part = slice(begin, begin + step)
-        targets = cases.targets[part]
-        same = (items[part, :, None] == targets[:, None, :]) & (targets > 0)[:, None, :]
-        hit[part] = same.any(2)
-        earned[part] = (same * cases.rewards[part, None, :]).sum(2)
-    return hit, earned
-
-
 def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
     if items.shape != (rows, k) or not np.issubdtype(items.dtype, np.integer):
         raise SpecError(f"the ranker returned {items.dtype} {list(items.shape)}", f"whole numbers [{rows}, {k}]")
@@ -606,17 +593,6 @@ def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Boo
     if allowed is not None and not (allowed[np.arange(rows)[:, None], items] | (items == 0)).all():
         raise SpecError("the ranker returned an item that is not allowed")
     return items.astype(np.int32)
-
-
-def _cell(row: RankingRow, measure: str) -> str:
-    if measure in row.diversity:
-        return f"{row.diversity[measure]:.3f}"
-    if measure not in row.scores:
-        raise ConfigError(
-            f"unknown measure '{measure}': {nearest(measure, dict.fromkeys((*MEASURES, *row.scores, *DIVERSITY)))}"
-        )
-    estimate, low, high = row.scores[measure]
-    return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"
 
 
 # Whether to use a policy's lists: beside the best rule that only counts, on the same held-out cases.

@@ -78,7 +78,11 @@ class QWeightSelection:
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
         scores = ranker.find(cases.histories, k, allowed)
-        weights = _weights(policy)
+        weights: tuple[float, ...] = WEIGHTS
+        if not policy.algorithm.policy_metrics(policy.params)["q_updates"]:
+            weights = (0.0,)
+        elif policy.algorithm.q_weight is not None:
+            weights = (float(policy.algorithm.q_weight),)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
         earned = [one for one, _ in results]
         if self.log.has_item_propensities:
@@ -150,14 +154,6 @@ def _best_weight(earned: Sequence[NDArray[np.float64]], user: NDArray[Any]) -> i
     parts = sums + sums.mean(axis=1, keepdims=True) * (1.0 - cases)  # [weights, U]: their means are those over cases
     gains = [one for one in simultaneous_differences(parts, replicates=2_000, other=0) if one.interval.low > 0.0]
     return max(gains, key=lambda gain: (gain.interval.estimate, -gain.one)).one if gains else 0
-
-
-def _weights(policy: Policy) -> tuple[float, ...]:
-    """Return the weights of Q to choose from: only 0 without updates of Q, else the set one or all."""
-    if not policy.algorithm.policy_metrics(policy.params)["q_updates"]:
-        return (0.0,)
-    q_weight = policy.algorithm.q_weight
-    return WEIGHTS if q_weight is None else (float(q_weight),)
 
 
 # The split of interactions by time: the earlier period is for training, the later period is held out.

@@ -149,8 +149,8 @@ def gap_in_times(gap: float | str | None, time: Column | None) -> tuple[float | 
     """Return a checked gap in the unit of the times, in seconds for dates; or a finding where its unit is unclear."""
     if gap is None or time is None or not time.usable.any():
         return None, None
-    text, unit = (str(gap), "") if isinstance(gap, float) else _parts(gap)
-    number = float(text)
+    match = _TEXT.fullmatch(str(gap))
+    number, unit = (float(gap), "") if isinstance(gap, float) or match is None else (float(match[1]), match[2])
     if time.values.dtype.kind == "M":
         return number * _SECONDS.get(unit, 1.0), None
     middle = float(np.median(time.values[time.usable]))
@@ -180,11 +180,6 @@ def moment_text(moment: Any) -> str:
 def _epoch_of(moment: float) -> str | None:
     """Return the unit in which a number is a likely time since 1970, None if there is none."""
     return next((name for name, many in _EPOCH.items() if _YEARS[0] * many <= moment < _YEARS[1] * many), None)
-
-
-def _parts(gap: str) -> tuple[str, str]:
-    number = gap.rstrip("".join(sorted(set("".join(_SECONDS)))))
-    return number, gap[len(number) :]
 
 
 # The canonical interaction log: who chose which item, when, and with what reward.

@@ -354,12 +354,6 @@ def debug_norms(config: RecommenderBCQ, name: str, network: Any, gradient: Any) 
     return norms({name: network}, {name: gradient}) if config.debug_metrics else {}
 
 
-def all_norms(metrics: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Return the metrics with the norm of all gradients together, where they have norms of several networks."""
-    parts = [value for name, value in metrics.items() if name.startswith("gradient_norm_")]
-    return metrics | {"gradient_norm": norm(parts)} if parts else metrics
-
-
 # Critics.
 
 
@@ -605,7 +599,9 @@ def step(config: RecommenderBCQ, state: RankingState, batch: Batch) -> tuple[Ran
         "coverage": coverage,
         "entropy": entropy,
     }
-    metrics = all_norms(metrics | debug_norms(config, "critic", critic, gradient))
+    metrics |= debug_norms(config, "critic", critic, gradient)
+    if config.debug_metrics:
+        metrics["gradient_norm"] = norm([value for name, value in metrics.items() if name.startswith("gradient_norm_")])
     return update_targets(config, state, jnp.where(due, config.tau, 0.0)), Feedback(metrics)
 
 
