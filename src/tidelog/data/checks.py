@@ -408,7 +408,7 @@ def cluster_changes(raw: RawLog) -> Iterable[Finding]:
     if raw.cluster is None or raw.episode is None:
         return
     values, usable = raw.order.sort(raw.cluster.values), raw.order.sort(raw.cluster.usable)
-    firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))[raw.order.episode]
+    firsts = raw.order.firsts[raw.order.episode]
     bad = (values != values[firsts]) & usable & usable[firsts]
     bad &= values == values  # NaN has its own check
     if bad.any():
@@ -762,7 +762,7 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
     """A column looks like persons, sessions, stores or days, and is not mapped as cluster."""
     if raw.cluster is not None or not (raw.unused or raw.extra or raw.time):
         return
-    firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
+    firsts = raw.order.firsts
     used = {column.name for feature in raw.observation.values() for column in feature.columns}
     used |= {column.name for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
     labels = []
@@ -775,17 +775,15 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
             labels.append(label if usable.all() else label._replace(codes=np.where(usable, label.codes, -1)))
     if raw.time is not None and raw.time.usable.all():
         labels += day_labels(raw.time.name, raw.time.values[raw.order.rows[firsts]])
-    returns = None  # [E, K] sums of the rewards of each episode; unusable rewards count as 0
-    if raw.reward:
-        rewards = side_by_side(raw.reward)
+    rewards = None if not raw.reward else side_by_side(raw.reward)
+    if rewards is not None:  # unusable rewards count as 0
         rewards = raw.order.sort(rewards.astype(np.float64) if np.isfinite(rewards).all() else clip_finite(rewards))
-        returns = rewards if len(firsts) == raw.rows else np.add.reduceat(rewards, firsts, axis=0)
-    actions = None  # [E] discrete actions of a one-step log
+    actions = None
     if raw.action is not None and raw.action.kind == "discrete" and len(raw.order.ids) == raw.rows:
         action = raw.action.values[:, 0]
         ordered = raw.order.sort(action if action.dtype.kind in "iu" else np.clip(clip_finite(action), -1, 2**53))
         actions = np.asarray(ordered.astype(np.int64))
-    for one in candidates(labels, returns, actions):
+    for one in candidates(labels, rewards, actions, firsts):
         yield Finding(one.name, None, one.found, "independent episodes, or a cluster column", one.fix)
 
 
@@ -921,7 +919,7 @@ def equal_returns(raw: RawLog) -> Iterable[Finding]:
     count = len(raw.order.ids)
     if raw.episode is None or count < 2:
         return
-    starts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
+    starts = raw.order.firsts
     for column in raw.reward or ():
         rewards = clip_finite(raw.order.sort(column.values)).reshape(raw.rows, -1)
         returns = np.add.reduceat(rewards, starts, axis=0)

@@ -93,29 +93,29 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
     """
     if log.cluster is not None:
         return []
-    firsts = log.starts[:-1]
     used = {name for leaf in log.spec.observation.values() for name in getattr(leaf, "names", ())}
     used |= {*log.spec.observation, "action", *getattr(log.spec.action, "names", ())}
-    columns = []
-    for name, values in log.extra.items():
-        if name not in used:
-            columns += labels_of(name, values, values.dtype.kind == "U", log.episode, firsts)
+    columns = [one for name, values in log.extra.items() if name not in used
+               for one in labels_of(name, values, values.dtype.kind == "U", log.episode, log.starts[:-1])]  # fmt: skip
     if log.time is not None:
-        columns += day_labels("time", np.asarray(log.time[firsts]))
-    returns = None  # [E, K] float64: undiscounted sums of the rewards of each episode
-    if log.reward is not None:
-        wide = np.asarray(log.reward, np.float64).reshape(len(log.reward), -1)
-        returns = wide if len(firsts) == len(wide) else np.add.reduceat(wide, firsts, axis=0)
-    action = log.action if isinstance(log.spec.action, Discrete) and len(firsts) == log.steps else None
-    return candidates(columns, returns, action)
+        columns += day_labels("time", np.asarray(log.time[log.starts[:-1]]))
+    rewards = None if log.reward is None else np.asarray(log.reward, np.float64).reshape(len(log.reward), -1)
+    action = log.action if isinstance(log.spec.action, Discrete) else None
+    return candidates(columns, rewards, action, log.starts[:-1])
 
 
-def candidates(columns: Iterable[Labels], returns: Values | None, action: Values | None) -> list[ClusterCandidate]:
-    """Select the columns that look like clusters; `returns` [E, K] of episodes, `action` [E] of one-step logs."""
+def candidates(
+    columns: Iterable[Labels], rewards: Values | None, action: Values | None, firsts: Values
+) -> list[ClusterCandidate]:
+    """Select the columns that look like clusters, by rewards [N, K], discrete actions [N], and first rows [E]."""
+    single = action is not None and len(action) == len(firsts)
+    returns = rewards  # [E, K]: undiscounted sums over each episode
+    if rewards is not None and len(firsts) < len(rewards):
+        returns = np.add.reduceat(rewards, firsts, axis=0)
     measured = []
     for one in columns:
         count = _repeats(one.codes)
-        if not count or _repeats_action(one.codes, action):
+        if not count or (single and _repeats_action(one.codes, action)):
             continue
         part: Values | slice = slice(None)
         thin = len(one.codes) // _MEASURED
@@ -357,7 +357,7 @@ def find_copies(raw: RawLog) -> Copies | None:
     columns, order, total = [values for values in arrays if values.size], raw.order, len(raw.order.ids)
     if total < LEAST_UNITS or not columns:
         return None
-    starts = np.flatnonzero(np.append(True, order.last[:-1]))
+    starts = order.firsts
     hashes = _unit_hashes(_distinctive(columns), order.rows, order.step, starts)
     repeated = pl.Series(hashes).is_duplicated().to_numpy()
     clusters = None if raw.cluster is None else order.sort(raw.cluster.values)[starts]

@@ -229,7 +229,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
     if raw.cluster is None:
         cluster = None
     else:  # numbered by first appearance; an episode has the cluster of its first row
-        firsts = np.flatnonzero(np.append(True, order.last[:-1]))
+        firsts = order.firsts
         cluster = number_by_appearance(order.sort(raw.cluster.values)[firsts])[0][order.episode]
     extra = {}
     for column in raw.extra:

@@ -42,6 +42,11 @@ class RowOrder:
         return bool((self.rows[1:] < self.rows[:-1]).any())
 
     @cached_property
+    def firsts(self) -> Values:
+        """[E]: the first row of each episode, in episode order."""
+        return np.flatnonzero(np.append(True, self.last[:-1]))[: len(self.last)]
+
+    @cached_property
     def tied(self) -> Values:
         """[N] bool: rows with the same key as the row before, in the same episode."""
         tied = np.zeros(len(self.rows), bool)

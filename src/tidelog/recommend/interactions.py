@@ -22,6 +22,7 @@ from tidelog._files import MANIFEST, Kind
 from tidelog._text import facts_table, in_unit, listed, three_digits
 from tidelog.data.columns import declared_unit
 from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, sha256_of, unreadable
+from tidelog.data.statistics import returns_to_go
 from tidelog.data.storage import ColumnEntry, expect_array, read_columns, refuse_target, write_columns
 from tidelog.errors import ConfigError, LogError, SpecError, TidelogError
 from tidelog.schema import typed
@@ -281,12 +282,7 @@ class Interactions:
 
     def rewards_to_end(self, discount: float) -> Values:
         """[M] float64: discounted rewards from each event to the end of its session, as far as the log has it."""
-        ends, rewards = self.episodes, self.reward.astype(np.float64)
-        lengths = np.diff(ends, prepend=-1)
-        for back in range(1, int(lengths.max(initial=0))):
-            rows = ends[lengths > back] - back
-            rewards[rows] += discount * rewards[rows + 1]
-        return rewards
+        return returns_to_go(self.reward.astype(np.float64), np.append(0, self.episodes + 1), discount)
 
     @cached_property
     def starts(self) -> Values:

@@ -276,31 +276,32 @@ def read_windows(
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
         own = None if counted is None else jnp.pad(counted, ((0, 0), (0, len(columns) - targets)))[..., None]
-        return _read(model, facts, config.history + 1, seen, columns, own, dropout, key)
+        return read_states(model, facts, config.history + 1, seen, columns, own, dropout, key)
     last = np.array([windows.items.shape[1] - 1])
     own = None if counted is None else counted[:, None]
-    before = _read(model, facts, config.history, seen, last, own, dropout, key)
+    before = read_states(model, facts, config.history, seen, last, own, dropout, key)
     if not around:
         return before
     later = windows.after._replace(users=windows.user, user_index=index)
-    after = _read(model, facts, config.history, later, last, None, dropout, key)
+    after = read_states(model, facts, config.history, later, last, None, dropout, key)
     parts: WindowStates = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
     return parts
 
 
-def _read(
+def read_states(
     model: NextItemModel,
-    facts: ItemFacts,
+    facts: Any,
     length: int,
     seen: HistoryArrays,
     columns: np.ndarray[Any, Any],
-    own: jax.Array | None,
-    dropout: Any,
-    key: Any,
+    own: jax.Array | None = None,
+    dropout: Any = None,
+    key: Any = None,
 ) -> WindowStates:
     """Return the states after some columns of events [B, L]; the encoder reads the last `length` ones only.
 
-    `own` [B, A, T] are targets to be taken out of the counts of successors, 0 for none.
+    `facts` has the features of items and what followed each; `own` [B, A, T] are targets to be taken out of the counts
+    of successors, 0 for none.
     """
     width = seen.items.shape[1]
     vectors = model.table(seen.items, facts.features).vectors

@@ -25,13 +25,12 @@ from tidelog.recommend.networks import (
     clipped_latents,
     decode_items,
     encoder_node,
-    joined,
     pair_node,
     repeats_node,
     successors_node,
     with_new_rows,
 )
-from tidelog.recommend.next_item import NextItemModel
+from tidelog.recommend.next_item import NextItemModel, WindowStates, read_states
 from tidelog.runtime.ranking import ROWS, Ranker, RankingFunctions, ReadsHistories
 from tidelog.support import supported
 from tidelog.types import HistoryArrays, same_shape
@@ -129,26 +128,18 @@ def score_items(
 
 def final_states(config: Any, params: RankingParams, seen: HistoryArrays) -> jax.Array:
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
-    items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
-    vectors = params.next_item.table(items, params.features).vectors
-    own, encoder = params.next_item.user_vectors(seen.user_index), params.next_item.encoder
-    states: jax.Array = encoder(vectors, events, user=seen.users, user_vectors=own, steps=slice(-1, None))
-    return states[:, 0]
+    return _at_the_end(config, params, seen).states[:, 0]
 
 
 def places(config: Any, params: RankingParams, seen: HistoryArrays) -> Places:
     """Return the places [B, L + M] of items after histories: events that repeat, and successors of the last item."""
-    states, (_, _, repeats, _, successors) = final_states(config, params, seen)[:, None], params.next_item
-    earlier = later = None
-    if repeats is not None:
-        vectors = params.next_item.table(seen.items, params.features).vectors
-        ages = jnp.arange(seen.items.shape[1], 0, -1)[None]
-        earlier = Places(seen.items[:, None], repeats(states, vectors, seen.events, ages))
-    if successors is not None and params.successors is not None:
-        table = partial(params.next_item.table, features=params.features)
-        later = successors(states, seen.items[:, -1:], seen.events[:, -1:], params.successors, table)
-    found: Places = jax.tree.map(lambda part: part[:, 0], joined(earlier, later))
+    found: Places = jax.tree.map(lambda part: part[:, 0], _at_the_end(config, params, seen).places)
     return found
+
+
+def _at_the_end(config: Any, params: RankingParams, seen: HistoryArrays) -> WindowStates:
+    last = np.array([seen.items.shape[1] - 1])
+    return read_states(params.next_item, params, config.history, seen, last)
 
 
 def recipe(config: Any, params: RankingParams) -> dict[str, Any]:
