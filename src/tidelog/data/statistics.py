@@ -269,12 +269,9 @@ class Overlap(NamedTuple):
 
     def _odds_of_so_many(self, share: float) -> float:
         """The probability that at least so many are shared if each is with this probability."""
-        below = np.arange(self.shared)
-        chances = [
-            math.lgamma(self.known + 1) - math.lgamma(k + 1) - math.lgamma(self.known - k + 1)
-            for k in below.tolist()
-        ] + below * math.log(share) + (self.known - below) * math.log1p(-share)  # fmt: skip
-        return 1.0 - float(np.exp(chances).sum())
+        from scipy.special import bdtrc
+
+        return float(bdtrc(self.shared - 1, self.known, share))
 
 
 @dataclass(frozen=True, eq=False)

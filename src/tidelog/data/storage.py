@@ -28,12 +28,11 @@ _HEADERS: dict[tuple[int, int], Any] = {
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 _ARRAY_KINDS = "biufcSUMm"
-_AT_ONCE = 1 << 24
 _MALFORMED = (SyntaxError, TokenError, RecursionError, MemoryError, OverflowError, TypeError, Warning)
 
 
-def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read shape, column order and type of an array of `size` bytes with its header.
+def read_header(stream: IO[bytes], size: int) -> None:
+    """Read the header of an array that has `size` bytes with it.
 
     ValueError for a damaged header, for objects and records, and for an array of another size.
     """
@@ -43,7 +42,7 @@ def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            shape, columns_first, kind = _HEADERS[version](stream)
+            shape, _, kind = _HEADERS[version](stream)
     except _MALFORMED as error:
         raise ValueError(f"the header is damaged ({type(error).__name__}: {error})") from error
     if kind.kind not in _ARRAY_KINDS or not kind.itemsize:
@@ -51,7 +50,6 @@ def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np
     held, declared = size - stream.tell(), math.prod(shape) * kind.itemsize
     if min(shape, default=0) < 0 or declared != held:
         raise ValueError(f"the header declares {list(shape)} {kind} = {declared:,} bytes, the file holds {held:,}")
-    return shape, columns_first, kind
 
 
 def holds_objects(stream: IO[bytes]) -> bool:
@@ -67,17 +65,10 @@ def holds_objects(stream: IO[bytes]) -> bool:
 
 def read_array(stream: IO[bytes], size: int) -> Values:
     """Read an array of `size` bytes with its header; ValueError as `read_header`, or if the contents end early."""
-    shape, columns_first, kind = read_header(stream, size)
-    flat = np.empty(math.prod(shape), kind)
-    content = flat.view(np.uint8)
-    at = 0
-    while at < len(content):
-        part = stream.read(min(_AT_ONCE, len(content) - at))
-        if not part:
-            raise ValueError(f"the contents end after {at:,} of {len(content):,} bytes")
-        content[at : at + len(part)] = np.frombuffer(part, np.uint8)
-        at += len(part)
-    return flat.reshape(shape[::-1]).T if columns_first else flat.reshape(shape)
+    read_header(stream, size)
+    stream.seek(0)
+    values: Values = np.lib.format.read_array(stream, allow_pickle=False)
+    return values
 
 
 # Check the columns of a saved log again: a manifest with right checksums may have been written by anyone.
