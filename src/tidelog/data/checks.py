@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -984,38 +985,32 @@ def extreme_scale(raw: RawLog) -> Iterable[Finding]:
 @check("suspicious leak", "warning")
 def suspicious_leak(raw: RawLog) -> Iterable[Finding]:
     """An observation column equals the action of the same row, or the reward of the row before."""
-    before = np.flatnonzero(~raw.order.last)
-    for role, outcome, column in _outcomes(raw):
-        for name, values in _whole(one for one in _observed_columns(raw) if one.vocabulary == column.vocabulary):
-            if role == "action" and _equal(values, outcome, raw.order.rows, raw.order.rows):
-                found = f"the same values as action '{column.name}' of the same row"
-                yield Finding(name, None, found, KNOWN_BEFORE, "drop the column")
-            elif role == "reward" and _equal(values, outcome, raw.order.rows[1:], raw.order.rows, before):
-                found = f"reward '{column.name}' of the row before"
-                advice = "drop the column, unless the policy has it in time"
-                yield Finding(name, None, found, KNOWN_BEFORE, advice)
+    for role, before, name, outcome in _copied_outcomes(raw):
+        if role == "action" and not before:
+            found = f"the same values as action '{outcome}' of the same row"
+            yield Finding(name, None, found, KNOWN_BEFORE, "drop the column")
+        elif role == "reward" and before:
+            advice = "drop the column, unless the policy has it in time"
+            yield Finding(name, None, f"reward '{outcome}' of the row before", KNOWN_BEFORE, advice)
 
 
 @check("outcome among observations", "warning")
 def outcome_among_observations(raw: RawLog) -> Iterable[Finding]:
     """An observation column is the reward of the same row, tells it, or is named as from after the decision."""
-    same = {}
-    for role, outcome, column in _outcomes(raw):
-        for name, values in _whole(one for one in _observed_columns(raw) if one.vocabulary == column.vocabulary):
-            if role == "reward" and _equal(values, outcome, raw.order.rows, raw.order.rows):
-                same[name] = f"the same values as reward '{column.name}' of the same row"
-    rewards = {reward.name for reward in raw.reward or ()} if raw.from_table else set()
-    same |= {one.name: "the column of the reward" for one in _observed_columns(raw) if one.name in rewards}
-    if raw.elapsed is not None and raw.from_table and (raw.time is None or raw.elapsed.name != raw.time.name):
-        passed = raw.elapsed.name
-        same |= {one.name: "the time until the next decision" for one in _observed_columns(raw) if one.name == passed}
+    same = {name: f"the same values as reward '{outcome}' of the same row"
+            for role, before, name, outcome in _copied_outcomes(raw) if role == "reward" and not before}  # fmt: skip
+    named = {reward.name: "the column of the reward" for reward in raw.reward or ()}
+    if raw.elapsed is not None and (raw.time is None or raw.elapsed.name != raw.time.name):
+        named[raw.elapsed.name] = "the time until the next decision"
+    doubtful = {}
+    for one in _observed_columns(raw):
+        if raw.from_table and one.name in named:
+            same[one.name] = named[one.name]
+        if is_after(one.name):
+            doubtful[one.name] = "named like what follows the decision"
     for name, found in same.items():
         yield Finding(name, None, found, KNOWN_BEFORE, "drop the column")
-    doubtful = {
-        one.name: "named like what follows the decision" for one in _observed_columns(raw) if is_after(one.name)
-    }
-    doubtful |= dict(_tellers(raw))
-    for name, found in doubtful.items():
+    for name, found in (doubtful | dict(_tellers(raw))).items():
         if name not in same:
             yield Finding(name, None, found, KNOWN_BEFORE, DROP_TELLER)
 
@@ -1207,13 +1202,21 @@ def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     yield Finding(action_name(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible")
 
 
-def _outcomes(raw: RawLog) -> Iterator[tuple[str, Values, Column]]:
-    """Role, numbers [N] and column of each reward and of a single action."""
+def _copied_outcomes(raw: RawLog) -> Iterator[tuple[str, bool, str, str]]:
+    """Observation columns that equal a reward or a single action, of the same row or the row before.
+
+    The role of the outcome, whether it is of the row before, and the names of the column and of the outcome.
+    """
+    order, inner = raw.order, np.flatnonzero(~raw.order.last)
     single = raw.action.columns if raw.action is not None and raw.action.values.shape[1] == 1 else ()
-    for role, columns in (("reward", raw.reward or ()), ("action", single)):
-        for column in columns:
-            for _, values in _whole((column,)):
-                yield role, values, column
+    for role, outcomes in (("reward", raw.reward or ()), ("action", single)):
+        for outcome in outcomes:
+            alike = [one for one in _observed_columns(raw) if one.vocabulary == outcome.vocabulary]
+            for (_, earned), (name, values) in itertools.product(_whole((outcome,)), list(_whole(alike))):
+                if _equal(values, earned, order.rows, order.rows):
+                    yield role, False, name, outcome.name
+                elif role == "reward" and _equal(values, earned, order.rows[1:], order.rows, inner):
+                    yield role, True, name, outcome.name
 
 
 def _equal(values: Values, outcome: Values, after: Values, before: Values, chosen: Values | None = None) -> bool:

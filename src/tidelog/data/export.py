@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from tidelog._files import stream_to, write_file
 from tidelog.data.columns import SHARES_BY, DeclaredPropensities
@@ -27,10 +28,6 @@ from tidelog.types import (
     flat_leaves,
     lists_among,
 )
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 ONE_BY_ONE = ("propensity", "weight", "time", "cluster", "elapsed")
 
@@ -168,8 +165,6 @@ class _Sheet:
 
     def write(self, path: Path) -> None:
         """Write the table."""
-        import polars as pl
-
         with stream_to(path) as stream:
             pl.DataFrame(self.columns).write_parquet(stream)
 
@@ -182,8 +177,6 @@ class _Sheet:
 
     def _extra(self, name: str, values: Values) -> str:
         """Add an extra column; it replaces an observation column of the same name and content."""
-        import polars as pl
-
         if name in self.columns:
             existing, added = pl.Series(self.columns[name]), pl.Series(values)
             if added.cast(existing.dtype, strict=False).equals(existing):
@@ -222,8 +215,6 @@ class _Sheet:
 
     def _at_last_rows(self, later: pl.Series) -> pl.Series:
         """The observations after last rows as a column that is empty elsewhere."""
-        import polars as pl
-
         places = np.full(self.log.steps, -1)
         places[self.after] = np.arange(len(self.after))
         rows = pl.Series(places)
@@ -245,8 +236,6 @@ class _Sheet:
     def _action_part(self, label: str, space: Any, action: Values) -> dict[str, Any]:
         """Add the columns of an action, or of one of its parts; return what the mapping says about them."""
         if isinstance(space, Discrete):
-            import polars as pl
-
             values = pl.Series(space.names).gather(action) if space.names else action
             name = self.add(label, values)
             labels = {**self.mapping.get("vocabularies", {}), name: list(space.names)}
@@ -261,8 +250,6 @@ class _Sheet:
         mask = self.log.action_mask
         if mask is None:
             return
-        import polars as pl
-
         self.mapping["action_mask"] = self.add("action_mask", _lists(mask[self.log.position]))
         if len(self.after):
             later = self._at_last_rows(_lists(mask[self.log.next_position[self.after]]))
@@ -271,8 +258,6 @@ class _Sheet:
 
 def _cells(leaf: Vector | Codes | Image, position: int, rows: Values, flag: int | None) -> pl.Series:
     """One column of observations [B, O]: labels for codes, empty cells where the column `flag` says a filled value."""
-    import polars as pl
-
     if isinstance(leaf, Codes):
         words = pl.Series([word or None for word in _words(leaf, position)], dtype=pl.String)
         return words.gather(rows[:, position])
@@ -281,8 +266,6 @@ def _cells(leaf: Vector | Codes | Image, position: int, rows: Values, flag: int 
 
 
 def _lists(mask: Values) -> pl.Series:
-    import polars as pl
-
     return pl.Series(np.ascontiguousarray(mask, np.uint8), dtype=pl.Array(pl.UInt8, mask.shape[1])).arr.to_list()
 
 
@@ -331,8 +314,6 @@ def feature_table(spec: Spec, leaves: Mapping[str, Values]) -> pl.DataFrame:
     label is one; codes without labels are whole numbers. The numbers of a column of lists are `name_0`, `name_1`, ...,
     because XGBoost and LightGBM refuse brackets in names.
     """
-    import polars as pl
-
     columns: dict[str, Any] = {}
     for name, leaf in spec.observation.items():
         if isinstance(leaf, Image):

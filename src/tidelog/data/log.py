@@ -43,7 +43,7 @@ from tidelog.data.raw import (
     several_as_text,
     side_by_side,
 )
-from tidelog.data.statistics import Statistics, describe, elapsed_times, log_figure
+from tidelog.data.statistics import Statistics, describe, elapsed_times, labels_of_leaf, log_figure
 from tidelog.data.storage import save, saved_columns
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.types import (
@@ -614,15 +614,13 @@ def observed_columns(log: Log) -> list[ObservedColumn]:
         if isinstance(leaf, Image):
             continue
         values = np.asarray(log.observation[name])[position]
-        names = leaf.names or tuple(f"{name}[{place}]" for place in range(values.shape[1]))
+        labels = labels_of_leaf(log, name)
         columns += [
-            ObservedColumn(one, values[:, place], isinstance(leaf, Codes))
-            for place, one in zip(range(values.shape[1]), names, strict=False)
+            ObservedColumn(one, column, isinstance(leaf, Codes)) for one, column in zip(labels, values.T, strict=True)
         ]
-    if log.time is not None:
-        columns += [
-            ObservedColumn(TIME, one, False) for one in [as_number(np.asarray(log.time))] if np.isfinite(one).all()
-        ]
+    when = None if log.time is None else as_number(np.asarray(log.time))
+    if when is not None and np.isfinite(when).all():
+        columns.append(ObservedColumn(TIME, when, False))
     return columns
 
 

@@ -183,7 +183,7 @@ def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
             continue
         mean, std = moments(leaf)
         measures = {"mean": mean, "std": std, "min": leaf.min(axis=0), "max": leaf.max(axis=0)}
-        for position, label in enumerate(_labels(log, name)):
+        for position, label in enumerate(labels_of_leaf(log, name)):
             yield label, {measure: float(values[position]) for measure, values in measures.items()}
 
 
@@ -203,7 +203,7 @@ def _categories(log: LogColumns) -> Iterator[tuple[str, dict[str, int]]]:
     for name, leaf in log.observation.items():
         spec = log.spec.observation[name]
         if isinstance(spec, Codes):
-            for position, label in enumerate(_labels(log, name)):
+            for position, label in enumerate(labels_of_leaf(log, name)):
                 words = spec.vocabularies[position] if spec.vocabularies else ()
                 yield label, _counts(leaf[:, position], spec.sizes[position], words)
 
@@ -219,7 +219,8 @@ def _counts(codes: Values, size: int, names: Sequence[str] = ()) -> dict[str, in
     }
 
 
-def _labels(log: LogColumns, name: str) -> list[str]:
+def labels_of_leaf(log: LogColumns, name: str) -> list[str]:
+    """The names of the columns of a leaf; positions where they have none."""
     leaf = log.spec.observation[name]
     if isinstance(leaf, Image):
         return [name]
