@@ -560,7 +560,6 @@ def check_memory(datasets: Iterable[Any]) -> None:
 T = TypeVar("T")
 _BROKEN_ARCHIVE = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
 _DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error)
-_LEAVES = ("observation", "next_observation")
 _D4RL = ("observations", "actions", "rewards")
 _D4RL_READ = (*_D4RL, "next_observations", *(name for name in ENDS if name not in OGBENCH_MASKS))
 _D4RL_FILE = "arrays named observations, actions, rewards and terminals"
@@ -595,15 +594,14 @@ def raw_npz(path: str | Path) -> RawLog:
     if not {"action", "observation"} <= {name.split("/")[0] for name in arrays}:
         found = f"arrays {', '.join(arrays)}"
         raise unreadable(path, found, "observation and action", "add or rename", "missing column")
-    arguments: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
-    for role in (*_LEAVES, "action"):
-        leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
-        arguments |= {role: leaves} if leaves else {}
-    for name in ("actions", "bounds", "atoms", "reward_unit", "elapsed_unit"):
-        arguments |= {name: arrays[name].tolist()} if name in arrays else {}
-    for name in ("actions", "bounds"):
-        parts = {key.partition("/")[2]: value.tolist() for key, value in arrays.items() if key.startswith(f"{name}/")}
-        arguments |= {name: parts} if parts else {}
+    arguments: dict[str, Any] = {"reward": None}
+    for name, array in arrays.items():
+        role, _, part = name.partition("/")
+        value = array.tolist() if role in ("actions", "bounds", "atoms", "reward_unit", "elapsed_unit") else array
+        if not part:
+            arguments[role] = arguments[role] if isinstance(arguments.get(role), dict) else value
+        else:
+            arguments[role] = {**(arguments[role] if isinstance(arguments.get(role), dict) else {}), part: value}
     refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)
     return replace(raw, found=(*raw.found, *unread_note(objects)))

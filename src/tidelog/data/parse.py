@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, BinaryIO, Required, TypeAlias, TypedDict, Unpack
@@ -1082,7 +1082,7 @@ def from_table(table: ParsedTable, columns: Columns) -> RawLog:
             categories(one)[0] if _is_word(one, columns) else moment(one)
             for one in map(_single, _present(table, columns.extra))
         ),
-        unused=_unused(table, columns),
+        unused=tuple(_unused(table, columns)),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
         elapsed_unit=columns.elapsed_unit,
@@ -1468,28 +1468,27 @@ def _mask(table: ParsedTable, selected: str | Sequence[str] | None) -> Column | 
     return mask(series) if series and len(series) == len(names(selected)) else None
 
 
-def _unused(table: ParsedTable, columns: Columns) -> tuple[Column, ...]:
-    """Columns without a role, named like clusters, as codes; a row without a value is in `missing`."""
-    if columns.cluster is not None:
-        return ()
+def _unused(table: ParsedTable, columns: Columns) -> Iterator[Column]:
+    """Columns without a role, named like clusters: numbers and days, and text as hashes, which need no vocabulary.
+
+    A row without a value is in `missing`.
+    """
     used = {name for several in columns.used().values() for name in several}
-    named = [name for name in sorted(table.names - used) if "\x00" not in name and kind_of(name) is not None]
-    return tuple(_codes(one) for one in map(table.series, named) if not one.dtype.is_nested())
-
-
-def _codes(series: pl.Series) -> Column:
-    """Numbers and days unchanged, text as hashes; faster than categories, which sort their vocabulary."""
-    if series.dtype.is_float() or series.dtype.is_decimal():
-        return Column(series.name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
-    if series.dtype.is_temporal():
-        series = (series.dt.date() if isinstance(series.dtype, pl.Datetime) else series).to_physical()
-    missing = series.is_null()
-    if not series.dtype.is_integer():
-        text = series.cast(pl.String)
-        missing |= (text == "").fill_null(True)
-        series = text.hash() // 4
-    values = series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
-    return Column(series.name, values, missing=np.flatnonzero(missing.to_numpy()))
+    for name in sorted(table.names - used) if columns.cluster is None else ():
+        if "\x00" in name or kind_of(name) is None or (series := table.series(name)).dtype.is_nested():
+            continue
+        if series.dtype.is_float() or series.dtype.is_decimal():
+            yield Column(name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+            continue
+        if series.dtype.is_temporal():
+            series = (series.dt.date() if isinstance(series.dtype, pl.Datetime) else series).to_physical()
+        missing = series.is_null()
+        if not series.dtype.is_integer():
+            text = series.cast(pl.String)
+            missing |= (text == "").fill_null(True)
+            series = text.hash() // 4
+        values = series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
+        yield Column(name, values, missing=_positions(missing))
 
 
 def _is_word(series: pl.Series, columns: Columns) -> bool:
