@@ -27,7 +27,7 @@ from tidelog.data.log import Log
 from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import CHECKS, Column, Problem, RawAction, RawLog, Report
 from tidelog.data.read import read_log, validate
-from tidelog.data.statistics import _labels
+from tidelog.data.statistics import labels_of_leaf
 from tidelog.data.storage import holds_objects
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.recommend.interactions import Interactions
@@ -425,9 +425,13 @@ def test_a_damaged_part_of_a_lazy_table_is_named(tmp_path: Path) -> None:
 
 def test_unused_days_are_numbers_of_days() -> None:
     times = pl.Series("day", ["2026-01-02 23:00", "2026-01-03 01:00", None]).str.to_datetime()
-    found = parse._codes(times)
+    columns = Columns(observation="x", action="a", reward=None)
+    found, of_time = (
+        next(parse._unused(parse.ParsedTable.of(pl.DataFrame([one]), "a frame"), columns))
+        for one in (times, times.dt.time())
+    )
     assert (found.values[1] - found.values[0], found.missing.tolist()) == (1, [2])
-    assert parse._codes(times.dt.time()).values[1] == 3_600_000_000_000
+    assert of_time.values[1] == 3_600_000_000_000
 
 
 def test_tables_need_discrete_actions_and_few_states(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +442,7 @@ def test_tables_need_discrete_actions_and_few_states(log: Log, monkeypatch: pyte
 
 def test_features_without_names_are_numbered_and_a_picture_is_one() -> None:
     spec = Spec({"x": Vector(2), "ward": Codes((2, 2), names=("a", "b")), "scan": Image(2, 2, 1)}, Discrete(2))
-    labels = [_labels(SimpleNamespace(spec=spec), name) for name in spec.observation]  # type: ignore[arg-type]
+    labels = [labels_of_leaf(SimpleNamespace(spec=spec), name) for name in spec.observation]  # type: ignore[arg-type]
     assert labels == [["x[0]", "x[1]"], ["a", "b"], ["scan"]]
 
 

@@ -15,8 +15,9 @@ from tests.data.clicks import ROLES, clicks, interactions
 from tests.runtime.cases import listing
 from tidelog.data.raw import Column
 from tidelog.errors import ConfigError, LogError, SpecError
+from tidelog.ope.intervals import Confidence
 from tidelog.recommend import read
-from tidelog.recommend.evaluate import RankingRow, _cell, _check_lists
+from tidelog.recommend.evaluate import RankerComparison, RankingRow, _check_lists
 from tidelog.recommend.interactions import _check_arrays, _moment, held_out_cases
 from tidelog.recommend.read import (
     MOST_WORDS,
@@ -102,7 +103,7 @@ REFUSED = {
     ),
     "a measure": (
         ConfigError,
-        lambda log: _cell(RankingRow.__new__(RankingRow), "ndgc"),
+        lambda log: RankerComparison(3, (RankingRow("a", "all", 1, 1, {}, {}, {}),), Confidence()).text(["ndgc"]),
         "unknown measure 'ndgc': did you mean 'ndcg'?",
     ),
     "no rows": (
@@ -124,10 +125,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_meant_is_refused(name, log, monkeypatch):
+def test_what_cannot_be_meant_is_refused(name, log):
     error, call, words = REFUSED[name]
-    for field in ("scores", "diversity"):
-        monkeypatch.setattr(RankingRow, field, {}, raising=False)
     with pytest.raises(error, match=re.escape(words)):
         call(log)
 
