@@ -103,7 +103,7 @@ def wrong_length(raw: RawLog) -> Iterable[Finding]:
 @check("changing shapes", "error")
 def changing_shapes(raw: RawLog) -> Iterable[Finding]:
     """Rows of one column have different shapes, or too many axes."""
-    for column in (*raw.columns(), *_next_columns(raw)):
+    for column in (*raw.columns(), *raw.next_columns):
         fix = "give every row the same shape"
         yield from in_rows(column.name, column.odd, "lists of another length", column.expects, fix)
     for name, feature in raw.next_observation.items():
@@ -118,7 +118,6 @@ def changing_shapes(raw: RawLog) -> Iterable[Finding]:
 def missing_value(raw: RawLog) -> Iterable[Finding]:
     """A cell is empty, null, NA or none."""
     advice = "fill the cells, or remove these rows before reading"
-    observed = [column for feature in raw.observation.values() for column in feature.columns]
     for column in raw.columns():
         is_reward = any(column is one for one in raw.reward or ())
         if is_reward and raw.missing_reward is not None and len(column.missing) < raw.rows:
@@ -132,11 +131,11 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
                     'not recorded; add reward_horizon = "30d" if rewards come up to 30 days after the decision; '
                     "to clone the decisions only (algorithm bc), leave reward out"
                 )
-            if any(column is one for one in observed):
+            if any(column is one for one in raw.observed):
                 name = json.dumps(column.name, ensure_ascii=False)
                 fix = f'set missing = {{ {name} = "mean+flag" }} in the mapping, or {advice}'
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", fix)
-    for column in _next_columns(raw):
+    for column in raw.next_columns:
         partial = column.missing[raw.followed[column.missing]]
         found, expected = "empty cells in a partly filled next observation", "a complete next observation, or none"
         yield from in_rows(column.name, partial, found, expected, advice)
@@ -146,7 +145,7 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
 def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
     """A column of numbers, flags or times holds text."""
     acted = raw.action.columns if raw.action is not None else ()
-    for column in (*raw.columns(), *_next_columns(raw)):
+    for column in (*raw.columns(), *raw.next_columns):
         if len(column.unreadable):
             found = ", ".join(map(repr, dict.fromkeys(column.texts[:3])))
             advice = "correct the cells"
@@ -166,7 +165,7 @@ def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
 @check("NaN or infinity", "error")
 def not_finite(raw: RawLog) -> Iterable[Finding]:
     """A number is NaN, infinite, or too large for 32 bits."""
-    for column in (*raw.columns(), *_next_columns(raw)):
+    for column in (*raw.columns(), *raw.next_columns):
         if column.values.dtype.kind not in "fM":
             continue
         values = column.values
@@ -535,10 +534,6 @@ def _masks(raw: RawLog) -> Iterable[tuple[str, Column]]:
     return [(name, mask) for name, mask in both if mask is not None]
 
 
-def _next_columns(raw: RawLog) -> Iterable[Column]:
-    return [column for feature in raw.next_observation.values() for column in feature.columns]
-
-
 def action_name(raw: RawLog) -> str:
     """The names of the action's columns as text."""
     return ", ".join(column.name for column in raw.action.columns) if raw.action else "action"
@@ -712,16 +707,12 @@ def _clusters(raw: RawLog) -> NDArray[Any] | None:
 
 def _balance_observed(raw: RawLog, without: Sequence[Column] = ()) -> list[ObservedColumn]:
     """Observation columns without pictures and without unusable cells."""
-    left_out = {column.name for column in without}
-    columns = []
+    left_out, columns = {column.name for column in without}, list[ObservedColumn]()
     for feature in raw.observation.values():
         for column in feature.columns if feature.kind != "image" else ():
-            wide = column.values.reshape(len(column.values), -1)
-            if column.name in left_out or not column.usable.all() or not np.isfinite(wide).all():
-                continue
-            for position in range(min(wide.shape[1], MOST_COLUMNS)):
-                name = column.name if wide.shape[1] == 1 else f"{column.name}[{position}]"
-                columns.append(ObservedColumn(name, wide[:, position], feature.kind == "codes"))
+            if column.name not in left_out and column.usable.all() and np.isfinite(column.values).all():
+                some = itertools.islice(_whole((column,)), MOST_COLUMNS)
+                columns += [ObservedColumn(name, values, feature.kind == "codes") for name, values in some]
     if raw.time is not None and raw.time.usable.all():
         when = as_number(raw.time.values)
         columns += [ObservedColumn(raw.time.name, when, False)] * bool(np.isfinite(when).all())
@@ -764,8 +755,7 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
     if raw.cluster is not None or not (raw.unused or raw.extra or raw.time):
         return
     firsts = raw.order.firsts
-    used = {column.name for feature in raw.observation.values() for column in feature.columns}
-    used |= {column.name for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
+    used = {one.name for one in (*raw.observed, *(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
     labels = []
     for column in (*raw.unused, *raw.extra):
         if column.name in used or column.values.ndim != 1 or column.values.dtype.kind not in "iufM":
@@ -878,9 +868,7 @@ def unknown_rewards(raw: RawLog) -> Iterable[Finding]:
     """Some rewards are unknown, as the mapping allows; what predicts which ones."""
     if raw.missing_reward is None or raw.action is None:
         return
-    unknown = np.zeros(raw.rows, bool)
-    for column in raw.reward or ():
-        unknown[column.missing] = True
+    unknown = np.any([np.zeros(raw.rows, bool), *(column.is_missing for column in raw.reward or ())], axis=0)
     if not unknown.any() or unknown.all():
         return
     usable, clusters = raw.action.usable, None
@@ -1136,12 +1124,11 @@ def time_backwards(raw: RawLog) -> Iterable[Finding]:
 @check("many categories", "warning")
 def many_categories(raw: RawLog) -> Iterable[Finding]:
     """A categorical column has almost as many different values as rows."""
-    for feature in raw.observation.values():
-        for column in feature.columns:
-            count = len(column.vocabulary or ())
-            if count > _MANY_CATEGORIES and count > raw.rows / 2:
-                found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
-                yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
+    for column in raw.observed:
+        count = len(column.vocabulary or ())
+        if count > _MANY_CATEGORIES and count > raw.rows / 2:
+            found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
+            yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
 
 
 _NUMBER_TEXT = re.compile(
@@ -1152,16 +1139,15 @@ _NUMBER_TEXT = re.compile(
 @check("numbers as text", "warning")
 def numbers_as_text(raw: RawLog) -> Iterable[Finding]:
     """Labels are numbers with a sign of thousands, a decimal comma or a per cent sign."""
-    for feature in raw.observation.values():
-        for column in feature.columns:
-            words = [word for word in column.vocabulary or () if word not in ("", OTHER)]
-            pairs = all(re.fullmatch("[01],[01]", word) for word in words)
-            if all(re.fullmatch(r"\d+,\d+", word) for word in words):  # pairs of codes, unless some are such as 0,5
-                pairs |= not any(word.startswith("0,") for word in words)
-            if len(words) > 1 and not pairs and all(_NUMBER_TEXT.fullmatch(word) for word in words):
-                found = f"labels such as {words[0]!r} and {words[-1]!r}, of which nothing knows the order"
-                advice = "write numbers as 1234.5 and 0.12, or set `decimal` in the mapping; keep it if they are labels"
-                yield Finding(column.name, None, found, "numbers", advice)
+    for column in raw.observed:
+        words = [word for word in column.vocabulary or () if word not in ("", OTHER)]
+        pairs = all(re.fullmatch("[01],[01]", word) for word in words)
+        if all(re.fullmatch(r"\d+,\d+", word) for word in words):  # pairs of codes, unless some are such as 0,5
+            pairs |= not any(word.startswith("0,") for word in words)
+        if len(words) > 1 and not pairs and all(_NUMBER_TEXT.fullmatch(word) for word in words):
+            found = f"labels such as {words[0]!r} and {words[-1]!r}, of which nothing knows the order"
+            advice = "write numbers as 1234.5 and 0.12, or set `decimal` in the mapping; keep it if they are labels"
+            yield Finding(column.name, None, found, "numbers", advice)
 
 
 @check("many actions", "warning")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tidelog._text import listed
 from tidelog.data.columns import known_probabilities, share_counts
-from tidelog.data.raw import LogColumns, RawLog, Values
+from tidelog.data.raw import Column, LogColumns, RawLog, Values
 from tidelog.types import Discrete
 
 # Find columns that look like clusters of episodes: by names of persons, stores or days, and by correlated returns.
@@ -350,11 +350,14 @@ class Copies(NamedTuple):
 
 def find_copies(raw: RawLog) -> Copies | None:
     """Find exact copies of rows (one-step logs) or episodes; None if there are none, or chance explains them."""
-    arrays = [column.values for feature in raw.observation.values() for column in feature.columns]
-    arrays += [column.values for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))]
-    single = (raw.time, raw.propensity, raw.terminated, raw.truncated, raw.action_mask)
-    arrays += [column.values for column in single if column is not None]
-    columns, order, total = [values for values in arrays if values.size], raw.order, len(raw.order.ids)
+    compared: tuple[Column | None, ...] = (
+        *raw.observed,
+        *(raw.action.columns if raw.action else ()),
+        *(raw.reward or ()),
+    )
+    compared += (raw.time, raw.propensity, raw.terminated, raw.truncated, raw.action_mask)
+    columns = [one.values for one in compared if one is not None and one.values.size]
+    order, total = raw.order, len(raw.order.ids)
     if total < LEAST_UNITS or not columns:
         return None
     starts = order.firsts

@@ -218,9 +218,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
     reward = None if raw.reward is None else _own(raw, side_by_side(raw.reward), np.float32)
     reward_known = None
     if reward is not None and raw.missing_reward is not None:
-        present = np.ones(raw.rows, bool)
-        for one in raw.reward or ():
-            present[one.missing] = False
+        present = ~np.any([one.is_missing for one in raw.reward or ()], axis=0)
         reward_known = None if present.all() else order.sort(present)
         if reward_known is not None:
             reward = np.where(reward_known[:, None], reward, np.float32(np.nan))

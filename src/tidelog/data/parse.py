@@ -840,10 +840,7 @@ def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     here, next_row = rows[inner], rows[inner + 1]
 
     def empty(column: Column | None) -> Values:
-        cells = np.zeros(raw.rows, bool)
-        if column is not None:
-            cells[column.missing] = True
-        return cells
+        return np.zeros(raw.rows, bool) if column is None else column.is_missing
 
     def fill(now: Column, then: Column | None, fill: float, values: Values, later: Values) -> tuple[Filled, Filled]:
         """The filled columns, and flags of the cells that were filled; `values` and `later` have a place for them."""

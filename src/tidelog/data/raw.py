@@ -127,6 +127,13 @@ class Column:
     rare_labels: tuple[str, ...] = ()
 
     @cached_property
+    def is_missing(self) -> Values:
+        """[N] bool: rows with an empty cell."""
+        is_missing = np.zeros(len(self.values), bool)
+        is_missing[self.missing] = True
+        return is_missing
+
+    @cached_property
     def usable(self) -> Values:
         """[N] bool: rows with a value; read-only."""
         without = [rows for rows in (self.missing, self.unreadable, self.odd, self.reported) if len(rows)]
@@ -260,8 +267,7 @@ class RawLog:
 
     def columns(self) -> Iterator[Column]:
         """All columns except next observations, which may be empty where the next row holds them."""
-        for feature in self.observation.values():
-            yield from feature.columns
+        yield from self.observed
         if self.action is not None:
             yield from self.action.columns
         yield from self.reward or ()
@@ -269,6 +275,16 @@ class RawLog:
         others = (self.cluster, self.elapsed, self.action_mask, self.next_action_mask)
         yield from (column for column in (*named, *others) if column is not None)
         yield from (*self.strata, *self.extra)
+
+    @property
+    def observed(self) -> list[Column]:
+        """The columns of the observation."""
+        return [column for feature in self.observation.values() for column in feature.columns]
+
+    @property
+    def next_columns(self) -> list[Column]:
+        """The columns of the next observation."""
+        return [column for feature in self.next_observation.values() for column in feature.columns]
 
     def action_parts(self) -> list[RawLog]:
         """The log with each part of its action in place of the action; itself where that has no parts."""
@@ -318,11 +334,8 @@ class RawLog:
     def followed(self) -> Values:
         """[N] bool in file order: rows with a next observation of their own."""
         known = np.zeros(self.rows, bool)
-        for feature in self.next_observation.values():
-            for column in feature.columns:
-                present = np.ones(self.rows, bool)
-                present[column.missing] = False
-                known |= present
+        for column in self.next_columns:
+            known |= ~column.is_missing
         return known
 
     def _flag(self, column: Column | None) -> Values:
