@@ -679,8 +679,15 @@ def raw_d4rl(path: str | Path) -> RawLog:
     truncated = truncations(path, arrays, terminated)
     notes: list[tuple[str, Finding]] = unread_note(ignored)
     if truncated is None:
-        truncated, note = _missing_timeouts(arrays["observations"], next_observation, terminated)
-        notes.append(note)
+        observed, ends = arrays["observations"], _is_set(terminated)
+        truncated, found = np.zeros(len(terminated), bool), "no timeouts: only terminals end an episode"
+        fix = "use a version with timeouts if there is one"
+        if next_observation is not None and next_observation.shape == observed.shape and len(ends) == len(observed):
+            truncated = np.append(differences(next_observation[:-1], observed[1:]), True)[: len(ends)] & ~ends
+            cuts = count_of(int(truncated.sum()), "episode")
+            found = f"no timeouts: next_observations are discontinuous at the end of {cuts}"
+            fix = "nothing, if these are resets of the environment"
+        notes.append(conversion_note(found, "timeouts", fix, "timeouts"))
     raw = from_arrays(
         str(path),
         observation=arrays["observations"],
@@ -712,19 +719,6 @@ def _d4rl_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
             return values, [str(name) for name in file if name not in datasets]
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
         raise unreadable(path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error
-
-
-def _missing_timeouts(
-    observation: Values, next_observation: Values | None, terminated: Values
-) -> tuple[Values, tuple[str, Finding]]:
-    """The timeouts [N] of a file without them: discontinuous rows; and a note on where they were set."""
-    if next_observation is None or next_observation.shape != observation.shape or len(terminated) != len(observation):
-        found, fix = "no timeouts: only terminals end an episode", "use a version with timeouts if there is one"
-        return np.zeros(len(terminated), bool), conversion_note(found, "timeouts", fix, "timeouts")
-    jumps = differences(next_observation[:-1], observation[1:])
-    cut = np.append(jumps, True) & ~_is_set(terminated)
-    found = f"no timeouts: next_observations are discontinuous at the end of {count_of(int(cut.sum()), 'episode')}"
-    return cut, conversion_note(found, "timeouts", "nothing, if these are resets of the environment", "timeouts")
 
 
 def segment_index(ends: Values) -> Values:
@@ -1115,7 +1109,7 @@ def raw_robomimic(path: Path) -> RawLog:
         reward=joined["rewards"].reshape(-1) if "rewards" in joined else None,
         terminated=done,
         truncated=cut & ~done,
-        episode=np.cumsum(cut | done) - (cut | done),
+        episode=segment_index(cut | done),
         categorical=False,
     )
     return replace(raw, found=(*raw.found, *notes))

@@ -124,9 +124,6 @@ class Roles:
                 raise ConfigError(f"{role} = {value!r}", "the name of one column")
         object.__setattr__(self, "session_gap", checked_gap(self.session_gap))
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
-        self._check_reward()
-
-    def _check_reward(self) -> None:
         if self.reward is None or (isinstance(self.reward, str) and self.reward):
             return
         if not isinstance(self.reward, Mapping) or not self.reward:
