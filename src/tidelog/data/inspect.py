@@ -1155,46 +1155,39 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
     elif fitting:  # no time, if the values fit two formats
         proposal.hints.append(f"time = {_value(proposal.mapping.pop('time'))}")
         proposal.hints.append(f"date_format = {_value(fitting[0])}   # or {_value(fitting[1])}: the times fit both")
-    if "header" in settings:
-        proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
-    if table.uneven:
-        names = listed(map(repr, table.uneven), _SHOWN)
-        proposal.notes.insert(0, f"not read, because files differ in them: {names}")
-    if "decimal" in settings:
-        proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
-    if decisions:
-        proposal.notes.insert(0, _DECISIONS)
-    if "explode" in settings:
-        rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
-        proposal.notes.insert(0, rows)
-    if separator is not None:
-        proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
-    if absent:
-        proposal.notes.insert(
-            0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"
-        )
+    reading = {
+        f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong": absent,
+        f"{separator!r} divides the fields of every line: change `separator` if wrong": separator,
+        f"each object in the lists of '{settings.get('explode')}' is a row: change `explode` if wrong":
+            "explode" in settings,
+        _DECISIONS: decisions,
+        "numbers have a comma before their fraction: drop `decimal` if they are lists": "decimal" in settings,
+        f"not read, because files differ in them: {listed(map(repr, table.uneven), _SHOWN)}": table.uneven,
+        "the first line is a row like the others, not a header: columns have numbers as names": "header" in settings,
+    }  # fmt: skip
+    proposal.notes[:0] = [note for note, holds in reading.items() if holds]
     _leave_out_leaks(table, proposal)
     roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
+    report = None
+    if proposed is not None:
+        raw = from_table(table, proposed)
+        report = examine(raw)
+        proposal.hints += _randomised_hints(raw) if report.ok and not proposal.interactions else []
     source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
-    several = map(str, source) if isinstance(source, list | tuple) else [source_name] * isinstance(source, str | Path)
-    raw = None if proposed is None else from_table(table, proposed)
-    report = None if raw is None else examine(raw)
-    if raw is not None and report is not None and report.ok and not proposal.interactions:
-        proposal.hints += _randomised_hints(raw)
-    notes, named = tuple(proposal.notes), tuple(several)
+    named = tuple(map(str, source)) if isinstance(source, list | tuple) else ()
     return Description(
         source_name,
         table.rows,
         fields,
         proposed,
         _toml(proposal),
-        notes,
+        tuple(proposal.notes),
         proposal.interactions,
         report,
         tuple(proposal.interaction_notes),
-        named,
+        (source_name,) if isinstance(source, str | Path) else named,
         explode=settings.get("explode"),
     )
 

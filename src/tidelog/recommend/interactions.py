@@ -46,12 +46,12 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         file = typed(manifest, InteractionsManifest, MANIFEST, LogError)
         columns = read_columns(INTERACTIONS, folder, file.columns, manifest)
         arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
-        words: dict[str, Any] = {name: tuple(getattr(file.names, name)) for name in ("events", "feature_names")}
-        words |= {"session_gap": file.names.session_gap, "profile": file.names.profile}
-        words["item_profile"] = file.names.item_profile
-        words["reward_unit"] = declared_unit(file.names.reward_unit)
+        names = file.names
+        about: dict[str, Any] = {"events": tuple(names.events), "feature_names": tuple(names.feature_names)}
+        about |= {"session_gap": names.session_gap, "profile": names.profile, "item_profile": names.item_profile}
+        about["reward_unit"] = declared_unit(names.reward_unit)
         report = Report.from_json(file.report)
-        _check_arrays(arrays, file.names)
+        _check_arrays(arrays, names)
     except (LogError, SpecError, ConfigError, KeyError) as error:
         if getattr(error, "report", None) is not None:  # it has a fix of its own
             raise
@@ -60,7 +60,7 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         advice = "copy the folder again from the original, or save the interactions again"
         raise unreadable(folder, message, "a folder that Interactions.save wrote", advice) from error
     origin = {"source": str(folder.absolute()), "columns": None}
-    return {**arrays, **words, "report": report, "origin": origin}
+    return {**arrays, **about, "report": report, "origin": origin}
 
 
 class NamesFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,8 +111,7 @@ def _check_arrays(arrays: Mapping[str, Any], names: NamesFile) -> None:
         "items are out of range": ((item >= 1) & (item <= items)).all(),
         "events are out of range": ((event >= 1) & (event <= len(names.events))).all(),
         "slates are out of range": slate is None or ((slate >= 0) & (slate <= items)).all(),
-        "numbers are not finite": all(np.isfinite(one).all() for one in finite) and not np.isnat(time).any()
-        if time.dtype.kind == "M" else all(np.isfinite(one).all() for one in finite),
+        "numbers are not finite": all(np.isfinite(one).all() for one in (*finite, time)),  # NaT is not finite
         "times of a user fall": (time[1:][same] >= time[:-1][same]).all(),
         "ids are repeated": all(len(np.unique(arrays[name])) == len(arrays[name]) for name in ("users", "items")),
     }  # fmt: skip
