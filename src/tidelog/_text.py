@@ -54,7 +54,7 @@ def count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def listed(words: Iterable[object], most: int, between: str = ", ") -> str:
+def shorten(words: Iterable[object], most: int, between: str = ", ") -> str:
     """Write the first words, and dots where there are more of them."""
     several = list(words)
     return between.join(map(str, several[:most])) + (f"{between}..." if len(several) > most else "")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._files import parse_json, read_text
-from tidelog._text import listed
+from tidelog._text import shorten
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import Discrete, named_leaves
 
@@ -56,7 +56,7 @@ class DeclaredPropensities:
     def text(self) -> str:
         """The declaration in words."""
         if self.probabilities is not None:
-            return f"declared with probabilities {listed((f'{one:.4g}' for one in self.probabilities), _LISTED)}"
+            return f"declared with probabilities {shorten((f'{one:.4g}' for one in self.probabilities), _LISTED)}"
         among = "" if not self.by else f" among rows with the same {' and '.join(map(repr, self.by))}"
         return f"declared as drawn with each action's own share{among}"
 
@@ -119,7 +119,7 @@ def probabilities_of(declaration: Declaration, labels: Sequence[str]) -> tuple[t
         named = dict(declaration.each)
         unknown = [label for label in named if label not in labels]
         if unknown:
-            actions = listed(map(repr, labels), _LISTED)
+            actions = shorten(map(repr, labels), _LISTED)
             found = f"a probability of '{unknown[0]}', which is no action; the actions are {actions}"
             fix = f"{nearest(unknown[0], labels)}; list an action that was never drawn in `vocabularies`"
             raise DeclarationError(found, "the labels of actions", fix)

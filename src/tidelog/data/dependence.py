@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tidelog._text import listed
+from tidelog._text import shorten
 from tidelog.data.columns import known_probabilities, share_counts
 from tidelog.data.raw import Column, LogColumns, RawLog, Values
 from tidelog.types import Discrete
@@ -813,7 +813,7 @@ def unknown_sentence(unknown: NDArray[np.bool_], action: NDArray[Any] | None, la
     distinct = np.unique(codes).astype(np.int64).tolist()
     shares = {one: float(unknown[codes == one].mean()) for one in distinct}
     most = sorted(shares, key=lambda one: -shares[one])
-    return f"{text}: " + listed((f"{shares[one]:.1%} after '{labels[one] if labels else one}'" for one in most), SHOWN)
+    return f"{text}: " + shorten((f"{shares[one]:.1%} after '{labels[one] if labels else one}'" for one in most), SHOWN)
 
 
 def unknown_predictors(balance: Balance | None) -> str:

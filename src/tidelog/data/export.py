@@ -50,10 +50,10 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
         arrays |= {"action_mask": transitions.mask, "next_action_mask": transitions.next_mask}
     arrays |= declared_space(space)
     arrays |= {"terminated": log.terminated, "truncated": log.truncated, "episode": log.episode_ids[log.episode]}
-    arrays |= log.stated(*ONE_BY_ONE)
+    arrays |= log.optional(*ONE_BY_ONE)
     if log.declared is not None:
         arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
-    arrays |= log.stated("reward_unit", "elapsed_unit", "missing_reward")
+    arrays |= log.optional("reward_unit", "elapsed_unit", "missing_reward")
     arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
 
@@ -148,12 +148,12 @@ class _Sheet:
         self.mapping |= {"atoms": list(log.atoms)} if log.atoms else {}
         if log.reward is not None:
             self.mapping["reward"] = self._wide("reward", log.reward)
-            self.mapping |= log.stated("reward_unit", "missing_reward")
+            self.mapping |= log.optional("reward_unit", "missing_reward")
         self.mapping["terminated"] = self.add("terminated", log.terminated)
         self.mapping["truncated"] = self.add("truncated", log.truncated)
         single = [name for name in ONE_BY_ONE if name != "propensity" or not log.declared]
-        self.mapping |= {name: self.add(name, values) for name, values in log.stated(*single).items()}
-        self.mapping |= log.stated("elapsed_unit")
+        self.mapping |= {name: self.add(name, values) for name, values in log.optional(*single).items()}
+        self.mapping |= log.optional("elapsed_unit")
         if log.declared is not None:
             labels = getattr(log.spec.action, "names", ())
             self.mapping["propensity"] = _declaration(

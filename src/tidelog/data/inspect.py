@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog._text import in_unit, listed
+from tidelog._text import in_unit, shorten
 from tidelog.data import parse
 from tidelog.data.checks import (
     BALANCED,
@@ -1162,7 +1162,7 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
             "explode" in settings,
         _DECISIONS: decisions,
         "numbers have a comma before their fraction: drop `decimal` if they are lists": "decimal" in settings,
-        f"not read, because files differ in them: {listed(map(repr, table.uneven), _SHOWN)}": table.uneven,
+        f"not read, because files differ in them: {shorten(map(repr, table.uneven), _SHOWN)}": table.uneven,
         "the first line is a row like the others, not a header: columns have numbers as names": "header" in settings,
     }  # fmt: skip
     proposal.notes[:0] = [note for note, holds in reading.items() if holds]

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from tidelog._machine import shortage
-from tidelog._text import count_of, listed
+from tidelog._text import count_of, shorten
 from tidelog.data.columns import (
     AT_RANDOM,
     LEAVES,
@@ -520,7 +520,7 @@ def join_rare(columns: list[Column], rows: int) -> tuple[list[Column], list[tupl
     joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), rare_labels=labels) for one in columns]
     found = (
         f"{len(rare):,} of {len(words):,} labels in fewer than {rows:,} rows each, {int(counts[rare].sum()):,} rows "
-        f"together, are joined to '{OTHER}': {listed(map(repr, labels), 3)}"
+        f"together, are joined to '{OTHER}': {shorten(map(repr, labels), 3)}"
     )
     fix = "nothing, if they may be treated alike; labels that the log does not have count as it, too"
     return joined, [("rare labels", Finding(first.name, None, found, f"labels in at least {rows:,} rows", fix))]
@@ -1260,7 +1260,7 @@ def _without_empty(table: ParsedTable, columns: Columns) -> ParsedTable:
     if not dropped.any():
         return table
     each = ", ".join(f"'{name}' in {int(rows.sum()):,}" for name, rows in empty.items() if rows.any())
-    numbers = listed(table.numbers[dropped], 10)
+    numbers = shorten(table.numbers[dropped], 10)
     counted = f"{count_of(int(dropped.sum()), 'row')} of {table.rows:,} left out: empty is {each}; rows {numbers}"
     fix = "nothing, if these rows say nothing about the decisions; the mapping drops them by `drop_rows_without`"
     notes = [("rows left out", Finding(None, None, counted, "a value in these columns", fix))]
@@ -1428,7 +1428,7 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 def lacking(table: ParsedTable, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
     known = [name for name in table.columns if name]
-    shown, found = listed(map(repr, table.columns), 8), []
+    shown, found = shorten(map(repr, table.columns), 8), []
     for name, role in roles.items():
         if name in table.columns:
             continue

@@ -1026,7 +1026,7 @@ class LogColumns:
         flat |= {name: getattr(self, name) for name in PLAIN if getattr(self, name) is not None}
         return flat | {f"extra/{name}": value for name, value in self.extra.items()}
 
-    def stated(self, *names: str) -> dict[str, Any]:
+    def optional(self, *names: str) -> dict[str, Any]:
         """The fields of these names that the log has, such as the unit of rewards."""
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 

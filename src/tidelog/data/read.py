@@ -17,7 +17,7 @@ import polars as pl
 
 from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, open_regular, write_files
 from tidelog._machine import shortage
-from tidelog._text import listed
+from tidelog._text import shorten
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm, UnknownKeyError
 from tidelog.data.dependence import kind_of
 from tidelog.data.export import save_npz, to_parquet
@@ -176,7 +176,7 @@ def _folder(folder: Path) -> tuple[list[Path], list[str]] | None:
         each = {name: sum(path.stat().st_size for path in paths) for name, paths in tops.items()}
         largest = max(each, key=lambda name: each[name])
         pattern = str(folder / largest / "**" / f"*{tops[largest][0].suffix}")
-        counts = listed((f"{len(paths):,} in {name}" for name, paths in tops.items()), _SHOWN)
+        counts = shorten((f"{len(paths):,} in {name}" for name, paths in tops.items()), _SHOWN)
         found = f"no table directly in the folder, but below it: {counts}"
         fix = f"name the files of one table with a glob, such as '{pattern}'"
         raise unreadable(str(folder), found, "a folder of tables", fix)
@@ -355,7 +355,7 @@ def table_of(
         table = one_table(files.paths[0], columns, form)
         return replace(table, found=[*table.found, *notes])
     again = f"; {files.repeated:,} named twice are read once" if files.repeated else ""
-    found = f"{len(files.paths):,} files, in the order of their names{again}: {listed(files.paths, _SHOWN)}"
+    found = f"{len(files.paths):,} files, in the order of their names{again}: {shorten(files.paths, _SHOWN)}"
     fix = "nothing, if this order is right where no step or time orders the rows"
     notes.append(("several files", Finding(None, None, found, "a log", fix)))
     parts = _read(files.paths, columns, files.source, form)
@@ -416,9 +416,9 @@ def _refuse_different(parts: Sequence[ParsedTable], source: str, needed: Sequenc
     each = []
     for _, files in ordered:
         more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-        rows, names = sum(part.rows for part in files), listed(files[0].columns, _SHOWN)
+        rows, names = sum(part.rows for part in files), shorten(files[0].columns, _SHOWN)
         each.append(f"{files[0].source}{more} ({rows:,} rows) with {names}")
-    found = f"{len(groups):,} different tables: {listed(each, _SHOWN, '; ')}"
+    found = f"{len(groups):,} different tables: {shorten(each, _SHOWN, '; ')}"
     columns, chosen = ordered[0]
     others = [part for part in parts if part not in chosen]
     why = "which has the columns that are named" if wanted and columns >= wanted else "which has the most rows"
@@ -443,7 +443,7 @@ def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str
         matched = set(top.glob(pattern))
         if matched.issuperset(paths) and matched.isdisjoint(left):
             return shlex.quote(str(top / pattern))
-    return listed((shlex.quote(str(path)) for path in paths), _SHOWN, " ")
+    return shorten((shlex.quote(str(path)) for path in paths), _SHOWN, " ")
 
 
 def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> ParsedTable:
@@ -467,7 +467,7 @@ def joined(parts: Sequence[ParsedTable], source: str, notes: Sequence[tuple[str,
     ]
     if uneven:
         fix = "nothing, if the mapping does not need these columns"
-        what = f"columns that differ between files, not read: {listed(uneven.values(), _SHOWN, '; ')}"
+        what = f"columns that differ between files, not read: {shorten(uneven.values(), _SHOWN, '; ')}"
         own.append(conversion_note(what, "the same columns", fix))
     numbers = np.concatenate([part.numbers for part in parts])
     has_lines = all(part.has_lines for part in parts)

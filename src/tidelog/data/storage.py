@@ -220,7 +220,7 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
         columns[name] = (f"{position:03d}-{safe}.npy", values)
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
     body: dict[str, Any] = {"counts": counts, "spec": log.spec.to_json(), "report": log.report.to_json()}
-    body |= log.stated("reward_unit", "hindsight", "elapsed_unit", "missing_reward")
+    body |= log.optional("reward_unit", "hindsight", "elapsed_unit", "missing_reward")
     body |= {"atoms": list(log.atoms)} if log.atoms else {}
     body |= {} if log.declared is None else {"declared": log.declared.to_json()}
     write_columns(LOG, path, columns, body)

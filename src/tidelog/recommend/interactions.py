@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidelog._files import MANIFEST, Kind
-from tidelog._text import facts_table, in_unit, listed, three_digits
+from tidelog._text import facts_table, in_unit, shorten, three_digits
 from tidelog.data.columns import declared_unit
 from tidelog.data.raw import Column, Finding, Level, Problem, Report, Values, sha256_of, unreadable
 from tidelog.data.statistics import returns_to_go
@@ -551,14 +551,14 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
         items = np.unique(test.item[rows][unseen])
         message = (
             f"{int(unseen.sum()):,} of {len(rows):,} events of the test period have one of {len(items):,} items that "
-            f"never occur before: {listed(test.item_ids(items), _SHOWN)}"
+            f"never occur before: {shorten(test.item_ids(items), _SHOWN)}"
         )
         advice = "describe items by item_features, or expect misses for these events"
         problems.append(_warning("cold items", message, "items with earlier events", advice))
     new = np.setdiff1d(test.user[rows], train.user)
     if len(new):
         users = len(np.unique(test.user[rows]))
-        message = f"{len(new):,} of {users:,} users have no earlier event: {listed(test.users[new], _SHOWN)}"
+        message = f"{len(new):,} of {users:,} users have no earlier event: {shorten(test.users[new], _SHOWN)}"
         advice = "nothing; their first events are predicted from an empty history"
         problems.append(_warning("cold users", message, "users with a history", advice, "note"))
     return problems

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
-from tidelog._text import listed
+from tidelog._text import shorten
 from tidelog.data import parse
 from tidelog.data.parse import ParsedTable
 from tidelog.data.read import Source, table_of, table_with
@@ -98,7 +98,7 @@ def _user_features(
     position = dict(zip(ids, features, strict=True))
     missing = [name for name in names if name not in position]
     if missing and unknown != "skip":
-        found = f"{table.source} has no row for {len(missing)} users ({listed(missing, 5)})"
+        found = f"{table.source} has no row for {len(missing)} users ({shorten(missing, 5)})"
         raise SpecError(found, fix="add rows, or set unknown to 'skip'")
     return [position.get(name) for name in names]
 
@@ -166,5 +166,5 @@ def _ordered(table: ParsedTable, time: str | None) -> Any:
 def _check_complete(name: str, bad: Any) -> None:
     at = np.flatnonzero(bad)
     if len(at):
-        rows = listed(at + 1, 10)
+        rows = shorten(at + 1, 10)
         raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}", fix="fill or drop them")
