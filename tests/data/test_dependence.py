@@ -602,7 +602,7 @@ def test_what_follows_a_decision_is_named_and_what_precedes_it_is_not() -> None:
 
 
 def test_what_follows_a_decision_is_not_proposed_and_that_is_said() -> None:
-    described = describe_table(mailings(), {"action": "segment"})
+    described = describe_table(mailings())
     assert described.proposed is not None
     assert described.proposed.reward == "conversion"
     assert list(described.proposed.observation) == ["recency", "channel", "history"]

@@ -49,20 +49,29 @@ def router(**more):
     )
 
 
-def test_what_follows_is_no_observation():
-    assert proposed(router())["observation"] == ["task", "tokens", "model"]
-    named = tomllib.loads(describe_table(router(), {"action": "model"}).toml)
-    assert (named["action"], named["observation"]) == ("model", ["task", "tokens"])
-    assert hints(router())[1:] == [
+def test_the_action_is_found_by_its_probabilities_and_what_follows_is_no_observation():
+    found = proposed(router())
+    assert found["action"] == "model"
+    assert found["observation"] == ["task", "tokens"]
+    assert hints(router()) == [
         '# reward = ["cost_usd", "latency_s", "feedback"]',
         "# reward_weights = [1.0, 1.0, 1.0]   # with your numbers, below 0 for costs",
         '# reward_values = { "bad" = 0.0, "good" = 0.0 }   # with your numbers',
     ]
 
 
+def test_of_columns_that_are_equally_frequent_the_probabilities_depend_on_the_action():
+    page = np.tile(["home", "cart", "item"], ROWS // 3)  # a third each, as three actions with even chances
+    assert proposed(router(page=page))["action"] == "model"
+    even = router(
+        page=page, model=np.repeat(["large", "small", "local"], 200), routing_probability=np.full(ROWS, 1 / 3)
+    )
+    assert "action" not in proposed(even)
+
+
 def test_outcomes_of_the_past_are_observations():
     frame = router(last_cost=np.arange(ROWS) % 5, prior_feedback=np.tile(["good", "bad"], ROWS // 2))
-    assert proposed(frame)["observation"] == ["task", "tokens", "model", "last_cost", "prior_feedback"]
+    assert proposed(frame)["observation"] == ["task", "tokens", "last_cost", "prior_feedback"]
 
 
 def test_a_coupon_is_an_action_and_its_redemption_an_outcome():
@@ -269,15 +278,15 @@ def ward(**more):
                          if more.get(name, values) is not None})  # fmt: skip
 
 
-OWN_ROLES = {"action": "massnahme", "reward": "belohnung"}
-
-
-def test_a_step_without_a_known_name_is_proposed_by_its_values():
-    described = describe_table(ward(), OWN_ROLES)
-    found = tomllib.loads(described.toml)
-    assert found == OWN_ROLES | {"episode": "patient_nr", "step": "zeitpunkt", "observation": ["alter", "druck"]}
-    assert any("'zeitpunkt'" in note and "change `step` if wrong" in note for note in described.notes)
-    assert read_log(ward(), found).steps == 120
+def test_roles_without_a_known_name_are_proposed_by_their_values():
+    assert proposed(ward()) == {
+        "episode": "patient_nr", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    notes = "\n".join(describe_table(ward()).notes)
+    for role, name in {"step": "zeitpunkt", "reward": "belohnung", "action": "massnahme"}.items():
+        assert any(f"'{name}'" in note and f"change `{role}` if wrong" in note for note in notes.split("\n")), role
+    assert read_log(ward(), proposed(ward())).steps == 120
 
 
 @pytest.mark.parametrize(
@@ -285,8 +294,9 @@ def test_a_step_without_a_known_name_is_proposed_by_its_values():
     [
         ({"zeitpunkt": np.tile([1, 2, 2], 40)}, "step"),  # two rows of one step
         ({"zeitpunkt": np.tile([3, 5, 9], 40)}, "step"),  # counts nothing
-        ({}, "action"),
-        ({}, "reward"),
+        ({"massnahme": np.repeat(["a", "b", "c", "d"], 30)}, "action"),  # the same on every visit
+        ({"belohnung": np.tile([0, 1, 0], 40)}, "reward"),
+        ({"patient_nr": None}, "action"),
     ],
 )
 def test_values_that_show_no_role_are_not_guessed(change, role):
@@ -327,10 +337,36 @@ def test_what_remains_in_rows_of_many_episodes_by_turns_is_no_step():
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
     frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})
-    assert (proposed(frame)["episode"], proposed(frame)["step"]) == ("akte", "zeitpunkt")
+    assert proposed(frame) == {
+        "episode": "akte", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
     assert any("change `episode` and `step` if wrong" in note for note in describe_table(frame).notes)
     twice = frame.with_columns(akte=pl.col("akte") // 2)  # every step of an episode twice
     assert "episode" not in proposed(twice)
+
+
+def test_of_two_columns_that_may_be_the_action_inspect_asks():
+    frame = ward(lage=np.tile(["links", "rechts"], 60))
+    assert "action" not in proposed(frame)
+    assert '# action = "massnahme"   # or lage' in hints(frame)
+    assert proposed(frame)["observation"] == ["alter", "druck"], (
+        "whoever takes the '#' away must not observe the action"
+    )
+
+
+def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():
+    dose = np.where(np.arange(120) % 3 == 0, np.arange(120) % 20, 0)
+    frame = ward(massnahme=None, insulin=dose)
+    mapping = proposed(frame)
+    assert (mapping["action"], mapping["bounds"]) == ("insulin", [0.0, 19.0])
+    assert "insulin" not in mapping["observation"]
+    (note,) = [note for note in describe_table(frame).notes if "insulin" in note]
+    assert "a dose from 0 to 19" in note
+    assert "such as none, up to 9.5, more" in note
+    amount = pl.col("insulin")
+    levels = pl.when(amount == 0).then(pl.lit("none")).when(amount <= 9.5).then(pl.lit("low")).otherwise(pl.lit("high"))
+    assert proposed(frame.with_columns(levels.alias("insulin")))["action"] == "insulin"
 
 
 def test_an_amount_of_last_rows_alone_is_an_outcome_and_no_action() -> None:

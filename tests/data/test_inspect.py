@@ -303,10 +303,10 @@ def test_a_published_table_is_proposed_without_its_traps(header: bool, tmp_path:
 
 
 def test_a_number_of_a_person_is_no_observation() -> None:
-    frame = published().with_columns(encounter_id=np.arange(400) // 10)  # of several patients each
-    described = describe_table(frame, {"action": "insulin"})
+    described = describe_table(published().with_columns(encounter_id=np.arange(400) // 10))  # of several patients each
     mapping = tomllib.loads(described.toml)
     assert (mapping["episode"], mapping["observation"]) == ("encounter_id", ["race", "weight_kg"])
+    assert mapping["action"] == "insulin"  # the only words that change within encounters
     assert "patient_nbr (persons: name it in `cluster`)" in " ".join(described.text().split())
 
 
@@ -441,6 +441,18 @@ def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment(
     proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
     assert read_log(frame, proposed).steps == 40
     assert validate(frame, tomllib.loads(described.toml)).errors
+
+
+def test_sessions_of_users_are_interactions_whatever_their_items_are_called() -> None:
+    places = np.random.default_rng(0).integers(0, 60, 300)
+    columns = {"user": np.arange(300) // 12, "session": np.arange(300) // 4, "restaurant": places}
+    frame = pl.DataFrame(columns | {"kind": ["browse", "accept"] * 150, "time": np.arange(300) * 60 + 1e9})
+    described = describe_table(frame)
+    roles = {"user": "user", "item": "restaurant", "time": "time", "session": "session", "event": "kind"}
+    assert described.interaction_roles() == roles
+    assert "'restaurant' is taken as the item" in described.text()
+    assert not describe_table(frame.with_columns(cook=pl.col("restaurant"))).interactions  # which of the two?
+    assert not describe_table(frame.drop("session", "kind")).interactions
 
 
 def test_sessions_without_users_are_interactions_where_nothing_was_earned() -> None:

@@ -265,6 +265,10 @@ def list_names(names: Sequence[str]) -> str:
 # A proposed mapping of a table, which each inference adds to.
 
 
+_FARTHEST = 4  # standard errors
+_TINY = 1e-12
+
+
 @dataclass
 class Proposal:
     """A proposed mapping with notes, and the roles of an interaction table if the table looks like one."""
@@ -275,6 +279,7 @@ class Proposal:
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
     interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
+    actions: list[str] = field(default_factory=list)  # columns of which any may be the action
     own_roles: frozenset[str] = frozenset()  # roles that somebody named
     ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
@@ -331,6 +336,23 @@ class Proposal:
         scattered = rows["episode"].rle_id().n_unique() > len(each)
         return bool(scattered and dense and (each["different"] == each["rows"]).all())
 
+    def weighed(self, action: str, propensity: str) -> float:
+        """The share of the variance of propensities that a column of logged actions explains; below 0 for others.
+
+        Weighted by 1 / probability, rows hold each logged action once a row in expectation.
+        """
+        values, probabilities = self.table.series(action), parse.number(self.table.series(propensity)).values
+        code = np.unique(values.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)[1]
+        usable = np.isfinite(probabilities) & (probabilities > 0) & (probabilities <= 1)
+        if not usable.all():
+            return -1.0
+        mean, square = (np.bincount(code, probabilities**-power) / len(code) for power in (1.0, 2.0))
+        errors = np.sqrt(np.maximum(square - mean**2, 0) / len(code))
+        if not (np.abs(mean - 1) <= _FARTHEST * errors).all():
+            return -1.0
+        within = np.bincount(code, probabilities) / np.bincount(code)
+        return float(np.var(within[code])) / max(float(np.var(probabilities)), _TINY)
+
     def leave_out(self, name: str) -> None:
         """Take a column, with its next one, out of the observations."""
         position = self.mapping["observation"].index(name)
@@ -373,8 +395,10 @@ _LARGEST = 3e38
 _WIDE = 10
 _LIST = re.compile(r"\w\s*[,;|]\s*\w|^\[.*\]$|^\(.*\)$")  # names of allowed actions in one cell
 _MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
-_CODES = ("word", "flag", "whole number")
+_MOST_ACTIONS = 100  # different values of a column
+_DEPENDS, _FREE = 0.5, 0.1  # shares of the variance of propensities
 _FEW_WORDS = 20  # actions
+_MOSTLY = 0.5  # of the rows
 
 
 def assign_masks(named: Sequence[Field], proposal: Proposal) -> None:
@@ -393,7 +417,7 @@ def assign_masks(named: Sequence[Field], proposal: Proposal) -> None:
 
 
 def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
-    """Assign the action by its name, else by the name of its propensity."""
+    """Assign the action by its name, else by the probabilities of the logged actions."""
 
     def acted(words: list[str], one: Field) -> bool:
         numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
@@ -414,7 +438,7 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
         proposal.mapping["action"] = [one.name for one in several]
         _declare(several, proposal)
     elif isinstance(proposal.mapping.get("propensity"), str):
-        _named_by_propensity(named, proposal.mapping["propensity"], proposal)
+        _by_propensity(named, proposal.mapping["propensity"], proposal)
 
 
 def _declare(several: Sequence[Field], proposal: Proposal) -> None:
@@ -432,12 +456,22 @@ def _declare(several: Sequence[Field], proposal: Proposal) -> None:
         proposal.notes.append(note)
 
 
-def _named_by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) -> None:
-    """Assign the action to the column that the name of the propensity names, as p(drug) names drug."""
-    action = "_".join(name_words(propensity)[1:])
-    fitting = unused_columns(named, proposal, lambda words, one: "_".join(words) == action and one.kind in _CODES)
-    if fitting and name_words(propensity)[0] == "p":
-        proposal.propose("action", fitting[0].name, f"is named by '{propensity}' and is read as the action")
+def _by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) -> None:
+    """Assign the action to the one column whose values are as frequent as the probabilities of the actions say.
+
+    Of several, the one on which the probabilities depend.
+    """
+    kinds = ("word", "flag", "whole number")
+    left = [one for one in unused_columns(named, proposal, lambda words, one: one.kind in kinds)
+            if not one.empty and 2 <= one.unique <= _MOST_ACTIONS]  # fmt: skip
+    shares = {one.name: proposal.weighed(one.name, propensity) for one in left if not is_outcome(one)}
+    fitting = sorted((one for one in left if shares.get(one.name, -1.0) >= 0), key=lambda one: -shares[one.name])
+    if len(fitting) == 1 or (fitting and shares[fitting[0].name] >= _DEPENDS > _FREE >= shares[fitting[1].name]):
+        proposal.mapping["action"] = fitting[0].name
+        proposal.notes.append(
+            f"'{fitting[0].name}' is read as the action: its values are as frequent as '{propensity}' says; change "
+            "`action` if wrong"
+        )
         _declare(fitting[:1], proposal)
 
 
@@ -468,6 +502,52 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
             f"'{one.name}' is read as one of {int(high) + 1} actions, codes from 0; logged are {int(low)} to "
             f"{int(high)}: change `actions` if wrong"
         )
+
+
+def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
+    """Propose action and reward of a table with episodes by values alone, where no name says the action.
+
+    The action is the one column of words that changes within
+    episodes, or else the one amount that is mostly 0, such as a dose. The reward is 1 on some last rows alone. Tables
+    with users, items or kinds of event may be interactions, and get no proposal.
+    """
+    episode = proposal.mapping.get("episode")
+    if episode is None or names_interactions(named):
+        return
+    used = roles_of(proposal.mapping)
+    left = [one for one in named if one.name not in used and not one.empty and not is_outcome(one)]
+    changing = [one for one in left if one.unique > 1 and not proposal.nested(episode, one.name)]
+    step = proposal.mapping.get("step")
+    if "reward" not in proposal.mapping:
+        final = [one for one in changing if one.kind == "flag" and proposal.share_ended(episode, step, one.name)]
+        if len(final) == 1:
+            proposal.propose("reward", final[0].name, "is 1 on last rows of episodes only and is read as the reward")
+            changing.remove(final[0])
+    if "action" in proposal.own_roles:
+        return
+    changing = [one for one in changing if one.name not in proposal.ends]  # outcomes
+    words = [one for one in changing if one.kind == "word" and one.unique <= _FEW_WORDS]
+    amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2
+               and (one.low or 0.0) >= 0 and one.zeros >= _MOSTLY * proposal.rows]  # fmt: skip
+    if len(words) == 1:
+        why = "is read as the action, because no other words change within episodes"
+        proposal.propose("action", words[0].name, why)
+    elif len(amounts) == 1 and not words:
+        one = amounts[0]
+        proposal.mapping |= {"action": one.name, "bounds": [0.0, one.high]}
+        proposal.notes.append(
+            f"'{one.name}' is 0 in {one.zeros / proposal.rows:.0%} of rows and is read as the action, a dose from 0 to "
+            f"{one.high:g}: change `action` or `bounds` if wrong; for a few levels instead of an amount, add a column "
+            f"of words to the table, such as none, up to {(one.high or 0.0) / 2:g}, more"
+        )
+    elif words or amounts:
+        several = [one.name for one in (words or amounts)]
+        proposal.hints.append(f"action = {toml_text(several[0])}   # or {list_names(several[1:])}")
+        proposal.actions = several
+        note = (
+            "any may be the action; name it in `action`, and the others in `observation` if they were known before it"
+        )
+        proposal.notes.append(f"{list_names(several)}: {note}")
 
 
 def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
@@ -711,6 +791,8 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     items = [one for one in named if plain_name(one) in ITEM]
     if not users and items and "time" in proposal.mapping and "reward" not in proposal.mapping:
         users = [one for one in named if plain_name(one) in SESSION and one.kind in kinds]
+    guessed = _items_by_content(named, proposal) if users and not items else []
+    items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
@@ -728,6 +810,9 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     about = proposal.interaction_notes
     about.append(f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
+    if guessed:
+        about.append(f"'{items[0].name}' is taken as the item, because no other column has many values that "
+                                 "repeat; `--item` names another")  # fmt: skip
     if items[0].kind == "list":
         about.append(f"'{items[0].name}' holds several items per row: split them, one item per row")
     if "rating" not in roles:
@@ -738,6 +823,21 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
                          f"each kind of '{one.name}'")  # fmt: skip
         about += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
     proposal.notes[:0] = about
+
+
+def _items_by_content(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+    """Return the one column whose values repeat, and are too many for a feature, in sessions or events of users.
+
+    Empty if there are several such columns, an action, or no column of sessions or of kinds of event.
+    """
+    names = {plain_name(one) for one in named}
+    if "action" in proposal.mapping or names.isdisjoint((*SESSION, *EVENT)):
+        return []
+    other = (*EPISODE, *USER, *EVENT, *RATING)
+    used = {proposal.mapping.get(role) for role in ("time", "step", "reward")}
+    fitting = [one for one in named if one.kind in ("whole number", "word") and not one.empty
+               and one.unique > FEW_CODES and plain_name(one) not in other and one.name not in used]  # fmt: skip
+    return fitting if len(fitting) == 1 else []
 
 
 def _unfit_reward(one: Field) -> str | None:
@@ -764,6 +864,7 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
         and one not in outcomes
         and one not in last
         and not is_after(one.name)
+        and one.name not in proposal.actions
         and not (one.consecutive and is_identity(one, proposal.rows))  # row numbers
     ]
     if "reward" not in proposal.mapping and (outcomes or last):
@@ -823,11 +924,25 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             proposal.mapping["next_observation"] = [next_columns[plain_name(one)] for one in now]
         elif later:
             proposal.notes.append(f"next observations are not used: {list_names(without)} has no next column")
+    _ask_about_endings(named, now, proposal)
+
+
+def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
+    """Note columns that are named as from after the decision, and those whose names end as the reward's does."""
     roles = roles_of(proposal.mapping)
     after = [f"'{one.name}'" for one in named if is_after(one.name) and one.name not in roles]
     if after:
         proposal.notes.append(
             f"{list_names(after)}: named like what follows the decision; add to `observation` what is known before it"
+        )
+    reward = proposal.mapping.get("reward")
+    endings = {last_word(name) for name in ([reward] if isinstance(reward, str) else reward or [])
+               if len(name_words(name)) > 1}  # fmt: skip
+    alike = [f"'{one.name}'" for one in now if last_word(one.name) in endings and len(name_words(one.name)) > 1]
+    if alike:
+        proposal.notes.append(
+            f"{list_names(alike)}: the name ends like the reward's; known before the decision, or recorded with the "
+            "reward? Take what is not known before out of `observation`"
         )
 
 
@@ -849,6 +964,8 @@ def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mappin
     assign_cluster(named, proposal)
     assign_masks(named, proposal)
     assign_actions(named, proposal)
+    if "action" not in proposal.mapping or "action" in proposal.own_roles:
+        assign_by_values(named, proposal)
     assign_observations(named, proposal)
     if not proposal.own_roles:  # roles of a mapping were named
         detect_interactions(named, proposal)
@@ -858,7 +975,8 @@ def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mappin
 
 def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     used = roles_of(proposal.mapping)
-    unused = [one for one in named if one.name not in used and one.name not in proposal.interactions.values()]
+    elsewhere = {*proposal.interactions.values(), *proposal.actions}
+    unused = [one for one in named if one.name not in used and one.name not in elsewhere]
     if unused:
         listed = list_names([f"{one.name}{_why_unused(one, rows)}" for one in unused])
         proposal.notes.append(
