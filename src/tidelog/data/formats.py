@@ -560,6 +560,7 @@ def check_memory(datasets: Iterable[Any]) -> None:
 T = TypeVar("T")
 _BROKEN_ARCHIVE = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
 _DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error)
+_BY_PART = ("observation", "next_observation", "action", "actions", "bounds")
 _D4RL = ("observations", "actions", "rewards")
 _D4RL_READ = (*_D4RL, "next_observations", *(name for name in ENDS if name not in OGBENCH_MASKS))
 _D4RL_FILE = "arrays named observations, actions, rewards and terminals"
@@ -597,6 +598,8 @@ def raw_npz(path: str | Path) -> RawLog:
     arguments: dict[str, Any] = {"reward": None}
     for name, array in arrays.items():
         role, _, part = name.partition("/")
+        if part and role not in _BY_PART:
+            continue
         value = array.tolist() if role in ("actions", "bounds", "atoms", "reward_unit", "elapsed_unit") else array
         if not part:
             arguments[role] = arguments[role] if isinstance(arguments.get(role), dict) else value
