@@ -536,15 +536,11 @@ def unshown_share(evidence: Evidence) -> float:
     """Mean share of the target's actions that other episodes do not show the behaviour policy taking; 1 if unknown."""
     if evidence.supported is None:
         return 1.0
-    if evidence.supported.shape[1] == 1 or evidence.own_all is None:
-        return float(1.0 - evidence.supported.mean()) if evidence.follows is None else _own_unshown(evidence)
-    return float(np.where(evidence.supported, 0.0, evidence.own_all).sum(1).mean())
-
-
-def _own_unshown(part: Evidence) -> float:
-    """The share of a part's decisions that are the policy's, and unshown."""
-    shown, follows = np.asarray(part.supported), np.asarray(part.follows)
-    return float((follows * ~shown.all(axis=1)).mean())
+    if evidence.supported.shape[1] > 1 and evidence.own_all is not None:
+        return float(np.where(evidence.supported, 0.0, evidence.own_all).sum(1).mean())
+    if evidence.follows is None:
+        return float(1.0 - evidence.supported.mean())
+    return float((evidence.follows * ~evidence.supported.all(axis=1)).mean())  # of the part's own decisions
 
 
 def excess_unshown(evidence: Evidence) -> float:
@@ -567,7 +563,7 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
     `known` is the lowest (or highest) possible return of an episode, if known; None: that of the log. Decisions that a
     part leaves to the present practice are shown by the log.
     """
-    step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
+    step = evidence.step
     extreme = extreme_returns(evidence, best)[step] if known is None else np.full(len(step), float(known))
     supported = evidence.supported
     if supported is not None and supported.all():
@@ -589,12 +585,9 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
 
 def extreme_returns(evidence: Evidence, best: bool = False) -> Floats:
     """[T]: lowest (or highest) return to go of any episode at each step or a later one."""
-    recorded, lengths = np.asarray(evidence.recorded_reward, np.float64), evidence.lengths
-    returns = returns_to_go(recorded, evidence.starts, evidence.step_discount)
-    sign = -1.0 if best else 1.0
-    step = np.arange(len(returns)) - np.repeat(evidence.starts[:-1], lengths)
+    recorded, sign = np.asarray(evidence.recorded_reward, np.float64), -1.0 if best else 1.0
     least = np.full(evidence.horizon, np.inf)
-    np.minimum.at(least, step, sign * returns)
+    np.minimum.at(least, evidence.step, sign * returns_to_go(recorded, evidence.starts, evidence.step_discount))
     return sign * np.minimum.accumulate(least[::-1])[::-1]
 
 

@@ -129,17 +129,13 @@ class Limits:
 
     def looser(self) -> list[str]:
         """Return the limits that allow more than the defaults do, each with both numbers."""
-        changed = {name: (getattr(self, name), getattr(DEFAULTS, name)) for name in (*FLOORS, *CEILINGS)}
-        looser = {name: (own < usual) if name in FLOORS else (own > usual) for name, (own, usual) in changed.items()}
-
-        def text(name: str, value: float) -> str:
-            return f"{100 * value:g}%" if name == "level" else f"{value:g}"
-
-        return [
-            f"{name} {text(name, changed[name][0])} (default {text(name, changed[name][1])})"
-            for name, is_looser in looser.items()
-            if is_looser
-        ]
+        looser = []
+        for name in (*FLOORS, *CEILINGS):
+            own, usual = getattr(self, name), getattr(DEFAULTS, name)
+            if own < usual if name in FLOORS else own > usual:
+                shown, default = (f"{100 * one:g}%" if name == "level" else f"{one:g}" for one in (own, usual))
+                looser.append(f"{name} {shown} (default {default})")
+        return looser
 
 
 OPTIONAL = ("lowest_return", "highest_return")
@@ -252,12 +248,11 @@ class Reuse(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a verdict's context."""
-        one, two = self.learnt_from, self.held_out
-        return {
-            "learnt_from": None if one is None else {"share": one.share, **one._asdict()},
-            "chosen_by": self.chosen_by,
-            "held_out": None if two is None else {"share": two.share, **two._asdict()},
-        }
+        content = self._asdict()
+        for name in ("learnt_from", "held_out"):
+            if content[name] is not None:
+                content[name] = {"share": content[name].share, **content[name]._asdict()}
+        return content
 
 
 class RuleFinding:
@@ -377,11 +372,6 @@ class Assessment:
         return self.evidence.estimated
 
     @property
-    def tested(self) -> bool:
-        """Whether the log's own propensities were tested against all of its actions."""
-        return self.basis.behavior_policy.balance is not None and not self.estimated
-
-    @property
     def deciding(self) -> str:
         """The estimator that decides; it depends only on the length of episodes."""
         return "wdr" if self.evidence.horizon <= self.limits.horizon else "drl"
@@ -409,9 +399,10 @@ class Assessment:
     @property
     def support_findings(self) -> list[RuleFinding]:
         """The deciding weights against each limit on support; no reward has a part in it."""
-        return support_findings(
-            self.support, self.limits, visits=self.visits, estimated=self.estimated, tested=self.tested
-        )
+        tested = (
+            self.basis.behavior_policy.balance is not None and not self.estimated
+        )  # against all of the log's actions
+        return support_findings(self.support, self.limits, visits=self.visits, estimated=self.estimated, tested=tested)
 
     @property
     def broken_support(self) -> list[RuleFinding]:
@@ -461,6 +452,15 @@ class Assessment:
         """Side of 0 on which the deciding interval lies."""
         difference = self.interval
         return "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
+
+    def near_end(self, interval: Interval) -> float:
+        """The end of an interval that is nearer to 0, if the difference is on the side of the deciding one."""
+        return interval.low if self.side == "better" else interval.high
+
+    def clears_0(self, rule: str, interval: Interval, *, by: bool = False) -> RuleCheck:
+        """The check that an interval lies on that side of 0; `by`: a limit of `Limits` on returns sets its end."""
+        side, name = ("above", "lowest_return") if self.side == "better" else ("below", "highest_return")
+        return compare(rule, self.near_end(interval), side, 0.0, name if by else None)
 
     @cached_property
     def unshown(self) -> float:
@@ -529,19 +529,14 @@ class Assessment:
         Unshown decisions and an unrecorded cause are one doubt, of the behaviour policy's probabilities: the larger
         counts.
         """
-        near, better = self.interval, self.side == "better"
+        near, sign = self.near_end(self.interval), 1.0 if self.side == "better" else -1.0
         known = self.missing is None or self.missing.at_random
         ends = {
-            "unshown decisions": self.bound,
-            "unknown rewards": None if known else self.missing_bound,
+            "unshown decisions": None if self.bound is None else self.near_end(self.bound),
+            "unknown rewards": None if known or self.missing_bound is None else self.near_end(self.missing_bound),
             "an unrecorded cause": self.with_hidden_cause,
         }
-        far = {
-            name: end if isinstance(end, float) else end.low if better else end.high
-            for name, end in ends.items()
-            if end is not None
-        }
-        costs = {name: near.low - end if better else end - near.high for name, end in far.items()}
+        costs = {name: sign * (near - end) for name, end in ends.items() if end is not None}
         doubts = sorted(costs.keys() & {"unshown decisions", "an unrecorded cause"}, key=costs.__getitem__)
         for smaller in doubts[:-1]:
             del costs[smaller]
@@ -983,22 +978,14 @@ def upper_limit(excess: float, units: int) -> float:
     return min(excess + UPPER_95 * math.sqrt(excess * (1.0 - excess) / units), 1.0)
 
 
-def times_to_clear(difference: Interval) -> float:
-    """How many times as many episodes make an interval clear 0 by a margin, if the difference is real; NaN: too many.
-
-    The half-width of an interval falls with the square root of the episodes.
-    """
-    gap, half = abs(difference.estimate), (difference.high - difference.low) / 2
-    return 1.5 * (half / gap) ** 2 if gap and half / gap <= 30 else math.nan
-
-
 def shown_side(a: Assessment) -> list[RuleFinding]:
     """Whether the interval of the difference lies on one side of 0."""
-    low, high = a.interval.low, a.interval.high
-    times = times_to_clear(a.interval)
-    if a.side == "worse" or (a.side == "no difference shown" and a.interval.estimate < 0):
-        return [RuleFinding("interval", compare("interval", high, "below", 0.0, subject="upper", times=times))]
-    return [RuleFinding("interval", compare("interval", low, "above", 0.0, subject="lower", times=times))]
+    upper = a.side == "worse" or (a.side == "no difference shown" and a.interval.estimate < 0)
+    end, side, subject = (a.interval.high, "below", "upper") if upper else (a.interval.low, "above", "lower")
+    # The half-width of an interval falls with the square root of the episodes; NaN: a real difference needs too many.
+    gap, half = abs(a.interval.estimate), (a.interval.high - a.interval.low) / 2
+    times = 1.5 * (half / gap) ** 2 if gap and half / gap <= 30 else math.nan
+    return [RuleFinding("interval", compare("interval", end, side, 0.0, subject=subject, times=times))]
 
 
 # Rules that leave no difference shown: other estimators, unshown decisions, selection, unrecorded causes, heavy tails.
@@ -1025,8 +1012,8 @@ def contradictions(a: Assessment, *, kind: str) -> list[RuleFinding]:
                 continue
         other = a.difference_by(name)
         end, side = (other.high, "at least") if a.side == "better" else (other.low, "at most")
-        contradicts = other.high < 0 if a.side == "better" else other.low > 0
-        check = compare("contradiction", end, side, 0.0, subject=name, passed=not contradicts)
+        passed = not (end < 0 if a.side == "better" else end > 0)  # NaN contradicts nothing
+        check = compare("contradiction", end, side, 0.0, subject=name, passed=passed)
         findings.append(RuleFinding("contradiction", check, name=name, other=other))
     return findings
 
@@ -1035,9 +1022,7 @@ def fails_unshown(a: Assessment) -> list[RuleFinding]:
     """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
     if a.bound is None:
         return [not_asked("unshown", "the log shows every decision of the policy")]
-    if a.side == "better":
-        return [RuleFinding("unshown", compare("unshown", a.bound.low, "above", 0.0, "lowest_return"))]
-    return [RuleFinding("unshown", compare("unshown", a.bound.high, "below", 0.0, "highest_return"))]
+    return [RuleFinding("unshown", a.clears_0("unshown", a.bound, by=True))]
 
 
 def fails_missing(a: Assessment) -> list[RuleFinding]:
@@ -1050,11 +1035,7 @@ def fails_missing(a: Assessment) -> list[RuleFinding]:
         return [not_asked("unknown_rewards", KNOWN_REWARDS)]
     if a.missing.at_random:
         return [not_asked("unknown_rewards", "the mapping states that rewards are missing at random")]
-    if a.side == "better":
-        check = compare("unknown_rewards", bound.low, "above", 0.0, "lowest_return")
-    else:
-        check = compare("unknown_rewards", bound.high, "below", 0.0, "highest_return")
-    return [RuleFinding("unknown_rewards", check, said=a.missing.sentence)]
+    return [RuleFinding("unknown_rewards", a.clears_0("unknown_rewards", bound, by=True), said=a.missing.sentence)]
 
 
 def late_rewards(a: Assessment) -> list[RuleFinding]:
@@ -1093,15 +1074,15 @@ def heavy_tails(a: Assessment) -> list[RuleFinding]:
     """
     if a.side == "no difference shown" or a.visits:
         return [not_asked("heavy_tail", "ratios of visits weigh no returns" if a.visits else BOTH_SIDES)]
-    room = a.interval.low if a.interval.low > 0 else -a.interval.high
+    room = abs(a.near_end(a.interval))
     if not a.tails:
         return [RuleFinding("heavy_tail", compare("heavy_tail", 0.0, "below", room))]
-    checks = [
-        compare("heavy_tail", one.missing, "below", room, "highest_return" if one.high else "lowest_return",
-                subject=f"{'left' if one.left else 'taken'} decisions")
-        for one in a.tails
-    ]  # fmt: skip
-    return [RuleFinding("heavy_tail", check, tail=tail) for check, tail in zip(checks, a.tails, strict=True)]
+    findings = []
+    for tail in a.tails:
+        name, subject = "highest_return" if tail.high else "lowest_return", "left" if tail.left else "taken"
+        check = compare("heavy_tail", tail.missing, "below", room, name, subject=f"{subject} decisions")
+        findings.append(RuleFinding("heavy_tail", check, tail=tail))
+    return findings
 
 
 def all_at_once(a: Assessment) -> list[RuleFinding]:
@@ -1109,11 +1090,9 @@ def all_at_once(a: Assessment) -> list[RuleFinding]:
     if a.side == "no difference shown" or len(a.costs) < 2:
         why = BOTH_SIDES if a.side == "no difference shown" else "the log leaves at most one thing open"
         return [not_asked("together", why)]
-    if max(a.costs.values()) >= abs(a.interval.low if a.side == "better" else a.interval.high):
+    if max(a.costs.values()) >= abs(a.near_end(a.interval)):
         return [not_asked("together", "one thing alone is too much")]
-    if a.side == "better":
-        return [RuleFinding("together", compare("together", a.all_at_once.low, "above", 0.0))]
-    return [RuleFinding("together", compare("together", a.all_at_once.high, "below", 0.0))]
+    return [RuleFinding("together", a.clears_0("together", a.all_at_once))]
 
 
 # The decision. Every rule stands in one of these lists, in the order in which it is asked.
@@ -1236,13 +1215,10 @@ def _at_most(evidence: Evidence, seed: int) -> Evidence:
     most = max(CELLS // evidence.horizon, 2)
     if evidence.episodes <= most:
         return evidence
-    units = np.arange(evidence.episodes) if evidence.clusters is None else evidence.clusters
-    sizes = np.bincount(units)
+    sizes = np.bincount(evidence.unit_of)
     order = np.random.default_rng([seed, 7]).permutation(len(sizes))
     count = max(int(np.searchsorted(np.cumsum(sizes[order]), most, "right")), 1)
-    chosen = np.isin(units, order[:count])
-    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[chosen], return_inverse=True)[1]
-    return evidence.of_rows(np.repeat(chosen, evidence.lengths), evidence.lengths[chosen], clusters=clusters)
+    return evidence.of_episodes(np.isin(evidence.unit_of, order[:count]))
 
 
 # Which steps of episodes weights can judge: the advice on the first ones, and whether there are none at all.

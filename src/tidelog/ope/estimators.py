@@ -304,8 +304,7 @@ def discounts(evidence: Evidence) -> Floats:
     if evidence.elapsed is not None:
         before = np.cumsum(evidence.elapsed) - evidence.elapsed
         return np.asarray(evidence.discount ** (before - np.repeat(before[evidence.starts[:-1]], evidence.lengths)))
-    step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
-    return np.asarray((evidence.discount ** np.arange(evidence.horizon))[step])
+    return np.asarray((evidence.discount ** np.arange(evidence.horizon))[evidence.step])
 
 
 def log_weights(evidence: Evidence) -> Floats:

@@ -367,10 +367,20 @@ class Evidence:
         """The discount of what follows each step, [N]; a number where all decisions are one unit of time apart."""
         return self.discount if self.elapsed is None else np.power(self.discount, self.elapsed)
 
+    @cached_property
+    def step(self) -> NDArray[np.int64]:
+        """[N]: how many steps of its episode come before each step."""
+        return np.arange(len(self.reward)) - np.repeat(self.starts[:-1], self.lengths)
+
     @property
     def episodes(self) -> int:
         """Number of episodes `E`."""
         return len(self.starts) - 1
+
+    @property
+    def unit_of(self) -> NDArray[np.int64]:
+        """[E]: the independent unit of each episode, its cluster or itself."""
+        return np.arange(self.episodes) if self.clusters is None else self.clusters
 
     @property
     def units(self) -> int:
@@ -441,11 +451,16 @@ class Evidence:
             follows=follows,
         )
 
-    def of_rows(self, rows: NDArray[np.bool_], lengths: NDArray[np.int64], **changes: Any) -> Evidence:
-        """The evidence about these steps, marked in [N], in episodes of these lengths."""
+    def of_rows(self, rows: NDArray[Any], lengths: NDArray[np.int64], **changes: Any) -> Evidence:
+        """The evidence about these steps, marked in [N] or by number, in episodes of these lengths."""
         arrays = {name: getattr(self, name) for name in BY_STEP}
         parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in arrays.items()}
         return replace(self, starts=np.append(0, np.cumsum(lengths)), **parts, **changes)
+
+    def of_episodes(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """The evidence about these episodes, marked in [E]."""
+        clusters = None if self.clusters is None else np.unique(self.clusters[chosen], return_inverse=True)[1]
+        return self.of_rows(np.repeat(chosen, self.lengths), self.lengths[chosen], clusters=clusters)
 
 
 def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:

@@ -138,12 +138,9 @@ def _part_of(a: Assessment, chosen: NDArray[np.bool_]) -> Assessment | None:
         return None
     if a.decision == "unsupported" and {finding.rule for finding in a.findings} - OF_FEW:
         return None  # rules against a difference are asked of each group again
-    whole = a.evidence
-    clusters = None if whole.clusters is None else np.unique(whole.clusters[chosen], return_inverse=True)[1]
-    if (int(chosen.sum()) if clusters is None else int(clusters.max(initial=-1)) + 1) < FEWEST:
+    if len(np.unique(a.evidence.unit_of[chosen])) < FEWEST:
         return None
-    evidence = whole.of_rows(np.repeat(chosen, whole.lengths), whole.lengths[chosen], clusters=clusters)
-    basis = replace(a.basis, policy=evidence, cloning=None, if_randomised=None)
+    basis = replace(a.basis, policy=a.evidence.of_episodes(chosen), cloning=None, if_randomised=None)
     return replace(a, policy_evidence=basis, ladder=None, first_part=None)
 
 

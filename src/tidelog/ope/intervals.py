@@ -260,7 +260,7 @@ def permutation_arms(
         advantages = advantages - others[2]
     elif visits:
         weights = weights - discounts(evidence)[:, None] / episodes
-    units = np.arange(episodes) if evidence.clusters is None else evidence.clusters
+    units = evidence.unit_of
     clusters = np.repeat(units, evidence.lengths) if visits else units
     deviation, skewness = _moments(weights - weights.mean(0), residuals - residuals.mean(0), clusters)
     deviate = confidence.widening * float(ndtri((1.0 + confidence.level) / 2.0))

@@ -64,7 +64,7 @@ from tidelog.ope.estimators import (
     required_part,
     terminations,
 )
-from tidelog.ope.evidence import BY_STEP, Evidence, Floats, Ordinals
+from tidelog.ope.evidence import Evidence, Floats, Ordinals
 from tidelog.ope.intervals import normal_deviate
 from tidelog.ope.judge import question_of
 from tidelog.ope.ladder import limits_of_parts
@@ -451,8 +451,7 @@ class SimulatedLogs:
     @cached_property
     def _units(self) -> tuple[Ordinals, Ordinals, Ordinals]:
         """Episodes in the order of their units, the first place of each unit, and its size."""
-        evidence = self.pilot.evidence
-        units = np.arange(evidence.episodes) if evidence.clusters is None else evidence.clusters
+        units = self.pilot.evidence.unit_of
         sizes = np.bincount(units)
         return np.argsort(units, kind="stable"), np.cumsum(sizes) - sizes, sizes
 
@@ -466,10 +465,7 @@ class SimulatedLogs:
         if self.decisions is not None:
             return self._with_new_decisions(self.decisions, chosen, clusters, generator)
         rows = ranges(evidence.starts[chosen], evidence.starts[chosen + 1])
-        arrays = {name: getattr(evidence, name) for name in BY_STEP}
-        parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in arrays.items()}
-        starts = np.append(0, np.cumsum(evidence.lengths[chosen]))
-        return replace(evidence, starts=starts, clusters=clusters, **parts)
+        return evidence.of_rows(rows, evidence.lengths[chosen], clusters=clusters)
 
     def _with_new_decisions(
         self, how: Decisions, rows: Ordinals, clusters: Ordinals | None, generator: Generator

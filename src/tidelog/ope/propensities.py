@@ -183,8 +183,7 @@ def shrunk(evidence: Evidence) -> tuple[Evidence, float]:
         return evidence, 1.0
     if evidence.horizon > (1 if evidence.estimated else LONGEST_PRODUCT):
         return evidence, 1.0
-    step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
-    sums = np.bincount(step, weights=required_part(evidence, "model_target"))
+    step, sums = evidence.step, np.bincount(evidence.step, weights=required_part(evidence, "model_target"))
     mean = np.asarray((sums / np.bincount(step))[step])  # [N]: the policy's value at the same step of all episodes
     if evidence.estimated:
         share = _slope(required_part(evidence, "model") - mean, np.asarray(evidence.reward, np.float64))
@@ -407,8 +406,7 @@ def cut_propensities(source: Any, log: Log, steps: int) -> Any:
 
 def cut_evidence(evidence: Evidence, steps: int) -> Evidence:
     """The evidence about the first `steps` steps of each episode, with the values of whole episodes."""
-    position = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
-    return evidence.of_rows(position < steps, np.minimum(evidence.lengths, steps))
+    return evidence.of_rows(evidence.step < steps, np.minimum(evidence.lengths, steps))
 
 
 By = Literal["counts", "network", "trees", "classifier", "file"]

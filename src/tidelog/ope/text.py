@@ -54,7 +54,6 @@ from tidelog.ope.verdict import (
     groups_sentences,
     percent,
 )
-from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
 from tidelog.types import Continuous
 
@@ -114,11 +113,6 @@ def _episodes(a: Assessment, count: int, needed: int, in_clusters: bool) -> Find
     return FindingText(f"{count} {units} too few; at least {needed:,} are needed", advice)
 
 
-def _rewards(a: Assessment, earned: float) -> FindingText:
-    sentence = f"every episode earned exactly {earned:.6g}, so this log cannot show which decisions are better"
-    return FindingText(sentence, ("check that the reward column is the right one",))
-
-
 def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False, parts: bool = False) -> FindingText:
     sentence = "this policy has no density: it cannot compute the probability of an action"
     if not sample:
@@ -175,15 +169,18 @@ def _atoms(
     return FindingText(sentence, (declared, "or estimate them (propensities='estimated', --propensities estimated)"))
 
 
-def _propensities(a: Assessment, several: bool) -> FindingText:
-    if several:
-        return FindingText(f"{UNKNOWN_PROPENSITIES} for several simultaneous choices", (RECORDED,))
-    return FindingText(
-        f"{UNKNOWN_PROPENSITIES}: the behaviour policy always chose the same value of at least one action", (VARIED,)
-    )
-
-
 # Advice on what to judge instead.
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _unshown_text(share: float) -> str:
+    """The share of the policy's decisions that the log does not show; 1 where it shows none, or where it is unknown."""
+    if share < 1.0:
+        return f"the log does not show {share:.1%} of the policy's decisions"
+    return "none of the policy's decisions is known to be in the log"
 
 
 def closer_advice(policy: Any) -> str:
@@ -192,8 +189,7 @@ def closer_advice(policy: Any) -> str:
     """
     algorithm = getattr(policy, "algorithm", None)
     for field in dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ():
-        role, value = field.metadata.get("role"), getattr(algorithm, field.name)
-        flag = f"--{field.name.replace('_', '-')}"
+        role, value, flag = field.metadata.get("role"), getattr(algorithm, field.name), _flag(field.name)
         if role == "inverse temperature" and value > 0:
             return (
                 f"train it closer to the behaviour policy: lower {field.name}, now {value:g} ({flag} {value / 3:.2g})"
@@ -216,37 +212,11 @@ def _varied(a: Assessment) -> str:
     return VARIED if a.estimated else VARY
 
 
-def _closer_or_varied(a: Assessment) -> tuple[str, ...]:
+def _closer_or_varied(a: Assessment) -> tuple[str, str]:
     return _closer(a), f"or {_varied(a)}"
 
 
 # What makes a verdict unsupported.
-
-
-def _overlap(a: Assessment, overlap: Any) -> FindingText:
-    about = "" if overlap.exact else "about "
-    sentence = (
-        f"the policy learnt from {about}{overlap.share:.1%} of the episodes that it is judged on; at most "
-        f"{a.limits.overlap:.1%} is allowed, because memorised episodes look like skill"
-    )
-    return FindingText(sentence, ("judge it on episodes that it never saw: hold some out, or use a new log",))
-
-
-def _horizon(a: Assessment) -> FindingText:
-    sentence = (
-        f"episodes have up to {a.evidence.horizon:,} decisions: products of probabilities carry no information "
-        f"beyond {a.limits.horizon}, and how often the policy visits each state cannot be estimated here"
-    )
-    return FindingText(sentence, (_closer(a),))
-
-
-def _model(a: Assessment) -> FindingText:
-    sentence = "there is no model of action values (model='none' was set, or no model supports such actions)"
-    return FindingText(sentence, ("remove model='none' if it was set",))
-
-
-def _weight(a: Assessment) -> FindingText:
-    return FindingText("at some step no recorded episode agrees with the policy's decisions so far", (_closer(a),))
 
 
 def _range(a: Assessment, estimate: float, low: float, high: float) -> FindingText:
@@ -262,30 +232,6 @@ def _range(a: Assessment, estimate: float, low: float, high: float) -> FindingTe
     )
     possible = f"if such returns are possible, set Limits({name}=...) ({_flag(name)})"
     return FindingText(sentence, ("judge a policy closer to the behaviour policy", possible))
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _markov_state(a: Assessment, test: Any) -> FindingText:
-    sentence = (
-        f"episodes of up to {a.evidence.horizon:,} decisions can be judged only if an observation contains everything "
-        f"that matters (a Markov state), but it does not: {test.sentence}"
-    )
-    return FindingText(
-        sentence, (f"add {test.cause} to the observation as a column, train again and judge again", SHORTER)
-    )
-
-
-def _behavior_history(a: Assessment, test: Any) -> FindingText:
-    sentence = f"propensities were estimated from the observation alone, but {test.sentence}"
-    return FindingText(sentence, (RECORDED, f"or add {test.cause} as a column"))
-
-
-def _changed_behavior(a: Assessment, test: Any) -> FindingText:
-    sentence = f"the behaviour policy changed over time, and its estimated propensities miss this: {test.sentence}"
-    return FindingText(sentence, (RECORDED, "or judge on a period in which the behaviour policy did not change"))
 
 
 def _propensities_fit(a: Assessment, balance: Balance) -> FindingText:
@@ -314,50 +260,6 @@ def listed(names: Sequence[str]) -> str:
     return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 
-def _habit(a: Assessment, habit: Any) -> FindingText:
-    sentence = (
-        f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged episodes "
-        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
-    )
-    return FindingText(sentence, (_varied(a), SHORTER))
-
-
-def _unsupported_mass(a: Assessment, support: Any, needed: float) -> FindingText:
-    sentence = (
-        f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log (the behaviour policy took them "
-        f"with less than a tenth of the probability of a uniform choice); at most {a.limits.unsupported_mass:.1%} is "
-        "allowed"
-    )
-    return FindingText(sentence, _closer_or_varied(a))
-
-
-def _effective_sample_size(a: Assessment, support: Any, needed: float) -> FindingText:
-    size = support.effective_sample_size
-    sentence = (
-        f"the log has too little information about this policy: effective sample size {size:,.1f} of "
-        f"{support.episodes:,} episodes; at least {needed:,.0f} are needed"
-    )
-    if size < a.limits.effective_share * support.episodes:
-        return FindingText(sentence, _closer_or_varied(a))
-    return FindingText(sentence, (_closer(a),))
-
-
-def _largest_weight(a: Assessment, support: Any, needed: float) -> FindingText:
-    sentence = (
-        f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
-        f"{a.limits.largest_weight:.1%} is allowed"
-    )
-    return FindingText(sentence, _closer_or_varied(a))
-
-
-def _pareto_k(a: Assessment, support: Any, needed: float) -> FindingText:
-    sentence = (
-        f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
-        f"(Pareto k = {support.pareto_k:.2f}, limit {a.limits.pareto_k:g})"
-    )
-    return FindingText(sentence, _closer_or_varied(a))
-
-
 def _mean_weight(a: Assessment, support: Any, most: float, lost: bool, visits: bool) -> FindingText:
     mean, error = support.mean_weight, support.mean_weight_error
     off = abs(mean - 1.0)
@@ -381,112 +283,6 @@ def _mean_weight(a: Assessment, support: Any, most: float, lost: bool, visits: b
     return FindingText(
         f"the episodes' mean weight is {three_digits(mean)} (expected 1.00), {away} ({limit}): {wrong}", (check,)
     )
-
-
-def _carrying_episodes(a: Assessment, episodes: float, least: float, rare: bool) -> FindingText:
-    sentence = (
-        f"the difference rests on about {episodes:.1f} episodes, because the policy often visits states that the log "
-        f"rarely contains; at least {least:g} are needed"
-    )
-    return FindingText(sentence, (_closer(a),))
-
-
-def _earning_episodes(a: Assessment, episodes: float, least: float, rare: bool) -> FindingText:
-    sentence = (
-        f"the difference rests on about {episodes:.1f} episodes whose return is unlike most others; at least {least:g} "
-        "are needed"
-    )
-    if rare:
-        return FindingText(sentence, ("judge on more episodes, because rare rewards occur too seldom here",))
-    return FindingText(sentence, (_closer(a),))
-
-
-def _unshown_share(a: Assessment, excess: float, high: float) -> FindingText:
-    sentence = (
-        f"the log does not show {a.unshown:.1%} of the policy's decisions, and {a.unshown - excess:.1%} of the "
-        f"behaviour policy's own (rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is "
-        f"{a.limits.unshown_share:.1%}"
-    )
-    return FindingText(sentence, _closer_or_varied(a))
-
-
-# What leaves no difference shown, or makes a verdict conditional.
-
-
-def _contradiction(a: Assessment, name: str, other: Interval) -> FindingText:
-    sides = ("better", "worse") if a.side == "better" else ("worse", "better")
-    sentence = (
-        f"the estimators contradict each other: '{a.deciding}' finds the policy {sides[0]}, '{name}' finds "
-        f"it {sides[1]} ({three_digits(other.low, sign=True)} to {three_digits(other.high, sign=True)})"
-    )
-    return FindingText(sentence, ("look at the table of estimates, and judge on more episodes",))
-
-
-def _fails_unshown(a: Assessment) -> FindingText:
-    bound = a.interval if a.bound is None else a.bound
-    which, end = ("worst", bound.low) if a.side == "better" else ("best", bound.high)
-    sentence = (
-        f"{_unshown_text(a.unshown)}; if they earned the {which} return in these {a.support.episodes:,} episodes, the "
-        f"difference could be {three_digits(end, sign=True)}"
-    )
-    return FindingText(sentence, _closer_or_varied(a))
-
-
-def _fails_missing(a: Assessment, said: str) -> FindingText:
-    bound = a.interval if a.missing_bound is None else a.missing_bound
-    which, end = ("lower", bound.low) if a.side == "better" else ("raise", bound.high)
-    sentence = f"{said}; if they are those that {which} it most, the difference could be {three_digits(end, sign=True)}"
-    return FindingText(
-        sentence,
-        (
-            "record these rewards",
-            "if only the observation and the action decide which rewards are known, as by design, state it "
-            '(missing_reward = "at random" in the mapping); if they lie in a narrower range, set '
-            "Limits(lowest_return=..., highest_return=...) (--lowest-return, --highest-return)",
-        ),
-    )
-
-
-def _late(a: Assessment, found: str) -> FindingText:
-    return FindingText(found, ("set reward_horizon in the mapping, the longest time after which a reward comes",))
-
-
-def _hardly_known(a: Assessment, said: str, share: float) -> FindingText:
-    sentence = (
-        f"{said}; {share:.1%} of the decisions have a reward that is known in less than {HARDLY:.0%} of "
-        f"cases like them; at most {a.limits.unsupported_mass:.1%} is allowed"
-    )
-    return FindingText(sentence, ("record the rewards after these decisions",))
-
-
-def _known_weights(a: Assessment, said: str, support: Any, needed: float) -> FindingText:
-    sentence = (
-        f"{said}; the known ones say too little about this policy: effective sample size "
-        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes, at least {needed:,.0f} are needed; "
-        f"the largest weight is {support.largest_weight:.1%} of all, at most {a.limits.largest_weight:.1%} is allowed"
-    )
-    return FindingText(sentence, ("record more of the rewards", f"or {_closer(a)}"))
-
-
-def _unshown_text(share: float) -> str:
-    """The share of the policy's decisions that the log does not show; 1 where it shows none, or where it is unknown."""
-    if share < 1.0:
-        return f"the log does not show {share:.1%} of the policy's decisions"
-    return "none of the policy's decisions is known to be in the log"
-
-
-def _chosen(a: Assessment, metric: str) -> FindingText:
-    sentence = f"the checkpoint was chosen by '{metric}' on these same episodes, so they cannot show that it is better"
-    return FindingText(sentence, ("judge it on other episodes, or judge the last checkpoint",))
-
-
-def _sensitivity(a: Assessment, low: float, holds: float) -> FindingText:
-    sentence = (
-        "the behaviour policy's probabilities were estimated; if something that is not in the log changed one "
-        f"decision of each episode by odds of {a.limits.odds_ratio:g}, the policy may not be better (the difference "
-        f"could be {three_digits(low, sign=True)}); it is up to odds of {holds:.2f}"
-    )
-    return FindingText(sentence, (f"{RECORDED}, which removes this doubt",))
 
 
 def _heavy_tail(a: Assessment, tail: Any) -> FindingText:
@@ -513,10 +309,9 @@ def _heavy_tail(a: Assessment, tail: Any) -> FindingText:
 
 def _together(a: Assessment) -> FindingText:
     costs = ", ".join(f"{name} ({three_digits(cost)})" for name, cost in a.costs.items())
-    end = a.all_at_once.low if a.side == "better" else a.all_at_once.high
     sentence = (
         f"each of these alone leaves the difference on its side of 0, and all together may not: {costs}; then it could "
-        f"be {three_digits(end, sign=True)}"
+        f"be {three_digits(a.near_end(a.all_at_once), sign=True)}"
     )
     advice = {
         "unshown decisions": _closer(a),
@@ -528,60 +323,159 @@ def _together(a: Assessment) -> FindingText:
     return FindingText(sentence, tuple(advice[name] for name in a.costs))
 
 
-def _randomised(a: Assessment, balance: Balance | None) -> FindingText:
-    test = ""
-    if balance is not None:
-        test = (
-            f": no observation predicts them ({balance.p_text}), but where an action's share differs by less than "
-            f"{balance.points} between two halves of the episodes, a log of this size may not show it"
-        )
-    sentence = (
-        "the policy is better if nothing unrecorded decided who got what; the log has no propensities, and its "
-        f"decisions look as if they were drawn at random{test}"
-    )
-    declare = (
-        'if decisions were drawn at random, say so (propensity = "shares" in the mapping, or --randomised) and judge '
-        "again"
-    )
-    return FindingText(sentence, (declare,))
-
-
 WORDS: dict[str, Callable[..., FindingText]] = {
     "episodes": _episodes,
-    "rewards": _rewards,
+    "rewards": lambda a, earned: FindingText(
+        f"every episode earned exactly {earned:.6g}, so this log cannot show which decisions are better",
+        ("check that the reward column is the right one",),
+    ),
     "density": _density,
     "cut_actions": _cut_actions,
     "atoms": _atoms,
-    "propensities": _propensities,
-    "overlap": _overlap,
-    "horizon": _horizon,
-    "model": _model,
-    "weight": _weight,
+    "propensities": lambda a, several: FindingText(
+        f"{UNKNOWN_PROPENSITIES} for several simultaneous choices"
+        if several
+        else f"{UNKNOWN_PROPENSITIES}: the behaviour policy always chose the same value of at least one action",
+        (RECORDED if several else VARIED,),
+    ),
+    "overlap": lambda a, overlap: FindingText(
+        f"the policy learnt from {'' if overlap.exact else 'about '}{overlap.share:.1%} of the episodes that it is "
+        f"judged on; at most {a.limits.overlap:.1%} is allowed, because memorised episodes look like skill",
+        ("judge it on episodes that it never saw: hold some out, or use a new log",),
+    ),
+    "horizon": lambda a: FindingText(
+        f"episodes have up to {a.evidence.horizon:,} decisions: products of probabilities carry no information "
+        f"beyond {a.limits.horizon}, and how often the policy visits each state cannot be estimated here",
+        (_closer(a),),
+    ),
+    "model": lambda a: FindingText(
+        "there is no model of action values (model='none' was set, or no model supports such actions)",
+        ("remove model='none' if it was set",),
+    ),
+    "weight": lambda a: FindingText(
+        "at some step no recorded episode agrees with the policy's decisions so far", (_closer(a),)
+    ),
     "range": _range,
-    "markov": _markov_state,
-    "behavior_history": _behavior_history,
-    "drift": _changed_behavior,
+    "markov": lambda a, test: FindingText(
+        f"episodes of up to {a.evidence.horizon:,} decisions can be judged only if an observation contains everything "
+        f"that matters (a Markov state), but it does not: {test.sentence}",
+        (f"add {test.cause} to the observation as a column, train again and judge again", SHORTER),
+    ),
+    "behavior_history": lambda a, test: FindingText(
+        f"propensities were estimated from the observation alone, but {test.sentence}",
+        (RECORDED, f"or add {test.cause} as a column"),
+    ),
+    "drift": lambda a, test: FindingText(
+        f"the behaviour policy changed over time, and its estimated propensities miss this: {test.sentence}",
+        (RECORDED, "or judge on a period in which the behaviour policy did not change"),
+    ),
     "propensities_fit": _propensities_fit,
-    "habit": _habit,
-    "unsupported_mass": _unsupported_mass,
-    "effective_sample_size": _effective_sample_size,
-    "largest_weight": _largest_weight,
-    "pareto_k": _pareto_k,
+    "habit": lambda a, habit: FindingText(
+        f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged episodes "
+        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few",
+        (_varied(a), SHORTER),
+    ),
+    "unsupported_mass": lambda a, support, needed: FindingText(
+        f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log (the behaviour policy took them "
+        f"with less than a tenth of the probability of a uniform choice); at most {a.limits.unsupported_mass:.1%} is "
+        "allowed",
+        _closer_or_varied(a),
+    ),
+    "effective_sample_size": lambda a, support, needed: FindingText(
+        "the log has too little information about this policy: effective sample size "
+        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes; at least {needed:,.0f} are needed",
+        _closer_or_varied(a)
+        if support.effective_sample_size < a.limits.effective_share * support.episodes
+        else (_closer(a),),
+    ),
+    "largest_weight": lambda a, support, needed: FindingText(
+        f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
+        f"{a.limits.largest_weight:.1%} is allowed",
+        _closer_or_varied(a),
+    ),
+    "pareto_k": lambda a, support, needed: FindingText(
+        f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
+        f"(Pareto k = {support.pareto_k:.2f}, limit {a.limits.pareto_k:g})",
+        _closer_or_varied(a),
+    ),
     "mean_weight": _mean_weight,
-    "carrying_episodes": _carrying_episodes,
-    "earning_episodes": _earning_episodes,
-    "unshown_share": _unshown_share,
-    "contradiction": _contradiction,
-    "unshown": _fails_unshown,
-    "unknown_rewards": _fails_missing,
-    "late": _late,
-    "hardly_known": _hardly_known,
-    "known_weights": _known_weights,
-    "chosen": _chosen,
-    "sensitivity": _sensitivity,
+    "carrying_episodes": lambda a, episodes, least, rare: FindingText(
+        f"the difference rests on about {episodes:.1f} episodes, because the policy often visits states that the log "
+        f"rarely contains; at least {least:g} are needed",
+        (_closer(a),),
+    ),
+    "earning_episodes": lambda a, episodes, least, rare: FindingText(
+        f"the difference rests on about {episodes:.1f} episodes whose return is unlike most others; at least {least:g} "
+        "are needed",
+        ("judge on more episodes, because rare rewards occur too seldom here" if rare else _closer(a),),
+    ),
+    "unshown_share": lambda a, excess, high: FindingText(
+        f"the log does not show {a.unshown:.1%} of the policy's decisions, and {a.unshown - excess:.1%} of the "
+        f"behaviour policy's own (rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is "
+        f"{a.limits.unshown_share:.1%}",
+        _closer_or_varied(a),
+    ),
+    "contradiction": lambda a, name, other: FindingText(
+        f"the estimators contradict each other: '{a.deciding}' finds the policy {a.side}, '{name}' finds it "
+        f"{'worse' if a.side == 'better' else 'better'} ({three_digits(other.low, sign=True)} to "
+        f"{three_digits(other.high, sign=True)})",
+        ("look at the table of estimates, and judge on more episodes",),
+    ),
+    "unshown": lambda a: FindingText(
+        f"{_unshown_text(a.unshown)}; if they earned the {'worst' if a.side == 'better' else 'best'} return in these "
+        f"{a.support.episodes:,} episodes, the difference could be {three_digits(a.near_end(a.bound), sign=True)}",
+        _closer_or_varied(a),
+    ),
+    "unknown_rewards": lambda a, said: FindingText(
+        f"{said}; if they are those that {'lower' if a.side == 'better' else 'raise'} it most, the difference could be "
+        f"{three_digits(a.near_end(a.missing_bound), sign=True)}",
+        (
+            "record these rewards",
+            "if only the observation and the action decide which rewards are known, as by design, state it "
+            '(missing_reward = "at random" in the mapping); if they lie in a narrower range, set '
+            "Limits(lowest_return=..., highest_return=...) (--lowest-return, --highest-return)",
+        ),
+    ),
+    "late": lambda a, found: FindingText(
+        found, ("set reward_horizon in the mapping, the longest time after which a reward comes",)
+    ),
+    "hardly_known": lambda a, said, share: FindingText(
+        f"{said}; {share:.1%} of the decisions have a reward that is known in less than {HARDLY:.0%} of "
+        f"cases like them; at most {a.limits.unsupported_mass:.1%} is allowed",
+        ("record the rewards after these decisions",),
+    ),
+    "known_weights": lambda a, said, support, needed: FindingText(
+        f"{said}; the known ones say too little about this policy: effective sample size "
+        f"{support.effective_sample_size:,.1f} of {support.episodes:,} episodes, at least {needed:,.0f} are needed; "
+        f"the largest weight is {support.largest_weight:.1%} of all, at most {a.limits.largest_weight:.1%} is allowed",
+        ("record more of the rewards", f"or {_closer(a)}"),
+    ),
+    "chosen": lambda a, metric: FindingText(
+        f"the checkpoint was chosen by '{metric}' on these same episodes, so they cannot show that it is better",
+        ("judge it on other episodes, or judge the last checkpoint",),
+    ),
+    "sensitivity": lambda a, low, holds: FindingText(
+        "the behaviour policy's probabilities were estimated; if something that is not in the log changed one "
+        f"decision of each episode by odds of {a.limits.odds_ratio:g}, the policy may not be better (the difference "
+        f"could be {three_digits(low, sign=True)}); it is up to odds of {holds:.2f}",
+        (f"{RECORDED}, which removes this doubt",),
+    ),
     "heavy_tail": _heavy_tail,
     "together": _together,
-    "randomised": _randomised,
+    "randomised": lambda a, balance: FindingText(
+        "the policy is better if nothing unrecorded decided who got what; the log has no propensities, and its "
+        "decisions look as if they were drawn at random"
+        + (
+            ""
+            if balance is None
+            else f": no observation predicts them ({balance.p_text}), but where an action's share differs by less than "
+            f"{balance.points} between two halves of the episodes, a log of this size may not show it"
+        ),
+        (
+            'if decisions were drawn at random, say so (propensity = "shares" in the mapping, or --randomised) and '
+            "judge again",
+        ),
+    ),
 }
 
 
