@@ -399,9 +399,7 @@ class Assessment:
     @property
     def support_findings(self) -> list[RuleFinding]:
         """The deciding weights against each limit on support; no reward has a part in it."""
-        tested = (
-            self.basis.behavior_policy.balance is not None and not self.estimated
-        )  # against all of the log's actions
+        tested = self.basis.behavior_policy.balance is not None and not self.estimated  # by all actions of the log
         return support_findings(self.support, self.limits, visits=self.visits, estimated=self.estimated, tested=tested)
 
     @property
@@ -1397,8 +1395,9 @@ def factor_of_error(level: float, probability: float) -> float:
     return float((deviate + ndtri(probability)) / deviate)
 
 
-def planned_effect(estimate: float, half: float, returns: Floats) -> float:
+def planned_effect(interval: Interval, returns: Floats) -> float:
     """The gain that is planned for: the estimate if it is one, else a small share of the returns' deviation [E]."""
+    estimate, half = interval.estimate, (interval.high - interval.low) / 2.0
     small = EFFECT * float(returns.std())
     return estimate if math.isfinite(estimate) and estimate > 0.0 and half <= 30.0 * estimate else small
 
@@ -1481,8 +1480,7 @@ def _to_show(a: Assessment, rules: list[str], returns: Floats) -> PlanLine:
             return PlanLine("sequence")
         share = least_share(a)
         return PlanLine("none") if share is None else PlanLine("exploration", len(returns), share=share)
-    half = (a.interval.high - a.interval.low) / 2.0
-    effect = planned_effect(a.interval.estimate, half, returns)
+    effect = planned_effect(a.interval, returns)
     episodes = episodes_to_show(a, effect, PROBABILITY) if effect > 0.0 else math.inf
     kind: Literal["episodes", "enough", "propensities"] = "episodes"
     if rules and rules[0] == "sensitivity":

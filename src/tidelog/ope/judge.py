@@ -319,7 +319,6 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
     policy.
     """
     log, limits, several = question.log, question.limits, len(question.policies) > 1
-    densities, leaks = has_densities(log.spec.action), leaks_of(log)
     assessments: list[Assessment] = []
     shared: BehaviorModel | None = None
     one_step: OneStepValues = {}
@@ -328,19 +327,10 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
     with Progress("judging", quiet) as screen:
         tell = question.progress if callable(question.progress) else screen.update
         for position, (name, policy) in enumerate(question.policies.items()):
-            sample, reuse = is_sampled(policy, question.sample), Reuse.of(policy, question.whole)
-            a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks, reuse=reuse)
-            a.missing, a.late = question.missing, late_of(log)
+            a = asked_about(name, policy, question, limits.effective_episodes)
             assessments.append(a)
-            a.preconditions = learnt_from_them(a) + preconditions_of(
-                policy,
-                log,
-                question.returns,
-                sample=sample,
-                bandwidth=question.bandwidth,
-                propensities=question.propensities,
-                effective=limits.effective_episodes,
-            )
+            a.reuse = Reuse.of(policy, question.whole)
+            a.preconditions = learnt_from_them(a) + a.preconditions
             a.findings = broken(a.preconditions)
             if a.findings:  # nothing that is fitted could change this
                 continue
@@ -352,36 +342,60 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
             def part(what: str, share: float, name: str = name, position: int = position) -> None:
                 tell(f"{name}: {what}" if several else what, (position + share) / len(question.policies))
 
-            a.can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
-            a.policy_evidence = evidence_of(
-                policy,
-                log,
-                sample=sample,
-                discount=question.discount,
+            a.can_sample = has_density(policy, log.spec) if a.densities else getattr(policy, "can_sample", True)
+            gather_evidence(
+                a,
+                question,
                 propensities=question.propensities if shared is None else shared,
-                model=question.model,
-                seed=question.seed,
-                bandwidth=question.bandwidth,
-                cloning=sample not in clones,
+                cloning=a.sample not in clones,
                 lacks_support=None if question.train else lambda evidence: has_no_support(evidence, limits),
                 progress=part,
                 one_step=one_step,
             )
-            if question.missing is not None:
-                found, other = a.policy_evidence, a.policy_evidence.if_randomised
-                a.policy_evidence = replace(
-                    found,
-                    policy=question.missing.of(found.policy),
-                    if_randomised=None if other is None else question.missing.of(other),
-                )
-            if not has_own_clone(a.policy_evidence):
-                first = clones.setdefault(sample, a)
-                a.policy_evidence = replace(a.policy_evidence, cloning=first.basis.cloning)
-            if a.evidence.follows is not None:
-                a.limits = limits_of_parts(limits, a.evidence)
+            if not has_own_clone(a.basis):
+                first = clones.setdefault(a.sample, a)
+                a.policy_evidence = replace(a.basis, cloning=first.basis.cloning)
             if a.lacks_support:
                 set_ladder(a, question)
     return assessments
+
+
+def asked_about(name: str, policy: Any, question: JudgeQuestion, effective: float) -> Assessment:
+    """The assessment of a policy with its preconditions; `effective` is the limit on the effective sample size."""
+    log, sample = question.log, is_sampled(policy, question.sample)
+    a = Assessment(question.limits, question.seed, name, policy, sample, densities=has_densities(log.spec.action))
+    a.leaks, a.late, a.missing = leaks_of(log), late_of(log), question.missing
+    a.preconditions = preconditions_of(
+        policy,
+        log,
+        question.returns,
+        sample=sample,
+        bandwidth=question.bandwidth,
+        propensities=question.propensities,
+        effective=effective,
+    )
+    a.findings = broken(a.preconditions)
+    return a
+
+
+def gather_evidence(a: Assessment, question: JudgeQuestion, **options: Any) -> None:
+    """Give an assessment its evidence, with unknown rewards and the limits of a part; `options` of `evidence_of`."""
+    found = evidence_of(
+        a.policy,
+        question.log,
+        sample=a.sample,
+        discount=question.discount,
+        model=question.model,
+        seed=question.seed,
+        bandwidth=question.bandwidth,
+        **options,
+    )
+    if question.missing is not None:
+        other = None if found.if_randomised is None else question.missing.of(found.if_randomised)
+        found = replace(found, policy=question.missing.of(found.policy), if_randomised=other)
+    a.policy_evidence = found
+    if a.evidence.follows is not None:
+        a.limits = limits_of_parts(a.limits, a.evidence)
 
 
 def has_own_clone(evidence: PolicyEvidence) -> bool:

@@ -28,6 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -41,18 +42,16 @@ from tidelog.data.log import Log
 from tidelog.data.raw import ranges
 from tidelog.errors import ConfigError
 from tidelog.ope.decide import (
+    NOTHING,
     PROBABILITY,
     Assessment,
     JudgeQuestion,
     Limits,
     RuleFinding,
-    broken,
     decide,
     episodes_to_show,
     explored,
-    leaks_of,
     planned_effect,
-    preconditions_of,
 )
 from tidelog.ope.estimators import (
     ESTIMATORS,
@@ -66,15 +65,13 @@ from tidelog.ope.estimators import (
 )
 from tidelog.ope.evidence import Evidence, Floats, Ordinals
 from tidelog.ope.intervals import normal_deviate
-from tidelog.ope.judge import question_of
-from tidelog.ope.ladder import limits_of_parts
-from tidelog.ope.policies import as_policy, is_sampled
+from tidelog.ope.judge import asked_about, gather_evidence, question_of
+from tidelog.ope.policies import as_policy
 from tidelog.ope.policy_evidence import evidence_of
 from tidelog.ope.text import SEQUENCE, round_up, words
 from tidelog.policies.statistics import Interval
 from tidelog.schema import to_plain
 from tidelog.training.metrics import Progress
-from tidelog.types import has_densities
 
 EXPLORED = (0.1, 0.3)  # shares of decisions drawn evenly that are planned
 BOUNDS = (0.1, 0.9)  # of the share of decisions that a designed logging leaves to the policy
@@ -215,13 +212,8 @@ def plan(
     with Progress("planning", quiet) as screen:
         tell = progress if callable(progress) else screen.update
         pilot = pilot_of(question, tell)
-        half = 0.0
-        if pilot.policy_evidence is not None:
-            half = (pilot.interval.high - pilot.interval.low) / 2.0
-            estimate = pilot.interval.estimate
-        else:
-            estimate = math.nan
-        gain = planned_effect(estimate, half, question.returns) if effect is None else float(effect)
+        interval = NOTHING if pilot.policy_evidence is None else pilot.interval
+        gain = planned_effect(interval, question.returns) if effect is None else float(effect)
         return _planned(pilot, question, gain, probability, episodes, tuple(explore), simulations, tell)
 
 
@@ -243,37 +235,15 @@ def _check(effect: Any, probability: Any, episodes: Any, explore: Any, simulatio
 def pilot_of(question: JudgeQuestion, tell: Callable[[str, float], None]) -> Assessment:
     """The evidence of the pilot log about the one policy; findings without evidence where nothing can be estimated."""
     ((name, policy),) = question.policies.items()
-    log, limits, sample = question.log, question.limits, is_sampled(policy, question.sample)
-    densities = has_densities(log.spec.action)
-    a = Assessment(limits, question.seed, name, policy, sample, densities=densities, leaks=leaks_of(log))
-    asked = preconditions_of(
-        policy,
-        log,
-        question.returns,
-        sample=sample,
-        bandwidth=question.bandwidth,
-        propensities=question.propensities,
-        effective=10.0,  # the pilot may be too small for a verdict
-    )
-    a.findings = broken(asked)
-    a.missing = question.missing
+    a = asked_about(name, policy, question, 10.0)  # the pilot may be too small for a verdict
     if not a.findings:
-        found = evidence_of(
-            policy,
-            log,
-            sample=sample,
-            discount=question.discount,
+        gather_evidence(
+            a,
+            question,
             propensities=question.propensities,
-            model=question.model,
-            seed=question.seed,
-            bandwidth=question.bandwidth,
             cloning=False,
             progress=lambda part, share: tell(part, share / 4.0),
         )
-        known = found.policy if a.missing is None else a.missing.of(found.policy)
-        a.policy_evidence = replace(found, policy=known)
-        if known.follows is not None:
-            a.limits = limits_of_parts(limits, known)
     return a
 
 
@@ -410,17 +380,6 @@ class PlannedAssessment(Assessment):
         return Interval(*(end + self.shift for end in super().between(ratios, widening)))
 
 
-class RowPolicy:
-    """A policy with known probabilities [N, A] at the decisions of one log."""
-
-    def __init__(self, chances: Floats) -> None:
-        self._chances = chances
-
-    def probabilities(self, observation: Any, mask: Any = None) -> Floats:
-        """[N, A]."""
-        return self._chances
-
-
 class Decisions(NamedTuple):
     """How actions and rewards of single decisions are drawn at the pilot's observations."""
 
@@ -429,7 +388,6 @@ class Decisions(NamedTuple):
     residual: Floats | None  # [N]: of the pilot's rewards; None: rewards have two values
     scale: Floats  # [A]: deviation of residuals by action
     present: bool  # whether this is the present logging
-    cost: float  # by how much less it earns than the present one
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,11 +400,7 @@ class SimulatedLogs:
     start: float  # number of episodes by the closed form
     shift: float = 0.0  # of intervals, where the pilot's rewards are kept
     decisions: Decisions | None = None  # None: whole episodes are kept
-
-    @property
-    def cost(self) -> float:
-        """By how much less the logging earns an episode than the present one."""
-        return 0.0 if self.decisions is None else self.decisions.cost
+    cost: float = 0.0  # by how much less the logging earns an episode than the present one
 
     @cached_property
     def _units(self) -> tuple[Ordinals, Ordinals, Ordinals]:
@@ -492,8 +446,9 @@ class SimulatedLogs:
                 log, action=action.astype(log.action.dtype), reward=reward.astype(np.float32), propensity=known,
                 declared=None, stratum=None, cluster=None if clusters is None else clusters.astype(np.int32),
             )  # fmt: skip
+            judged = SimpleNamespace(probabilities=lambda observation, mask: target_all)
             return evidence_of(
-                as_policy(RowPolicy(target_all), log.spec), log, sample=True, discount=pilot.discount,
+                as_policy(judged, log.spec), log, sample=True, discount=pilot.discount,
                 model="tabular", seed=self.pilot.seed, cloning=False, tests=False,
             ).policy  # fmt: skip
         target, behaviour = target_all[place, action], chances[place, action]
@@ -540,8 +495,10 @@ def simulated(pilot: Assessment, log: Log, effect: float, logging: Floats | None
     kept = pilot.missing is not None or evidence.follows is not None or (logging is None and not fits)
     if practice is None or target is None or evidence.model_all is None or kept:
         chance = _unit_chances(pilot)
-        ratios = ESTIMATORS[pilot.deciding].ratios(evidence).minus(logged_return(evidence))
-        now = _weighted(ratios.clustered(evidence.clusters), chance)
+        ratios = ESTIMATORS[pilot.deciding].ratios(evidence).minus(logged_return(evidence)).clustered(evidence.clusters)
+        now = ratios.estimate
+        if len(ratios) == len(chance):  # else rows are groups of units
+            now = float(quotients(chance @ ratios.numerators, chance @ ratios.denominators).sum())
         return SimulatedLogs(pilot, log, chance, episodes_to_show(pilot, effect, PROBABILITY), effect - now)
     present, logging = logging is None, practice if logging is None else logging
     values, direction, two = calibrated_values(evidence), target - practice, len(np.unique(evidence.reward)) == 2
@@ -557,22 +514,11 @@ def simulated(pilot: Assessment, log: Log, effect: float, logging: Floats | None
         values = values + (effect - gap) / float(np.square(direction).sum(axis=1).mean()) * direction
         variance = np.broadcast_to(np.square(scale), values.shape)
     cost = float(((practice - logging) * values).sum(axis=1).mean())
-    squares, gap = judged_variance(target, logging, variance, values), effect + cost
-    start = math.inf if gap <= 0.0 else _size(level, PROBABILITY, gap, squares - gap**2)
-    how = Decisions(logging, values, None if two else residual, scale, present, cost)
-    return SimulatedLogs(pilot, log, np.full(evidence.units, 1.0 / evidence.units), start, 0.0, how)
-
-
-def _size(level: float, probability: float, effect: float, variance: float) -> float:
-    """Textbook sample size: of a mean with this variance, whose interval of this level excludes 0 so often."""
-    return float(((normal_deviate(1.0 - level) + ndtri(probability)) / effect) ** 2 * variance)
-
-
-def _weighted(ratios: Ratios, chance: Floats) -> float:
-    """An estimate where its rows, units [U], are drawn with these chances; the plain one over groups of them."""
-    if len(ratios) != len(chance):
-        return ratios.estimate
-    return float(quotients(chance @ ratios.numerators, chance @ ratios.denominators).sum())
+    squares, gap, start = judged_variance(target, logging, variance, values), effect + cost, math.inf
+    if gap > 0.0:  # the sample size of a mean with this variance
+        start = float(((normal_deviate(1.0 - level) + ndtri(PROBABILITY)) / gap) ** 2 * (squares - gap**2))
+    how = Decisions(logging, values, None if two else residual, scale, present)
+    return SimulatedLogs(pilot, log, np.full(evidence.units, 1.0 / evidence.units), start, 0.0, how, cost)
 
 
 def _unit_chances(pilot: Assessment) -> Floats:
@@ -652,16 +598,6 @@ class Tried:
         better, every = np.array(list(some.values()), np.float64).T
         roots = np.sqrt(np.array(list(some), np.float64) / around)
         return PowerCurve.of(roots, better, every, normal_deviate(1.0 - level), probability)
-
-    def is_far(self, episodes: float, probability: float) -> bool:
-        """Whether about so many episodes were tried, with quite another probability."""
-        shares = [better / every for size, (better, every) in self.counts.items() if 0.8 < size / episodes < 1.25]
-        return bool(shares) and abs(float(np.mean(shares)) - probability) > 0.15
-
-    def grows_out_of(self, episodes: int) -> bool:
-        """Whether the commonest rule that kept logs of a size from *better* is one that more episodes meet."""
-        rule = self.rules[episodes].most_common(1)[0][0]
-        return math.isfinite(self.finding[rule][1].check.times)
 
     def reason(self, episodes: int) -> str:
         """Why no number is enough, and what would change it."""
@@ -744,15 +680,16 @@ def search(
         wanted = episodes * tried.curve(episodes, probability, level).root(probability) ** 2
         if reached < probability - 0.25 and tried.rules[size].total() > (1.0 - probability) * tried.counts[size][1]:
             wanted = max(wanted, 2.0 * episodes)  # a rule and not chance decides
-            stuck += not tried.grows_out_of(size)
+            stuck += not math.isfinite(tried.finding[tried.rules[size].most_common(1)[0][0]][1].check.times)
         if stuck == STUCK or (wanted > farthest and episodes >= farthest / 2.0):
             break
         near += CLOSE[0] < wanted / episodes < CLOSE[1]
         if near == 4:
             break
         asked = float(np.clip(wanted, max(episodes / STEP, 20.0), min(STEP * episodes, farthest)))
-        far = tried.is_far(asked, probability)  # the curve is steep: look between
-        episodes = math.sqrt(asked * episodes) if far else asked
+        about = [better / every for size, (better, every) in tried.counts.items() if 0.8 < size / asked < 1.25]
+        is_steep = bool(about) and abs(float(np.mean(about)) - probability) > 0.15
+        episodes = math.sqrt(asked * episodes) if is_steep else asked  # then look between
     shares = {size: better / every for size, (better, every) in tried.counts.items()}
     if near < 4 and shares[max(shares)] < probability - 0.1:
         return PlannedLogging(name, share, cost=world.cost, obstacle=tried.reason(max(shares)))

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -548,15 +548,22 @@ def propensities_of(
             "supports such actions",
             fix="record the propensities, or pass them as propensities=...",
         )
-    count = int(folds.max()) + 1
-    wanted = able and (clones or recorded is None)
-    models = _clones(log, folds, range(count), states, seed) if wanted else ()
-    found = _of_clones(log, folds, models, recorded, "network" if states is None else "counts")
-    found = found if recorded is None or (of_file is not None and of_file.estimated) else _with_known(log, found)
-    if of_file is None or not of_file.estimated:
+    models = _clones(log, folds, states, seed) if able and (clones or recorded is None) else ()
+    found, space = _of_clones(log, folds, models, recorded, "network" if states is None else "counts"), log.spec.action
+    if of_file is not None and of_file.estimated:
+        fit_of = _fit_of(log, folds, of_file.values, of_file.values) if isinstance(space, Discrete) else None
+        return replace(found, estimated=True, by="file", fit=fit_of)
+    if recorded is None or not isinstance(space, Discrete) or log.action_mask is not None:
         return found
-    fit_of = _fit_of(log, folds, of_file.values, of_file.values) if isinstance(log.spec.action, Discrete) else None
-    return replace(found, estimated=True, by="file", fit=fit_of)
+    position = np.asarray(log.position)  # the probabilities of all actions may follow from recorded ones
+    words = [
+        np.asarray(log.observation[name])[position, column]
+        for name, leaf in log.spec.observation.items()
+        if isinstance(leaf, Codes)
+        for column in range(len(leaf.sizes))
+    ]
+    known = known_probabilities(np.asarray(log.action), found.logged, space.n, words)
+    return found if known is None else replace(found, all_actions=known, shown=_is_shown(known, space.n))
 
 
 def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
@@ -580,10 +587,7 @@ def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
             strata[np.asarray(log.position)] = log.stratum
         states = States(strata, int(strata.max()) + 1)
         drawn = (clone_by_counts(log, states, without(folds, fold)) for fold in range(int(folds.max()) + 1))
-        clones = tuple(
-            one if one.probabilities is None else replace(one, supported=_is_shown(one.probabilities, space.n))
-            for one in drawn
-        )
+        clones = tuple(replace(one, supported=_is_shown(np.asarray(one.probabilities), space.n)) for one in drawn)
     found = _of_clones(log, folds, clones, out_of_fold(log, folds, [one.logged for one in clones]), "counts")
     return replace(found, declared=declared.text)
 
@@ -591,21 +595,6 @@ def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
 def _is_shown(chances: Floats, actions: int) -> NDArray[np.bool_]:
     """Whether known probabilities [.., A] are at least a tenth of uniform ones: the log shows the action by design."""
     return np.asarray(chances * actions >= RARE)
-
-
-def _with_known(log: Log, found: Propensities) -> Propensities:
-    """Recorded propensities with the probabilities of all actions, where they follow from them."""
-    space, position = log.spec.action, np.asarray(log.position)
-    if not isinstance(space, Discrete) or log.action_mask is not None:
-        return found
-    words = [
-        np.asarray(log.observation[name])[position, place]
-        for name, leaf in log.spec.observation.items()
-        if isinstance(leaf, Codes)
-        for place in range(len(leaf.sizes))
-    ]
-    known = known_probabilities(np.asarray(log.action), found.logged, space.n, words)
-    return found if known is None else replace(found, all_actions=known, shown=_is_shown(known, space.n))
 
 
 def is_by_classifier(source: Any) -> bool:
@@ -756,15 +745,12 @@ def _recorded(log: Log, source: Any) -> Floats | None:
     return values
 
 
-def _clones(log: Log, folds: Ordinals, which: Sequence[int], states: States | None, seed: int) -> tuple[Clone, ...]:
-    def one(fold: int) -> Clone:
-        learnt = without(folds, fold)
-        return clone_by_counts(log, states, learnt) if states else clone_by_network(log, learnt, seed + fold)
-
+def _clones(log: Log, folds: Ordinals, states: States | None, seed: int) -> tuple[Clone, ...]:
+    which = range(int(folds.max()) + 1)
     if states is not None:
-        return tuple(one(fold) for fold in which)
+        return tuple(clone_by_counts(log, states, without(folds, fold)) for fold in which)
     with ThreadPoolExecutor(2) as pool:
-        return tuple(pool.map(one, which))
+        return tuple(pool.map(lambda fold: clone_by_network(log, without(folds, fold), seed + fold), which))
 
 
 def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
@@ -780,7 +766,10 @@ def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
         may[states.stored] = np.asarray(log.action_mask)
     overall = np.where(may, counts.sum(0) + 1.0, 0.0)
     overall /= overall.sum(1, keepdims=True)
-    pull, times = _best_pull(counts, overall), counts.sum(1, keepdims=True)
+    times, taken = counts.sum(1, keepdims=True), counts > 0
+    often, share, total = counts[taken], overall[taken], np.broadcast_to(times, counts.shape)[taken]
+    likelihoods = [float((often * np.log((often - 1.0 + m * share) / (total - 1.0 + m))).sum()) for m in PULLS]
+    pull = float(PULLS[np.argmax(likelihoods)])  # pseudo-steps, by the leave-one-out likelihood
     probabilities = ((counts + pull * overall) / (times + pull))[states.stored]
     return Clone(
         ((counts + 1.0) / (times + 1.0))[here, action],
@@ -788,17 +777,6 @@ def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
         supported=(counts >= OFTEN)[states.stored],
         rows=int(of.sum()),
     )
-
-
-def _best_pull(counts: Floats, overall: Floats) -> float:
-    """Number of pseudo-steps that maximises the leave-one-out likelihood of the counts [S, A]."""
-    seen = counts > 0
-    times, share, total = counts[seen], overall[seen], np.broadcast_to(counts.sum(1, keepdims=True), counts.shape)[seen]
-
-    def likelihood(pull: float) -> float:
-        return float((times * np.log((times - 1.0 + pull * share) / (total - 1.0 + pull))).sum())
-
-    return float(max(PULLS, key=likelihood))
 
 
 def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
@@ -819,7 +797,10 @@ def _network_clone(log: Log, mine: Log, seed: int) -> Clone:
     space = log.spec.action
     if isinstance(space, Continuous):
         mean, spread = arrays
-        factor = 1.0 if held is None else best_factor(there[0], there[1], space.to_unit(np.asarray(held.action)))
+        factor = 1.0
+        if held is not None:  # of maximum likelihood
+            z = (space.to_unit(np.asarray(held.action)) - there[0]) / there[1]
+            factor = float(np.sqrt(np.mean(np.square(z))))
         return _normal_clone(log, space, mean, np.maximum(spread * factor, LEAST_SCALE), mine.steps)
     temperature = 1.0 if held is None else best_temperature(there[0], np.asarray(held.action))
     chances = tempered(arrays[0], temperature)
@@ -901,11 +882,6 @@ def tempered(logits: Floats, temperature: float) -> Floats:
     return np.asarray(chances / chances.sum(1, keepdims=True))
 
 
-def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
-    """Maximum-likelihood factor on the standard deviations of independent normals, all [N, A]."""
-    return float(np.sqrt(np.mean(np.square((action - mean) / spread))))
-
-
 @native.off()
 def cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
     """A clone of the behaviour policy, and the ordinals of the episodes that selected it (None: only one episode or
@@ -913,22 +889,10 @@ def cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
     """
     updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
     algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
-    if not log.clusters.any():
-        return fit(algorithm, log, updates, seeds=[seed], scale="standard", progress=False).policy(), None
-    run = fit(
-        algorithm,
-        log,
-        updates,
-        seeds=[seed],
-        scale="standard",
-        held_out=CALIBRATION,
-        split_seed=seed,
-        best_metric="held_out/imitation_loss",
-        selection_share=1.0,
-        patience=PATIENCE,
-        progress=False,
-    )
-    return run.best_policy(), log.split_ordinals(1.0 - CALIBRATION, seed)[1]
+    several: Any = {"held_out": CALIBRATION, "split_seed": seed, "best_metric": "held_out/imitation_loss"}
+    several = {**several, "selection_share": 1.0, "patience": PATIENCE} if log.clusters.any() else {}
+    run = fit(algorithm, log, updates, seeds=[seed], scale="standard", progress=False, **several)
+    return (run.best_policy(), log.split_ordinals(1.0 - CALIBRATION, seed)[1]) if several else (run.policy(), None)
 
 
 def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tuple[Floats, ...]:

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 
 from tidelog._files import write_folder
 from tidelog.data.log import Log
-from tidelog.data.raw import source_text
 from tidelog.data.statistics import Sketch, returns_to_go
-from tidelog.errors import CheckpointError, ConfigError, LogError, SpecError
+from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.ope.decide import DEFAULTS
 from tidelog.ope.estimators import Supports, weighted_dr
 from tidelog.ope.evidence import (
@@ -49,9 +48,9 @@ from tidelog.ope.networks import network_values
 from tidelog.ope.policy_evidence import ModelChoice, choose_model
 from tidelog.ope.propensities import propensities_of
 from tidelog.ope.tabular import tabular_values
+from tidelog.ope.verdict import log_of_run
 from tidelog.policies.policy import as_declared
 from tidelog.policies.rule_search import best_trees
-from tidelog.recommend.read import reopen_any
 from tidelog.runtime.rule import RULE, Rule, allowed_actions, load_rule
 from tidelog.training.fit import EpisodeSplit
 from tidelog.training.record import Record
@@ -111,7 +110,10 @@ def simple_rules(
     scores[np.arange(log.steps), action] += (returns - values.logged) / behaviour
     scores *= log.discounts(discount)[:, None]
     order = _order(scores, mask)
-    scores = scores if mask is None else _with_fallback(scores, mask, order)
+    if mask is not None:  # where an action is not allowed, a rule takes the best allowed one
+        rows = np.arange(log.steps)
+        plays = (_played(action, mask, order, log.steps) for action in range(scores.shape[1]))
+        scores = np.stack([scores[rows, played] for played in plays], axis=1)
     leaves = {name: np.asarray(leaf)[np.asarray(log.position)] for name, leaf in log.observation.items()}
     groups = min(FOLDS, int(log.clusters.max(initial=0)) + 1)
     folds = episode_folds(log, groups, seed)[np.asarray(log.episode)]
@@ -161,12 +163,6 @@ def _order(scores: Floats, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
     gain = scores - (scores * allowed).sum(1, keepdims=True) / allowed.sum(1, keepdims=True)
     mean = (gain * allowed).sum(0) / np.maximum(allowed.sum(0), 1)
     return np.argsort(-mean, kind="stable")
-
-
-def _with_fallback(scores: Floats, mask: NDArray[np.bool_], order: NDArray[np.int64]) -> Floats:
-    """The scores [N, A] of what a rule does for each action: where it is not allowed, the best allowed one."""
-    rows = np.arange(len(scores))
-    return np.stack([scores[rows, _played(action, mask, order, len(rows))] for action in range(scores.shape[1])], 1)
 
 
 def _played(action: int, mask: NDArray[np.bool_] | None, order: NDArray[np.int64], rows: int) -> NDArray[np.int32]:
@@ -234,34 +230,18 @@ def rule_of_run(folder: Path, word: str) -> Rule:
 
     Raises ConfigError for another word than `constant` or `tree`, and as `rules_of_run`.
     """
-    name, rules = rule_name(word), rules_of_run(folder, Record.read(folder))
-    return rules.get(name) or rules[CONSTANT]
-
-
-def rule_name(word: str) -> str:
-    """The name of the rule of a word; ConfigError for another word than `constant` or `tree`."""
     if word not in WORDS:
         raise ConfigError(f"--rule {word}", f"one of {', '.join(WORDS)}", "use --rule tree")
-    return WORDS[word]
+    rules = rules_of_run(folder, Record.read(folder))
+    return rules.get(WORDS[word]) or rules[CONSTANT]
 
 
 def _learnt(folder: Path, record: Record, log: Any) -> dict[str, Rule]:
     if not has_rules(record.spec):
         raise ConfigError(f"{folder} has no simple rules: they choose one of at most 20 actions", fix="drop --rule")
     if log is None or log.fingerprint() != record.data.fingerprint:
-        origin: Any = record.data.origin
-        if origin is None:
-            raise ConfigError(
-                f"the log of {folder} was in memory only, and simple rules learn from it", fix="drop --rule"
-            )
-        log = reopen_any(origin)
-        if log.fingerprint() != record.data.fingerprint:
-            raise LogError(
-                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed",
-                fix="restore it",
-            )
-    if not isinstance(log, Log):
-        raise ConfigError(f"{folder} learnt from interactions, which have counting rules", fix="drop --rule")
+        found = f"the log of {folder} was in memory only, and simple rules learn from it"
+        log = log_of_run(record, str(folder), ConfigError(found, fix="drop --rule"), "restore it")
     options = record.options
     part = EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
     return simple_rules(part.training_log, seed=options.seeds[0], origin=record.origin(run=folder.name))

@@ -19,7 +19,7 @@ from tidelog._text import amount, facts_table, in_unit, rows_table, with_ends
 from tidelog.data.columns import declared_unit
 from tidelog.data.log import Log
 from tidelog.data.raw import source_text
-from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
+from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError, nearest
 from tidelog.ope.estimators import Estimate, Estimates, Support
 from tidelog.ope.risk import Risk
 from tidelog.plots import WIDTH, Plot, Reach, figure, intervals
@@ -882,15 +882,8 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     if log is not None and log.fingerprint() != record.data.fingerprint:
         return log, f"all {len(log.episode_ids):,} episodes of the log"
     if log is None:
-        origin: Any = record.data.origin
-        if origin is None:
-            raise ConfigError(f"the log of {folder} was in memory only", fix="pass it, or another log, with --data")
-        log = reopen(origin)
-        if log.fingerprint() != record.data.fingerprint:
-            raise LogError(
-                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed",
-                fix="pass the log to judge on with --data",
-            )
+        absent = ConfigError(f"the log of {folder} was in memory only", fix="pass it, or another log, with --data")
+        log = log_of_run(record, str(folder), absent, "pass the log to judge on with --data")
     if not record.held_out:
         raise ConfigError(
             f"{folder} held no episodes out, and a policy cannot be judged on episodes that it learnt from",
@@ -905,14 +898,22 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     return log.take_episodes(rows), f"the {len(rows):,} episodes that the run held out of its own log"
 
 
-def training_part(record: Record) -> Log:
-    """The episodes that a run learnt from; LogError where its log is no longer there, or has changed."""
+def log_of_run(record: Record, run: str, absent: TidelogError, fix: str) -> Log:
+    """A run's log, read again; `absent` is raised if it was in memory only, LogError if its content has changed."""
     origin: Any = record.data.origin
     if origin is None:
-        raise LogError("the log of the run was in memory only", fix="pass the training episodes to tl.judge(train=...)")
+        raise absent
     log = reopen(origin)
     if log.fingerprint() != record.data.fingerprint:
-        raise LogError(f"{source_text(origin)} is no longer the log that the run was trained on")
+        found = f"{source_text(origin)} is no longer the log that {run} was trained on: its content has changed"
+        raise LogError(found, fix=fix)
+    return log
+
+
+def training_part(record: Record) -> Log:
+    """The episodes that a run learnt from; LogError where its log is no longer there, or has changed."""
+    fix = "pass the training episodes to tl.judge(train=...)"
+    log = log_of_run(record, "the run", LogError("the log of the run was in memory only", fix=fix), fix)
     return log.take_episodes(np.flatnonzero(~np.isin(log.episode_ids, np.asarray(record.held_out))))
 
 
