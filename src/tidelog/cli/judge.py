@@ -69,8 +69,56 @@ WAYS: dict[Acting, str] = {"mode": "likeliest actions", "sample": "sampled actio
 NEGATIVE = 3  # the exit code of a gate that stays closed
 
 
-@dataclass
-class Judge(DeclaredFlags):
+@dataclass(kw_only=True)
+class QuestionFlags(DeclaredFlags):
+    """What is asked of a log about policies: of which episodes, by which models, under which limits."""
+
+    data: Repeated = ()
+    """the log, a table with --columns or a saved log (several: repeat the flag); default: the held-out episodes of the
+    run"""
+    columns: File | None = None
+    """for tables: the mapping file"""
+    sample: bool = False
+    """judge the policy by actions sampled from its distribution"""
+    mode: bool = False
+    """judge it by its most likely actions; default: its declared way of acting"""
+    seed: int = 0
+    """random seed of folds, models and resampling"""
+    member: int | None = None
+    """for a run folder: the member, counted from 0 as in `tidelog evaluate`"""
+    propensities: Annotated[str, "logged|estimated|trees|best|FILE"] | None = None
+    """require the log's propensities, or always estimate them: by the default model, by boosted trees (extra `trees`),
+    or by the one that predicts other episodes better; or read them from a table with the columns `episode`, `step` and
+    `propensity` or `estimated_propensity`; default: those of the log if it has any"""
+    bandwidth: float | None = None
+    """smooth deterministic continuous actions with noise of this share of half of each action's range"""
+    discount: float = 1.0
+    """discount of the estimated return"""
+    first_steps: int | None = None
+    """judge the return of this many first decisions of an episode, where long episodes cannot be weighed; the gate of
+    `tidelog judge` then stays closed"""
+    model: Literal["auto", "tabular", "neural"] = "auto"
+    """the value model: a table if there are few observations, else networks"""
+    out: File | None = None
+    """also write the result to this JSON file"""
+    overwrite: bool = False
+    """replace this file if it exists"""
+    limits: Limits = field(default_factory=Limits)
+    """the support that a verdict needs"""
+
+    def asked(self) -> dict[str, Any]:
+        """These flags as arguments of `tl.judge` and `tl.plan`."""
+        way, declared = chosen_way(self.sample, self.mode), declared_value(self.propensity, self.randomised)
+        same = ("seed", "bandwidth", "discount", "first_steps", "model", "limits")
+        return {
+            "sample": None if way is None else way == "sample",
+            "propensities": self.propensities if declared is None else declared,
+            **{name: getattr(self, name) for name in same},
+        }
+
+
+@dataclass(kw_only=True)
+class Judge(QuestionFlags):
     """Decide: better than the logged decisions, worse, no difference, or unsupported."""
 
     common: ClassVar[tuple[str, ...]] = (
@@ -81,38 +129,16 @@ class Judge(DeclaredFlags):
     policies: tyro.conf.Positional[tuple[RunOrPolicy, ...]]
     """run folders (their best policy if there is one, else their first member), saved policies, or the folder of a
     sweep for all its complete trials; several are judged at once on the same episodes, with simultaneous intervals"""
-    data: Repeated = ()
-    """the log to judge on, a table with --columns or a saved log (several: repeat the flag); default: the held-out
-    episodes of the run"""
-    columns: File | None = None
-    """for tables: the mapping file"""
     sample: bool = False
     """judge the policy by actions sampled from its distribution, and let it act so from now on"""
     mode: bool = False
     """judge it by its most likely actions, and let it act so; default for runs with discrete actions: both ways, and
     the simple rules of the training episodes, at once; else its declared way, else what has a density"""
-    seed: int = 0
-    """random seed of folds, models and resampling"""
-    member: int | None = None
-    """for a run folder: the member, counted from 0 as in `tidelog evaluate`"""
     all_members: bool = False
     """for run folders: judge all members at once"""
-    propensities: Annotated[str, "logged|estimated|trees|best|FILE"] | None = None
-    """require the log's propensities, or always estimate them: by the default model, by boosted trees (extra `trees`),
-    or by the one that predicts other episodes better; or read them from a table with the columns `episode`, `step` and
-    `propensity` or `estimated_propensity`; default: those of the log if it has any"""
-    bandwidth: float | None = None
-    """smooth deterministic continuous actions with noise of this share of half of each action's range"""
-    discount: float = 1.0
-    """discount of the estimated return"""
-    first_steps: int | None = None
-    """judge the return of this many first decisions of an episode, where long episodes cannot be weighed; the gate then
-    stays closed"""
     by: Column | None = None
     """also show for whom: the difference by groups of this column of the observation, at the first decision of each
     episode; naming another column later is another look"""
-    model: Literal["auto", "tabular", "neural"] = "auto"
-    """the value model: a table if there are few observations, else networks"""
     cvar: float | None = None
     """the share of worst episodes whose mean return is reported (default 0.1); with --gate, the tail is required too"""
     bad_outcome: float | None = None
@@ -122,10 +148,6 @@ class Judge(DeclaredFlags):
     gate: bool = False
     """exit with code 3 unless every verdict is `better`, and it is known, or stated, that the policy did not learn from
     these episodes"""
-    out: File | None = None
-    """also write the verdict, or the table of several, to this JSON file"""
-    overwrite: bool = False
-    """replace this file if it exists"""
     json: bool = False
     """print the verdict, or the table of several, as JSON; everything else goes to standard error"""
     quiet: bool = False
@@ -138,8 +160,6 @@ class Judge(DeclaredFlags):
     """show earlier looks at these episodes, without a new judgement"""
     sink: tuple[SinkName, ...] = ()
     """for run folders: also show the verdict and the report page in a tracker, such as mlflow or mlflow:URI"""
-    limits: Limits = field(default_factory=Limits)
-    """the support that a verdict needs"""
 
 
 class _NamedPolicy(NamedTuple):
@@ -186,14 +206,10 @@ def parsed(words: list[str]) -> Judge:
     return parse(Judge, words, "judge")
 
 
-def policy_and_log(options: Judge) -> tuple[Policy | Rule, Log, str]:
-    """The one policy that these flags name, the episodes to judge it on, and which episodes these are in words.
-
-    ConfigError for several policies.
-    """
-    sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
-    _check(options, sources)
-    if len(sources) != 1 or options.all_members:
+def policy_and_log(name: str, options: QuestionFlags) -> tuple[Policy | Rule, Log, str]:
+    """A named policy, the episodes to judge it on, and which episodes these are in words; ConfigError for several."""
+    sources = _sources((name,), options)
+    if len(sources) != 1:
         raise ConfigError(f"{len(sources)} policies", "one run folder or saved policy", "name one of them")
     log, which = _log(options, sources)
     (named,) = _named_policies(options, sources[0], several=False)
@@ -203,15 +219,19 @@ def policy_and_log(options: Judge) -> tuple[Policy | Rule, Log, str]:
 def judge_and_show(options: Judge) -> JudgeResult:
     """Judge policies, print the verdicts, without JSON, and save them."""
     limit_arenas()
-    sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
-    _check(options, sources)
+    sources = _sources(options.policies, options, options.all_members)
+    saved = [source.path for source in sources if source.record is None]
+    if saved and options.sink:
+        raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs", fix="name its run folder, or drop --sink")
     log, which = _log(options, sources)
     ledger = None
     if options.ledger != "off":
         ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
     if options.looks:
         return JudgeResult(_show_looks(ledger, which), None)
-    named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
+    named_policies = [
+        one for source in sources for one in _named_policies(options, source, len(sources) > 1, options.all_members)
+    ]
     if log.reward is None:
         found = "; ".join(f"{one.name} {imitation_of(one.policy, log).sentence}" for one in named_policies)
         raise SpecError(
@@ -360,33 +380,29 @@ def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[
     return bool(lines)
 
 
-def _of_sweep(name: str, options: Judge) -> list[tuple[str, str]]:
-    """The run folders of all complete trials of a sweep, so that none is judged without the others; else the name.
+def _sources(names: Sequence[str], options: QuestionFlags, all_members: bool = False) -> list[_Source]:
+    """The run folders and saved policies that are named, of a sweep the folders of all its complete trials.
 
-    Each with its name among several policies.
+    ConfigError where there is none, or for flags that do not fit them.
     """
-    if not (Path(name) / PLAN).is_file():
-        return [(name, name)]
-    sweep = Sweep(name)
-    complete = {trial: str(sweep.run_folder(trial)) for trial in sweep.complete()}
-    if not complete:
-        again = f"tidelog resume {shlex.quote(name)}"
-        raise ConfigError(f"{name} has no complete trial to judge", fix=f"continue it with `{again}`")
-    alone = len(options.policies) == 1
-    return [(run, f"trial {trial}" if alone else run) for trial, run in complete.items()]
-
-
-def _source(name: str, short: str) -> _Source:
-    path = Path(name)
-    if not path.exists():
-        raise ConfigError(f"{name} does not exist", "a run folder or a saved policy")
-    record = Record.read(path) if (path / "run.json").exists() else None
-    if record is not None:
-        refuse_lists(path, record, "judge")
-    return _Source(path, record, short)
-
-
-def _check(options: Judge, sources: list[_Source]) -> None:
+    sources = []
+    for name in names:
+        folders = [(name, name)]  # each with its name among several policies
+        if (Path(name) / PLAN).is_file():  # none of its trials is judged without the others
+            sweep = Sweep(name)
+            complete = {trial: str(sweep.run_folder(trial)) for trial in sweep.complete()}
+            if not complete:
+                again = f"tidelog resume {shlex.quote(name)}"
+                raise ConfigError(f"{name} has no complete trial to judge", fix=f"continue it with `{again}`")
+            folders = [(run, f"trial {trial}" if len(names) == 1 else run) for trial, run in complete.items()]
+        for folder, short in folders:
+            path = Path(folder)
+            if not path.exists():
+                raise ConfigError(f"{folder} does not exist", "a run folder or a saved policy")
+            record = Record.read(path) if (path / "run.json").exists() else None
+            if record is not None:
+                refuse_lists(path, record, "judge")
+            sources.append(_Source(path, record, short))
     if not sources:
         raise ConfigError("there is no policy to judge", fix="name a run folder or a saved policy")
     if len({source.path.resolve() for source in sources}) < len(sources):
@@ -402,17 +418,16 @@ def _check(options: Judge, sources: list[_Source]) -> None:
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table", fix="name the table with --data")
     saved = [source.path for source in sources if source.record is None]
-    if saved and (options.member is not None or options.all_members):
+    if saved and (options.member is not None or all_members):
         raise ConfigError(f"{saved[0]} is a saved policy, which has no members", fix="drop --member and --all-members")
     if saved and not options.data:
         raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes", fix="name a log with --data")
-    if saved and options.sink:
-        raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs", fix="name its run folder, or drop --sink")
-    if options.member is not None and options.all_members:
+    if options.member is not None and all_members:
         raise ConfigError("--member and --all-members are both set", fix="set only one of them")
+    return sources
 
 
-def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
+def _log(options: QuestionFlags, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
     log = None if not options.data else read_log(source_of(options.data, "--data"), options.columns)
     parts: dict[str, tuple[Log, str]] = {}
@@ -431,7 +446,9 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     return log, f"all {len(log.episode_ids):,} episodes of the log"
 
 
-def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[_NamedPolicy]:
+def _named_policies(
+    options: QuestionFlags, source: _Source, several: bool, all_members: bool = False
+) -> Iterator[_NamedPolicy]:
     folder, record, shown = source
     if record is None:
         saved = open_policy(str(folder))
@@ -439,11 +456,11 @@ def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[
         return
     before = f"{shown}: " if several else ""
     count = len(record.configs) * len(record.options.seeds)
-    if options.member is None and not options.all_members and record.options.best_metric is not None:
+    if options.member is None and not all_members and record.options.best_metric is not None:
         best = policy_of_run(folder)
         yield _NamedPolicy(f"{before}best", "best", folder, best, best)
         return
-    members = range(count) if options.all_members else [options.member or 0]
+    members = range(count) if all_members else [options.member or 0]
     for member in members:
         if not 0 <= member < count:
             raise ConfigError(f"--member {member}: {folder} has {count} member(s), counted from 0")
@@ -463,19 +480,11 @@ def _judge_policies(
     if len(named_policies) == 1:
         context["name"] = named_policies[0].name
         several = named_policies[0].policy
-    way, declared = chosen_way(options.sample, options.mode), declared_value(options.propensity, options.randomised)
     learnt = next((source.record for source in sources if source.record is not None), None)
     result: Verdict | Verdicts = judge(
         several,
         log,
-        None if way is None else way == "sample",
-        options.propensities if declared is None else declared,
-        options.seed,
-        discount=options.discount,
-        first_steps=options.first_steps,
-        limits=options.limits,
-        bandwidth=options.bandwidth,
-        model=options.model,
+        **options.asked(),
         cvar=ALPHA if options.cvar is None else options.cvar,
         bad_outcome=options.bad_outcome,
         learnt_from=options.learnt_from,

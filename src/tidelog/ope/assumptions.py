@@ -185,22 +185,17 @@ class _Conditions(NamedTuple):
 
     def residuals(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
         """[N, columns]: values minus predictions from other folds; NaN if other folds have too few rows of a cell."""
-        return self._from_cells(values, fold) if self.is_table else self._from_features(values, fold)
-
-    def _from_cells(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
-        residuals = np.empty_like(values)
-        _, cells = np.unique(self.values[self.rows], return_inverse=True)
-        size = int(cells.max()) + 1
-        for one in np.unique(fold):
-            mine, others = fold == one, fold != one
-            count = np.bincount(cells[others], minlength=size)
-            sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
-            mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
-            residuals[mine] = values[mine] - mean[cells[mine]]
-        return residuals
-
-    def _from_features(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
         residuals, blocks = np.full_like(values, np.nan), {}
+        if self.is_table:
+            _, cells = np.unique(self.values[self.rows], return_inverse=True)
+            size = int(cells.max()) + 1
+            for one in np.unique(fold):
+                mine, others = fold == one, fold != one
+                count = np.bincount(cells[others], minlength=size)
+                sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
+                mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
+                residuals[mine] = values[mine] - mean[cells[mine]]
+            return residuals
         moments: dict[int, list[Any]] = {}  # of each fold: products of features, of features and values, their squares
         for one in np.unique(fold):
             rows = np.flatnonzero(fold == one)
@@ -392,7 +387,10 @@ def _features(log: Log, states: States | None, rows: Ordinals, seed: int) -> tup
     """Regression inputs: the observation, and the observation with the action."""
     position, all_rows = np.asarray(log.position)[rows], np.arange(len(rows))
     if states is None and len(_observed_names(log)) > MOST_COLUMNS:
-        states = _often_observed(log)
+        # A projection of many labels cannot tell them apart, so that an exact Markov state would fail the test.
+        numbered = number_observations(log)
+        visited = len(np.unique(numbered.stored[np.asarray(log.position)]))
+        states = numbered if log.steps >= CELL * visited else None
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
         return _Conditions(here, all_rows), _Conditions(
@@ -411,16 +409,6 @@ def _features(log: Log, states: States | None, rows: Ordinals, seed: int) -> tup
     if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
         return _Conditions(alone, all_rows), _Conditions(alone, all_rows, actions)
     return _Conditions(alone, all_rows), _Conditions(features(np.concatenate([seen, actions], axis=1)), all_rows)
-
-
-def _often_observed(log: Log) -> States | None:
-    """The log's different observations, if each has `CELL` rows on average; None otherwise.
-
-    A projection of many labels cannot tell them apart, so that an exact Markov state would fail the test.
-    """
-    states = number_observations(log)
-    visited = len(np.unique(states.stored[np.asarray(log.position)]))
-    return states if log.steps >= CELL * visited else None
 
 
 def _some_rows(log: Log, seed: int) -> Ordinals:
@@ -454,25 +442,26 @@ def with_detected_clusters(log: Log) -> ClusteredLog:
     few units show little, and if the behaviour policy samples each action independently, rewards that vary with the day
     are harmless.
     """
+    as_one = "are counted as one cluster, not as independent ones"
     if log.cluster is not None:
         return ClusteredLog(log)
     if any(problem.check == COPIES for problem in log.report.warnings):
         codes = _copies(log)
         if len(np.unique(codes)) < len(codes):
-            note = "episodes that are exact copies of one another are counted as one cluster, not as independent ones"
-            return ClusteredLog(_clustered(log, codes), (f"{note}. fix: remove the copies",))
+            note = f"episodes that are exact copies of one another {as_one}. fix: remove the copies"
+            return ClusteredLog(_clustered(log, codes), (note,))
     near = find_near_copies(log)
     if near is not None:
         note = (
             "episodes that are nearly equal to one another, in observations, actions and rewards (up to "
-            f"{near.apart:g} standard deviations), are counted as one cluster, not as independent ones"
+            f"{near.apart:g} standard deviations), {as_one}. fix: remove the copies"
         )
-        return ClusteredLog(_clustered(log, near.groups), (f"{note}. fix: remove the copies",))
+        return ClusteredLog(_clustered(log, near.groups), (note,))
     candidates = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
     for one in candidates:
         if one.values >= ENOUGH:
             why = f"returns correlate within it: {one.correlation:.2g}" if one.p_value < SIGNIFICANT else "by its name"
-            note = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
+            note = f"episodes with the same '{one.name}' {as_one} ({why})"
             first = log.starts[:-1]
             if one.name in log.extra:
                 codes = np.asarray(codes_of(np.asarray(log.extra[one.name])[first]))

@@ -1060,8 +1060,10 @@ def hidden_cause(a: Assessment) -> list[RuleFinding]:
     if low is None:
         why = ONLY_BETTER if a.side != "better" else RECORDED_ONES if not a.estimated else "odds_ratio = 1 asks nothing"
         return [not_asked("sensitivity", why)]
-    check = compare("sensitivity", low, "above", 0.0)
-    holds = math.nan if check.outcome == "passed" else tolerated_odds(a)
+    check, holds, fails = compare("sensitivity", low, "above", 0.0), 1.0, a.limits.odds_ratio
+    while check.outcome == "failed" and fails - holds > 0.01:  # bisection for the largest odds that it withstands
+        middle = (holds + fails) / 2.0
+        holds, fails = (middle, fails) if worst_case(a, middle) > 0.0 else (holds, middle)
     return [RuleFinding("sensitivity", check, low=low, holds=holds)]
 
 
@@ -1176,36 +1178,18 @@ def decide_if_randomised(a: Assessment) -> Assessment:
 def worst_case(a: Assessment, odds: float | None = None) -> float:
     """Lower end of the difference's interval under the worst unrecorded cause; `odds`: the limit's, if None."""
     evidence = _at_most(a.evidence, a.seed)
-    base, estimator = _by_target(evidence, a.deciding)
+    estimator, occupancy = ESTIMATORS[a.deciding], evidence.occupancy
+    by_visits = estimator.uses_occupancy and occupancy is not None
+    base = replace(evidence, target=np.ones(len(evidence.reward))) if by_visits else evidence
 
     def difference(changed: Evidence) -> Ratios:
-        return estimator(changed).minus(logged_return(evidence))
+        if by_visits and occupancy is not None:  # which have the factors that other weights have
+            factors = np.repeat(changed.target[evidence.starts[:-1]], evidence.lengths)
+            changed = replace(evidence, occupancy=occupancy * factors)
+        return estimator.ratios(changed).minus(logged_return(evidence))
 
     odds = a.limits.odds_ratio if odds is None else odds
     return a.between(worst_ratios(base, difference, odds, densities=a.densities), a.widening).low
-
-
-def tolerated_odds(a: Assessment) -> float:
-    """The largest odds of an unrecorded cause under which "better" holds, by bisection to a hundredth."""
-    low, high = 1.0, a.limits.odds_ratio
-    while high - low > 0.01:
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if worst_case(a, middle) > 0.0 else (low, middle)
-    return low
-
-
-def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
-    """The deciding estimator as a function of evidence with changed target probabilities."""
-    ratios = ESTIMATORS[deciding].ratios
-    if not ESTIMATORS[deciding].uses_occupancy or evidence.occupancy is None:
-        return evidence, ratios
-    occupancy = evidence.occupancy
-
-    def by_visits(changed: Evidence) -> Ratios:
-        factors = np.repeat(changed.target[evidence.starts[:-1]], evidence.lengths)
-        return ratios(replace(evidence, occupancy=occupancy * factors))
-
-    return replace(evidence, target=np.ones(len(evidence.reward))), by_visits
 
 
 def _at_most(evidence: Evidence, seed: int) -> Evidence:
@@ -1389,12 +1373,6 @@ BY_EXPLORATION = (
 )  # fmt: skip
 
 
-def factor_of_error(level: float, probability: float) -> float:
-    """`(z + z_p) / z`: by how much a difference exceeds the half-width of its interval to be shown so often."""
-    deviate = normal_deviate(1.0 - level)
-    return float((deviate + ndtri(probability)) / deviate)
-
-
 def planned_effect(interval: Interval, returns: Floats) -> float:
     """The gain that is planned for: the estimate if it is one, else a small share of the returns' deviation [E]."""
     estimate, half = interval.estimate, (interval.high - interval.low) / 2.0
@@ -1404,8 +1382,8 @@ def planned_effect(interval: Interval, returns: Floats) -> float:
 
 def episodes_to_show(a: Assessment, effect: float, probability: float) -> float:
     """The episodes on which a first look shows this difference with this probability; infinite without an interval."""
-    half = (a.interval.high - a.interval.low) / 2.0 / a.widening
-    needed = a.evidence.episodes * (factor_of_error(a.limits.level, probability) * half / effect) ** 2
+    half, deviate = (a.interval.high - a.interval.low) / 2.0 / a.widening, normal_deviate(1.0 - a.limits.level)
+    needed = a.evidence.episodes * (float((deviate + ndtri(probability)) / deviate) * half / effect) ** 2
     return needed if math.isfinite(needed) else math.inf
 
 

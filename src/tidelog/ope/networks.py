@@ -278,18 +278,14 @@ def network_values(
         mine = evaluation.log.take_episodes(learnt)
         width = 128 if mine.steps >= WIDE else 64
         config = FQE(discount=discount, centre=evaluation.centre, policies=len(targets), hidden=(width, width))
-        critic = train_critic(config, mine, updates_for(mine), seed + fold, tell)
+        # enough passes, and enough updates for values to propagate along an episode
+        wanted = max(EPOCHS * mine.steps // config.batch_size, SWEEPS * int(np.diff(mine.starts).max()))
+        critic = train_critic(config, mine, int(np.clip(wanted, FEWEST, MOST)), seed + fold, tell)
         return _rated(critic, evaluation, rows, len(targets))
 
     with ThreadPoolExecutor(2) as pool:
         by_fold = list(pool.map(of_fold, range(count)))
     return [join_folds(log, folds, values) for values in zip(*by_fold, strict=True)]
-
-
-def updates_for(log: Log) -> int:
-    """Number of a critic's updates on a log: enough passes, and enough for values to propagate along an episode."""
-    longest = int(np.diff(log.starts).max())
-    return int(np.clip(max(EPOCHS * log.steps // FQE().batch_size, SWEEPS * longest), FEWEST, MOST))
 
 
 @native.off()

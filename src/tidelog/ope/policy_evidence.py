@@ -188,6 +188,17 @@ def evidence_of(
     if len(values) > len(judged) and values[0] is not None and values[-1] is not None:
         first = np.asarray(log.starts[:-1])
         smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
+    drawn, shares = None, behavior_policy.shares  # declared propensities in place of estimated ones
+    if shares is not None:
+        shown = [one.supported for one in shares.clones if one.supported is not None]
+        drawn = replace(
+            evidence[0],
+            behaviour=shares.logged,
+            behaviour_all=shares.all_actions,
+            supported=out_of_fold(log, plan.folds, shown, log.position),
+            estimated=False,
+            occupancy=None,
+        )
     release_memory()
     tell("models", 1.0)
     return PolicyEvidence(
@@ -200,20 +211,7 @@ def evidence_of(
         smoothing,
         share,
         without_support,
-        None if behavior_policy.shares is None else with_propensities(evidence[0], log, plan, behavior_policy.shares),
-    )
-
-
-def with_propensities(evidence: Evidence, log: Log, plan: ModelChoice, known: Propensities) -> Evidence:
-    """The evidence with declared propensities in place of estimated ones; without occupancy ratios."""
-    shown = [one.supported for one in known.clones if one.supported is not None]
-    return replace(
-        evidence,
-        behaviour=known.logged,
-        behaviour_all=known.all_actions,
-        supported=out_of_fold(log, plan.folds, shown, log.position),
-        estimated=False,
-        occupancy=None,
+        drawn,
     )
 
 

@@ -23,7 +23,7 @@ from scipy.special import ndtri, xlogy
 from tidelog._text import in_unit, with_ends
 from tidelog.data.columns import declared_unit
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.estimators import LARGEST_LOG, log_weights, returns
+from tidelog.ope.estimators import LARGEST_LOG, log_weights, returns, standard_error
 from tidelog.ope.evidence import Evidence, Floats, check_risk
 from tidelog.ope.intervals import MOST_GROUPS, Confidence, resampled_counts
 from tidelog.policies.statistics import Interval
@@ -101,6 +101,8 @@ class Sample(NamedTuple):
         behavior_policy = np.full(evidence.episodes, 1.0 / evidence.episodes)
         whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, behavior_policy)]  # [C] each
         apart = _heavy(np.abs(whole[0] - whole[1]), np.maximum(*whole))
+        plain = np.exp(np.minimum(logs, LARGEST_LOG))
+        missing = 1.0 - float(plain.mean())
         return cls(
             values=values,
             position=position,
@@ -113,7 +115,7 @@ class Sample(NamedTuple):
             behavior_cdf=_risen(position, behavior_policy, len(values)),
             size=float(1.0 / np.square(whole[0]).sum()),
             heavy=(_heavy(whole[0], whole[0]), _heavy(whole[1], whole[1]), apart),
-            missing=_missing_weight(logs, unit),
+            missing=missing if missing > max(CHANCE * standard_error(plain, unit), 1e-6) else 0.0,  # else by chance
             estimated=evidence.estimated,
         )
 
@@ -158,8 +160,10 @@ class Bands(NamedTuple):
 def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
     """Simultaneous bands of both distribution functions and their difference; missing weight may lie at any return."""
     curves, which = (sample.policy_cdf, sample.behavior_cdf), ((1.0, 0.0), (0.0, 1.0))
+    # Effective numbers of episodes at each level. The tails have few episodes, which may have small weights by chance:
+    # `PSEUDO` of a large weight are added.
     sizes = [
-        _local_sizes(curve, sample.variance(*of), heavy)
+        np.asarray((curve * (1.0 - curve) + PSEUDO * heavy) / (sample.variance(*of) + PSEUDO * heavy**2))
         for curve, of, heavy in zip(curves, which, sample.heavy, strict=False)
     ]
     error = np.sqrt(sample.variance(1.0, -1.0) + PSEUDO * sample.heavy[2] ** 2)
@@ -189,14 +193,6 @@ def _heavy(values: Floats, weight: Floats) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
     return float(values[order][np.searchsorted(reached, 0.95 * reached[-1])])
-
-
-def _local_sizes(cdf: Floats, variance: Floats, heavy: float) -> Floats:
-    """Effective number of episodes at each level, [M + 1].
-
-    The tails have few episodes, which may have small weights by chance: `PSEUDO` episodes of weight `heavy` are added.
-    """
-    return np.asarray((cdf * (1.0 - cdf) + PSEUDO * heavy) / (variance + PSEUDO * heavy**2))
 
 
 def _critical(
@@ -300,17 +296,6 @@ def shortened(values: Any) -> Floats:
     values = np.asarray(values, np.float64)
     mantissa, exponent = np.frexp(values)
     return np.asarray(np.ldexp(np.round(mantissa, 12), exponent)) + 0.0
-
-
-def _missing_weight(logs: Floats, unit: Integers) -> float:
-    """1 minus the mean weight, if chance among clusters does not explain it; else 0."""
-    weight = np.exp(np.minimum(logs, LARGEST_LOG))
-    mean, clusters = float(weight.mean()), int(unit.max()) + 1
-    if clusters < 2 or mean >= 1.0:
-        return 0.0
-    apart = np.bincount(unit, weight - mean)
-    error = float(np.sqrt(np.square(apart).sum() * clusters / (clusters - 1))) / len(weight)
-    return 1.0 - mean if 1.0 - mean > max(CHANCE * error, 1e-6) else 0.0
 
 
 def quantile_of(sample: Sample, curve: Floats, share: float) -> float:
@@ -501,8 +486,10 @@ def _cvar(sample: Sample, bands: Bands, alpha: float, lowest: float | None) -> C
     high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - behavior_policy.low)
     difference = Interval(policy.estimate - behavior_policy.estimate, low, high)
     halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
-    kinds = [policy, behavior_policy, difference]
-    narrower = [_narrowed(one, half) for one, half in zip(kinds, halves, strict=True)]
+    narrower = [
+        Interval(middle, max(low, middle - half), min(high, middle + half))
+        for (middle, low, high), half in zip((policy, behavior_policy, difference), halves, strict=True)
+    ]
     policy, behavior_policy, difference = [policy, narrower[1], difference] if sample.missing else narrower
     if difference == (0.0, 0.0, 0.0):
         return Comparison(policy, behavior_policy, difference)
@@ -514,11 +501,6 @@ def _cvar(sample: Sample, bands: Bands, alpha: float, lowest: float | None) -> C
         behavior_policy = behavior_policy._replace(low=min(behavior_policy.low, least))
         difference = difference._replace(high=max(difference.high, policy.high - least))
     return Comparison(policy, behavior_policy, difference)
-
-
-def _narrowed(interval: Interval, half: float) -> Interval:
-    middle = interval.estimate
-    return Interval(middle, max(interval.low, middle - half), min(interval.high, middle + half))
 
 
 def _picture_levels(sample: Sample, bad: int | None) -> Integers:
@@ -558,12 +540,18 @@ def tail_refusal(risk: Risk | None, reason: str | None) -> str | None:
 
 def _sentences(risk: Risk) -> list[str]:
     share, cvar, unit = f"{100 * risk.alpha:.4g}%", risk.cvar, risk.reward_unit
+    difference, compared = cvar.difference, "are the same as"
+    if difference != (0.0, 0.0, 0.0):
+        compared = "are better than" if difference.low > 0 else "are worse than" if difference.high < 0 else ""
     sentences = [
         f"In the worst {share} of its episodes the policy earns {with_ends(cvar.policy, unit)} on average, the "
         f"behaviour policy {with_ends(cvar.behavior_policy, unit)}; the difference is "
         f"{with_ends(cvar.difference, unit, sign=True)}."
     ]
-    sentences.append(_tail_outcome(risk))
+    unknown = (
+        f"The log does not show whether the policy's worst {share} are better or worse than the behaviour policy's."
+    )
+    sentences.append(f"The policy's worst {share} {compared} the behaviour policy's." if compared else unknown)
     if risk.probability is not None:
         bad = risk.probability
         sentences.append(
@@ -594,17 +582,6 @@ def _sentences(risk: Risk) -> list[str]:
         )
     sentences.append(f"With {100 * risk.level:.4g}% confidence all intervals of this part hold simultaneously.")
     return sentences
-
-
-def _tail_outcome(risk: Risk) -> str:
-    share, difference = f"{100 * risk.alpha:.4g}%", risk.cvar.difference
-    if difference.low > 0:
-        return f"The policy's worst {share} are better than the behaviour policy's."
-    if difference.high < 0:
-        return f"The policy's worst {share} are worse than the behaviour policy's."
-    if difference == (0.0, 0.0, 0.0):
-        return f"The policy's worst {share} are the same as the behaviour policy's."
-    return f"The log does not show whether the policy's worst {share} are better or worse than the behaviour policy's."
 
 
 def _percent(interval: Interval) -> str:

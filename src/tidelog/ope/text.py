@@ -486,7 +486,11 @@ def with_words(verdict: Verdict, a: Assessment, question: JudgeQuestion, look: L
     """The verdict with its reasons and its paragraph."""
     said = [words(one, a) for one in a.findings]
     read, leaks = question.propensities, leak_sentence(a.leaks)
-    of_file = [propensities_from(read)] if isinstance(read, FilePropensities) else []
+    of_file = list[str]()
+    if isinstance(read, FilePropensities):
+        kind = "estimated by a model that is not known here" if read.estimated else "as recorded"
+        others = f"; rows about other episodes: {read.unused:,}" if read.unused else ""
+        of_file = [f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"]
     if leaks and not any(leaks in one.sentence for one in said):
         of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
     read_as = {one.check for one in question.log.report.problems}
@@ -700,15 +704,6 @@ def quality(fit: Fit, by: str) -> str:
         f"{where or 'in other episodes they miss the logged decisions'} by {fit.loss:.2f} nats on average, {known} the "
         f"{fit.constant:.2f} of always stating the same shares{wrong}"
     )
-
-
-def propensities_from(read: FilePropensities) -> str:
-    """The file of the behaviour policy's probabilities, what they are, and how many of its rows are about other
-    episodes.
-    """
-    kind = "estimated by a model that is not known here" if read.estimated else "as recorded"
-    others = f"; rows about other episodes: {read.unused:,}" if read.unused else ""
-    return f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"
 
 
 def _later(question: JudgeQuestion) -> str:
