@@ -209,7 +209,7 @@ pre { overflow-x: auto; padding: .7rem; background: var(--pale); border-radius: 
 nav { margin-top: .8rem; } nav a { display: inline-block; margin-right: 1rem; color: var(--better); }
 .soft { color: var(--soft); font-size: .9rem; }
 .short { max-width: 60rem; margin: .6rem 0; font-size: 1.1rem; }
-.next { padding-left: .8rem; border-left: 4px solid var(--bar); font-weight: 600; }
+
 .paper { display: none; }
 .verdict { max-width: none; padding: .7rem 1rem; border-radius: 8px; border-left: 6px solid; font-size: 1.1rem;
   background: var(--pale); }
@@ -223,8 +223,7 @@ nav { margin-top: .8rem; } nav a { display: inline-block; margin-right: 1rem; co
 .better { --mine: var(--better); } .worse { --mine: var(--worse); }
 .same { --mine: var(--same); border-style: dashed dashed dashed solid; }
 .unknown { --mine: var(--unknown); border-style: double; border-width: 4px 4px 4px 14px; }
-.none { --mine: var(--line); border-style: dotted dotted dotted solid; }
-.none b { color: var(--soft); font-size: 1.15rem; }
+
 .run { margin: 1rem 0 1.6rem; }
 details { margin: .6rem 0; } summary { padding: .3rem 0; color: var(--better); cursor: pointer; }
 article { margin: .7rem 0; padding: .6rem .9rem; border: 1px solid var(--line); border-left: 4px solid;

@@ -14,7 +14,6 @@ from tidelog._text import amount, in_unit, three_digits, with_ends
 from tidelog.ope.risk import Band, Risk
 from tidelog.ope.verdict import (
     DECIDING,
-    GROUP_WORDS,
     CandidateTable,
     Contrast,
     OverallAnswer,
@@ -260,14 +259,20 @@ def verdict_section(run: SavedRun) -> str:
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
         body.append(beside(parts, _difference(verdict)))
-    body += [
-        _ladder(verdict),
-        _groups(verdict),
-        folded("How it was judged", _judging_method(shown)),
-        risk_of_verdict(verdict),
-    ]
-    if len(run.verdicts) > 1:
+    if verdict.ladder:  # parts of a policy without support, from the one that is easiest to judge
+        rows = [Reach(one.title, one.difference, WORDS[one.decision][0], strong=True) for one in verdict.ladder]
+        text = f"{verdict.ladder_sentence} The next part is asked about only if the one before is better."
+        body.append(_differences("Parts of the policy, with {} intervals", verdict, rows, text))
+    if verdict.groups:
         rows = [
+            Reach(f"{one.name} ({one.episodes:,} episodes)", one.difference, WORDS[one.decision][0], strong=True)
+            for one in verdict.groups
+        ]
+        name = f"For whom: the difference by {verdict.by}, with {{}} intervals for all groups at once"
+        body.append(_differences(name, verdict, rows, " ".join(verdict.groups_sentences)))
+    body += [folded("How it was judged", _judging_method(shown)), _worst_episodes(verdict.risk, verdict.risk_reason)]
+    if len(run.verdicts) > 1:
+        listed_rows = [
             [one.path.stem, one.policy, one.verdict.decision,
              GUESS if one.verdict.decision == "unsupported" else with_ends(one.verdict.difference, sign=True),
              one.verdict.deciding, f"{one.verdict.episodes:,}", _day(one)]
@@ -276,7 +281,7 @@ def verdict_section(run: SavedRun) -> str:
         difference = f"difference from the behaviour policy{in_unit(verdict.reward_unit, 'in ')}"
         head = ("file", "policy", "decision", difference, "deciding estimator", "episodes", "date")
         marked = [position for position, one in enumerate(run.verdicts) if one is shown]
-        listed = table(head, rows, "All verdicts on this run, the newest first", named=True, marked=marked)
+        listed = table(head, listed_rows, "All verdicts on this run, the newest first", named=True, marked=marked)
         body.append(folded(f"All {len(run.verdicts):,} verdicts on this run", listed))
     return "".join(body)
 
@@ -329,51 +334,19 @@ def _difference(verdict: Verdict) -> str:
     rows = [Reach("policy minus behaviour policy", verdict.difference, kind, strong=True)]
     if verdict.difference_from_bc is not None:
         rows.append(Reach("policy minus clone", verdict.difference_from_bc, "log", strong=True))
-    unit = verdict.reward_unit
-    name = f"Difference in mean return, with {percent(verdict.level)} intervals"
-    described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval)}" for row in rows)
-    across_axis = f"difference in mean return per episode{in_unit(unit, 'in ')}"
-    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
     guess = verdict.decision == "unsupported"
     warning = "Do not use these numbers: the log has too little support for them. " if guess else ""
     clone = " The clone is a policy that imitates the behaviour policy (behaviour cloning)." if len(rows) > 1 else ""
-    return figure(
-        name,
-        picture,
-        f"{warning}The behaviour policy's mean return is {with_ends(verdict.behavior_policy, unit)}.{clone}",
-    )
+    mean = f"The behaviour policy's mean return is {with_ends(verdict.behavior_policy, verdict.reward_unit)}."
+    return _differences("Difference in mean return, with {} intervals", verdict, rows, f"{warning}{mean}{clone}")
 
 
-def _ladder(verdict: Verdict) -> str:
-    """The parts of a policy without support, each with its difference, from the one that is easiest to judge."""
-    if not verdict.ladder:
-        return ""
-    rows = [Reach(one.title, one.difference, WORDS[one.decision][0], strong=True) for one in verdict.ladder]
-    name = f"Parts of the policy, with {percent(verdict.level)} intervals"
-    described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval)}" for row in rows)
+def _differences(name: str, verdict: Verdict, rows: Sequence[Reach], text: str) -> str:
+    """A picture of differences from the behaviour policy; its name has the level of the intervals."""
+    name = name.format(percent(verdict.level))
+    described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval, sign=True)}" for row in rows)
     across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
-    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
-    return figure(
-        name, picture, f"{verdict.ladder_sentence} The next part is asked about only if the one before is better."
-    )
-
-
-def _groups(verdict: Verdict) -> str:
-    """The difference of each group, or that the log cannot tell; empty without groups."""
-    if not verdict.groups:
-        return ""
-    rows = [
-        Reach(f"{one.name} ({one.episodes:,} episodes)", one.difference, WORDS[one.decision][0], strong=True)
-        for one in verdict.groups
-    ]
-    name = f"For whom: the difference by {verdict.by}, with {percent(verdict.level)} intervals for all groups at once"
-    described = f"{name}: " + "; ".join(
-        f"{row.name} {GROUP_WORDS.get(one.decision, with_ends(row.interval, sign=True))}"
-        for row, one in zip(rows, verdict.groups, strict=True)
-    )
-    across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
-    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
-    return figure(name, picture, " ".join(verdict.groups_sentences))
+    return figure(name, intervals(described, rows, 0.0, across_axis, ("worse", "better")), text)
 
 
 def _judging_method(shown: SavedVerdict) -> str:
@@ -382,23 +355,31 @@ def _judging_method(shown: SavedVerdict) -> str:
     facts = {name: value for name, value in shown.verdict.context.items() if name not in ("together", "earlier_looks")}
     pairs = ((name, plain(value)) for name, value in _flat(facts))
     texts = ("".join(paragraph(one, "soft") for one in part) for part in (explanation.basis, explanation.end))
-    checks = bullets(explanation.lines) if explanation.lines else ""
-    return checks.join(texts) + definitions(pairs, tight=True)
+    return bullets(explanation.lines).join(texts) + definitions(pairs, tight=True)
 
 
 _YES_OR_NO = 2  # different returns
 
 
-def risk_of_verdict(verdict: Verdict) -> str:
+def _worst_episodes(risk: Risk | None, reason: str | None) -> str:
     """The part, or the reason for its absence; empty for old verdicts without distributions."""
-    if verdict.risk is None:
-        if verdict.risk_reason is None:
-            return ""
-        return heading("Worst episodes") + paragraph(f"No distribution of returns: {verdict.risk_reason}.", "soft")
-    risk = verdict.risk
+    if risk is None:
+        text = f"No distribution of returns: {reason}."
+        return "" if reason is None else heading("Worst episodes") + paragraph(text, "soft")
     if len(np.unique(risk.points)) <= _YES_OR_NO:  # the mean says it all
         return ""
-    return heading("Worst episodes") + beside(bullets(risk.sentences) + _tail_numbers(risk), _distribution(risk))
+    worst = f"mean of the worst {100 * risk.alpha:.4g}% (CVaR)"
+    rows = [[worst, *(with_ends(interval) for interval in risk.cvar)]]
+    if risk.probability is not None and risk.bad_outcome is not None:
+        name = f"probability of {three_digits(risk.bad_outcome)} or less"
+        rows.append([name, *(with_ends(interval) for interval in risk.probability)])
+    rows += [
+        [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in intervals)]
+        for share, *intervals in risk.quantiles
+    ]
+    head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "behavior_policy", "difference")
+    numbers = table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
+    return heading("Worst episodes") + beside(bullets(risk.sentences) + numbers, _distribution(risk))
 
 
 def _distribution(risk: Risk) -> str:
@@ -428,20 +409,6 @@ def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool
     across = np.repeat(points, 2)
     low, middle, high = (np.append(0.0, np.repeat(part, 2)[:-1]) for part in (band.low, band.estimate, band.high))
     return Curve(name, colour, across, middle, low, high, middle[None], dashed)
-
-
-def _tail_numbers(risk: Risk) -> str:
-    worst = f"mean of the worst {100 * risk.alpha:.4g}% (CVaR)"
-    rows = [[worst, *(with_ends(interval) for interval in risk.cvar)]]
-    if risk.probability is not None and risk.bad_outcome is not None:
-        name = f"probability of {three_digits(risk.bad_outcome)} or less"
-        rows.append([name, *(with_ends(interval) for interval in risk.probability)])
-    rows += [
-        [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in intervals)]
-        for share, *intervals in risk.quantiles
-    ]
-    head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "behavior_policy", "difference")
-    return table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
 
 
 def estimates(runs: Sequence[SavedRun]) -> str:
