@@ -23,7 +23,7 @@ from scipy.stats import t as student
 from benchmarks.keep import keep, share
 from tidelog.ope.evidence import Evidence
 from tidelog.ope.intervals import Confidence
-from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, summary
+from tidelog.ope.risk import QUANTILES, Risk, Sample, bands_of, risk_of
 
 COMMAND = "python -m benchmarks risk_bands"
 LOGS, SIZES, REPLICATES, ALPHA = 300, (200, 500, 1_000, 5_000), 1000, 0.1
@@ -109,8 +109,8 @@ PROBLEMS = {
 }
 
 
-def log_of(problem: Problem, episodes: int, generator: np.random.Generator) -> tuple[Evidence, np.ndarray | None]:
-    """A log of that many episodes, the whole return on the last step, and its clusters."""
+def log_of(problem: Problem, episodes: int, generator: np.random.Generator) -> Evidence:
+    """A log of that many episodes, with the whole return on the last step."""
     action = generator.random((episodes, problem.steps)) < problem.behavior_policy
     earned = problem.draw(generator, action.sum(1))
     clusters = None
@@ -121,7 +121,8 @@ def log_of(problem: Problem, episodes: int, generator: np.random.Generator) -> t
     reward[:, -1] = earned
     chance = lambda p: np.where(action, p, 1 - p).ravel()  # noqa: E731
     starts = np.arange(episodes + 1) * problem.steps
-    return Evidence(starts, reward.ravel(), chance(problem.target), chance(problem.behavior_policy)), clusters
+    behaviour = chance(problem.behavior_policy)
+    return Evidence(starts, reward.ravel(), chance(problem.target), behaviour, clusters=clusters)
 
 
 def cut(curve: Curve, low: float, high: float, points: int = 5_001) -> tuple[np.ndarray, np.ndarray]:
@@ -167,11 +168,11 @@ def inside(interval: Any, value: float, slack: float) -> bool:
 
 def one(problem: Problem, episodes: int, seed: int) -> dict[str, Any]:
     """What holds on one log, and how wide intervals are."""
-    evidence, clusters = log_of(problem, episodes, np.random.default_rng([seed, episodes]))
+    evidence = log_of(problem, episodes, np.random.default_rng([seed, episodes]))
     sure = Confidence(0.95, REPLICATES, seed % 2)
-    sample = Sample.of(evidence, clusters)
+    sample = Sample.of(evidence)
     found = bands_of(sample, ALPHA, sure)
-    risk = summary(sample, found, ALPHA, problem.bad, sure.level)
+    risk = risk_of(evidence, alpha=ALPHA, bad_outcome=problem.bad, confidence=sure)
     covered = whole_band(problem, sample, found)
     truths = [problem.truth(problem.target), problem.truth(problem.behavior_policy)]
     grids = [cut(truth, risk.lowest, risk.highest) for truth in truths]

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused(error, name, case, monkeypatch):
 
 def test_one_cluster_has_an_endless_variance():
     one = bandit(count=2, action=np.asarray([0, 1]))
-    sample = Sample.of(one, clusters=np.zeros(2, int))
+    sample = Sample.of(replace(one, clusters=np.zeros(2, int)))
     assert np.isinf(sample.variance(1.0, 0.0)).all()
 
 

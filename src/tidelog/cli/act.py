@@ -146,8 +146,7 @@ class ActFlags(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write actions for a table, of one file or of several, or for arrays; or lists for the users of a table."""
-    options = parse(ActFlags, with_rule(words, others=True), "act")
-    return present(options, lambda: _act(options))
+    return present(parse(ActFlags, with_rule(words, others=True), "act"), _act)
 
 
 def _act(options: ActFlags) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def run(words: list[str]) -> int:
                 f"the runs act in different ways ({each}), so their difference would be that of the ways",
                 fix="add --mode or --sample, for all of them",
             )
-    return present(options, lambda: _evaluate(options, runs))
+    return present(options, lambda _: _evaluate(options, runs))
 
 
 def _evaluate(options: Evaluate, runs: dict[Path, Record]) -> dict[str, Any]:
@@ -138,29 +138,12 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
     copies = min(options.episodes, MOST_COPIES) if paired else None  # first episodes begin alike under every policy
     returns = [rollout(policy, options.env, options.episodes, options.seed, num_envs=copies) for policy in policies]
     rows = [[f"member {i} (seed {seeds[i % len(seeds)]})", *_cells(r)] for i, r in enumerate(returns)]
-    if count > 1:
-        whole = bootstrap_interval(np.stack(returns), mean, whole_runs=True)
-        rows.append(
-            [
-                "all members",
-                f"{whole.estimate:.4g}",
-                f"{whole.low:.4g} to {whole.high:.4g}",
-                f"{iqm(np.stack(returns)):.4g}",
-            ]
-        )
+    rows += [["all members", *_cells(np.stack(returns))]] if count > 1 else []
     how = "sampled" if sampled else "deterministic"
-    table(
-        f"{options.env}: {options.episodes} episodes per member, {how}",
-        ["", "mean return", "95% interval", "IQM"],
-        rows,
-    )
+    title = f"{options.env}: {options.episodes} episodes per member, {how}"
+    table(title, ["", "mean return", "95% interval", "IQM"], rows)
     path = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
-    content = {
-        "env": options.env,
-        "sampled": sampled,
-        "seed": options.seed,
-        "returns": [r.tolist() for r in returns],
-    }
+    content = {"env": options.env, "sampled": sampled, "seed": options.seed, "returns": [r.tolist() for r in returns]}
     write_json(path, content, ConfigError)
     print_details(f"all returns: {path}")
     return content, {"mean return": np.mean(returns, axis=0)}
@@ -180,7 +163,8 @@ def _print_order(spec: Spec, name: str) -> None:
 
 
 def _cells(returns: np.ndarray) -> list[str]:
-    interval = bootstrap_interval(returns, mean)
+    """Mean, interval and IQM of returns, [episodes] or [members, episodes]."""
+    interval = bootstrap_interval(returns, mean, whole_runs=returns.ndim == 2)
     return [f"{interval.estimate:.4g}", f"{interval.low:.4g} to {interval.high:.4g}", f"{iqm(returns):.4g}"]
 
 
@@ -306,8 +290,7 @@ class Collect(OutputFlags):
 
 def run_collect(words: list[str]) -> int:
     """Collect a log."""
-    options = parse(Collect, words, "collect")
-    return present(options, lambda: _collect(options))
+    return present(parse(Collect, words, "collect"), _collect)
 
 
 def _collect(options: Collect) -> dict[str, Any]:

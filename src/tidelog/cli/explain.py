@@ -27,8 +27,7 @@ class Explain(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Print the explanation of each verdict."""
-    options = parse(Explain, words, "explain")
-    return present(options, lambda: _explain(options))
+    return present(parse(Explain, words, "explain"), _explain)
 
 
 def _explain(options: Explain) -> dict[str, Any]:

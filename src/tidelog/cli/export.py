@@ -36,6 +36,7 @@ from tidelog.training.record import Record, provenance_of
 from tidelog.types import Catalogue
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
+NO_LOG = "no log: name one with --data"
 
 
 @dataclass
@@ -73,26 +74,28 @@ class Export(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Export a policy, or check an export."""
-    options = parse(Export, with_rule(words), "export")
-
-    def work() -> dict[str, Any]:
-        written = _written(options)
-        return {"policy": options.policy, "out": None if written is None else str(written), "checked": options.check}
-
-    return present(options, work)
+    return present(parse(Export, with_rule(words), "export"), _export)
 
 
-def _written(options: Export) -> Path | None:
-    """Export a policy and return its path; None for a check, which writes nothing."""
-    folder = Path(options.policy)
+def _export(options: Export) -> dict[str, Any]:
+    """Export a policy, or check one, and return where it is written."""
+    folder, written = Path(options.policy), None
     if not folder.exists():
         raise ConfigError(f"{folder} does not exist", "a run folder or a saved policy")
     record = Record.read(folder) if (folder / "run.json").exists() else None
     if options.check:
         _check(options, folder, record)
-        return None
-    if options.rule is not None or is_rule_file(folder):
-        return _rule(options, folder)
+    elif options.rule is not None or is_rule_file(folder):
+        written = _rule(options, folder)
+    else:
+        written = _policy(options, folder, record)
+    if written is not None:
+        print_line(f"exported: {written}")
+    return {"policy": options.policy, "out": None if written is None else str(written), "checked": options.check}
+
+
+def _policy(options: Export, folder: Path, record: Record | None) -> Path:
+    """Export a policy and return its path."""
     target = _target(options, folder, record)
     if options.to != "onnx":
         check_target(target)
@@ -123,14 +126,12 @@ def _written(options: Export) -> Path | None:
                 progress=screen.update,
             )
     if options.quiet:
-        print_line(f"exported: {target}")
         return target
     _show(comparison, not_compared)
     print_details(*_onnx_lines(target))
     if options.to != "onnx" and options.onnx and not has_onnx():
         print_details(f"no ONNX file. fix: {install('onnx')}")
     print_notes(policy.notes())
-    print_line(f"exported: {target}")
     return target
 
 
@@ -149,9 +150,7 @@ def _rule(options: Export, folder: Path) -> Path:
     rule = load_rule(folder) if options.rule is None else open_simple_rule(options.policy, options.rule)
     rule = rule.with_acting("mode")
     rule.save(target, overwrite=options.overwrite)
-    if not options.quiet:
-        print_details(*rule.notes(), verdict_line(rule.verdict))
-    print_line(f"exported: {target}")
+    print_details(*rule.notes(), verdict_line(rule.verdict))
     return target
 
 
@@ -175,13 +174,8 @@ def _onnx_lines(target: Path) -> list[str]:
 def _check(options: Export, folder: Path, record: Record | None) -> None:
     if record is not None:
         raise ConfigError(f"{folder} is a run folder: --check expects an exported policy")
-    logged = None
-    if options.data:
-        logged = LoggedObservations.of(
-            reopen_any({"source": source_of(options.data, "--data"), "columns": options.columns}),
-            open_policy(options.policy),
-        )
-    _show(recheck(folder, logged), None if logged else "no log: name one with --data")
+    logged, not_compared = _logged(options, None, open_policy(options.policy)) if options.data else (None, NO_LOG)
+    _show(recheck(folder, logged), not_compared)
     print_line(f"{folder} gives the same answers in all runtimes")
 
 
@@ -205,7 +199,7 @@ def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Log
         ), None
     origin = None if record is None else record.data.origin
     if not isinstance(origin, Mapping):
-        return None, "no log: name one with --data"
+        return None, NO_LOG
     try:
         return LoggedObservations.of(reopen_any(origin), policy), None
     except (ConfigError, LogError) as error:

@@ -39,6 +39,7 @@ from tidelog.schema import renamed
 from tidelog.training.options import options_of
 
 T = TypeVar("T")
+Flags = TypeVar("Flags", bound="OutputFlags")
 File: TypeAlias = Annotated[str, "FILE"]
 Folder: TypeAlias = Annotated[str, "FOLDER"]
 RunFolder: TypeAlias = Annotated[str, "RUN"]
@@ -482,7 +483,7 @@ def json_only(wanted: bool) -> AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr) if wanted and not silent else contextlib.nullcontext()
 
 
-def present(options: OutputFlags, work: Callable[[], Any]) -> int:
+def present(options: Flags, work: Callable[[Flags], Any]) -> int:
     """Do the work of a command, print what it returns as JSON if that is wanted, and return exit code 0.
 
     With `--quiet`, `print_details` and `print_notes` print nothing in it.
@@ -490,7 +491,7 @@ def present(options: OutputFlags, work: Callable[[], Any]) -> int:
     outer = _is_quiet.set(options.quiet)
     try:
         with json_only(options.json):
-            result = work()
+            result = work(options)
     finally:
         _is_quiet.reset(outer)
     if options.json:
@@ -557,12 +558,9 @@ def check_tables(*targets: Path | None) -> None:
         expected = f"{target}: expected a path that ends in {' or '.join(TABLES)}"
         if target.suffix and not target.is_dir():
             raise ConfigError(expected, fix="change the suffix")
+        name = target.with_name((target.stem or "table") + ".parquet") if target.name else "table.parquet"
         raise ConfigError(
-            f"{expected}, as all rows are written to one file",
-            fix=(
-                "name one output file, such as "
-                f"{target.with_name((target.stem or 'table') + '.parquet') if target.name else 'table.parquet'}"
-            ),
+            f"{expected}, as all rows are written to one file", fix=f"name one output file, such as {name}"
         )
 
 

@@ -13,10 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import tyro
 
 from tidelog._machine import limit_arenas
-from tidelog._text import in_unit, three_digits, with_ends
+from tidelog._text import in_unit, with_ends
 from tidelog.cli.flags import (
     Column,
     DeclaredFlags,
@@ -44,7 +45,6 @@ from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
 from tidelog.ope.verdict import (
-    GROUP_WORDS,
     Verdict,
     Verdicts,
     held_out_part,
@@ -185,20 +185,13 @@ class _Source(NamedTuple):
     name: str  # among several
 
 
-class JudgeResult(NamedTuple):
-    """What `tidelog judge` made."""
-
-    code: int  # of the process
-    result: Verdict | Verdicts | None  # None for earlier looks
-
-
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
     options = parsed(words)
-    made = judge_and_show(options)
-    if options.json and made.result is not None:
-        print_line(json.dumps(made.result.to_json(), indent=1))
-    return made.code
+    code, result = judge_and_show(options)
+    if options.json and result is not None:
+        print_line(json.dumps(result.to_json(), indent=1))
+    return code
 
 
 def parsed(words: list[str]) -> Judge:
@@ -216,8 +209,8 @@ def policy_and_log(name: str, options: QuestionFlags) -> tuple[Policy | Rule, Lo
     return named.policy, log, which
 
 
-def judge_and_show(options: Judge) -> JudgeResult:
-    """Judge policies, print the verdicts, without JSON, and save them."""
+def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None]:
+    """Judge policies, print the verdicts, without JSON, and save them; the exit code, and no verdict for `--looks`."""
     limit_arenas()
     sources = _sources(options.policies, options, options.all_members)
     saved = [source.path for source in sources if source.record is None]
@@ -228,7 +221,8 @@ def judge_and_show(options: Judge) -> JudgeResult:
     if options.ledger != "off":
         ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
     if options.looks:
-        return JudgeResult(_show_looks(ledger, which), None)
+        _show_looks(ledger, which)
+        return 0, None
     named_policies = [
         one for source in sources for one in _named_policies(options, source, len(sources) > 1, options.all_members)
     ]
@@ -244,8 +238,12 @@ def judge_and_show(options: Judge) -> JudgeResult:
     check_targets(options.out, overwrite=options.overwrite)
     sinks = {one.run: [open_sink(word, one.run) for word in options.sink] for one in named_policies if one.run}
     with json_only(options.json):
-        result = _with_commands(_judge_policies(options, sources, named_policies, log, ledger), named_policies)
-        verdicts = [result] if isinstance(result, Verdict) else list(result)
+        result = _judge_policies(options, sources, named_policies, log, ledger)
+        verdicts = [  # each with the command that deploys its policy, for the report
+            replace(verdict, context={**verdict.context, "deploy": _export_command(one)})
+            for verdict, one in zip([result] if isinstance(result, Verdict) else result, named_policies, strict=True)
+        ]
+        result = verdicts[0] if isinstance(result, Verdict) else replace(result, verdicts=tuple(verdicts))
         files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]
         recommended = None if isinstance(result, Verdict) else result.recommended
         _declare(named_policies, verdicts, recommended)
@@ -261,7 +259,7 @@ def judge_and_show(options: Judge) -> JudgeResult:
         for folder in sinks if options.sink else ():
             _publish(folder, sinks[folder], named_policies, verdicts)
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
-    return JudgeResult(code, result)
+    return code, result
 
 
 def _all_ways(
@@ -311,16 +309,6 @@ def _rules(sources: Sequence[_Source]) -> Iterator[_NamedPolicy]:
             yield _NamedPolicy(shown, rule.name.replace(" ", "-"), path, rule.with_acting("mode"), rule)
 
 
-def _with_commands(result: Verdict | Verdicts, named_policies: Sequence[_NamedPolicy]) -> Verdict | Verdicts:
-    """The verdicts, each with the command that deploys its policy, for the report."""
-    verdicts = (result,) if isinstance(result, Verdict) else result.verdicts
-    known = tuple(
-        replace(verdict, context={**verdict.context, "deploy": _export_command(one)})
-        for verdict, one in zip(verdicts, named_policies, strict=True)
-    )
-    return known[0] if isinstance(result, Verdict) else replace(result, verdicts=known)
-
-
 def _keep(verdict: Verdict, one: _NamedPolicy) -> Path | None:
     """Save the verdict in the policy's run folder, and return its file."""
     if one.run is None:
@@ -351,7 +339,7 @@ def _by_policy(named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> l
 def _best_way(pairs: list[tuple[_NamedPolicy, Verdict]], recommended: str | None) -> tuple[_NamedPolicy, Verdict]:
     """The recommended way of acting of a policy, else the one with the best decision and the highest lower end."""
     low = [one.difference.low if math.isfinite(one.difference.low) else -math.inf for _, one in pairs]
-    order = [(named.name == recommended, RANK[one.decision]) for named, one in pairs]
+    order = [(named.name == recommended, RANK.index(one.decision)) for named, one in pairs]
     return pairs[max(range(len(pairs)), key=lambda position: (*order[position], low[position]))]
 
 
@@ -497,7 +485,7 @@ def _judge_policies(
     return result
 
 
-def _show_looks(ledger: Ledger | None, which: str) -> int:
+def _show_looks(ledger: Ledger | None, which: str) -> None:
     """Print earlier looks at the episodes, one per line."""
     looks = () if ledger is None else ledger.looks
     print_line(f"{sum(look.number > 0 for look in looks):,} look(s) at {which}")
@@ -514,7 +502,6 @@ def _show_looks(ledger: Ledger | None, which: str) -> int:
         rows.append([str(look.number or "none"), when, names, way, text or "unknown", f"{look.share:.0%}"])
     if rows:
         table("looks", ["look", "UTC", "policy", "actions", "decision", "episodes"], rows)
-    return 0
 
 
 def _show_result(
@@ -585,14 +572,7 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         if line:
             print_line(line)
     print_line("")
-    rows = []
-    for row in verdicts.table:
-        number, ends = "unknown", "unknown"
-        if row["decision"] != "unsupported":
-            number = three_digits(row["difference"], sign=True)
-            ends = f"{three_digits(row['low'], sign=True)} to {three_digits(row['high'], sign=True)}"
-        share = row["effective_sample_size"] / row["episodes"]
-        rows.append([row["name"], number, ends, f"{share:.1%}" if share == share else "unknown", row["decision"]])
+    rows = [[row.name, *row.cells, row.decision] for row in verdicts.rows]
     unit = in_unit(verdicts[0].reward_unit, "in ")
     title = f"{len(rows):,} policies judged at once: differences from the behaviour policy{unit}"
     head = ["policy", "difference", f"{percent(verdicts.level)} interval", "effective share", "verdict"]
@@ -612,12 +592,10 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     notes = [*filter(None, [verdicts[0].context.get("earlier_looks")]), *conditions]
     if notes:  # what makes the intervals wider, or the answer less sure
         print_line(f"note: {'; '.join(notes)}")
-    if (
-        verdicts.recommended is None and part is None and not details
-    ):  # why, and what to do: of one policy, as the others say the same
-        shares = [row["effective_sample_size"] for row in verdicts.table]
-        most = max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
-        name = verdicts.names[most] if answer.row is None else answer.row.name
+    if verdicts.recommended is None and part is None and not details:
+        # why, and what to do: of one policy, as the others say the same
+        most = max(verdicts.rows, key=lambda row: np.nan_to_num(row.effective_sample_size, nan=-1.0))
+        name = (answer.row or most).name
         one = verdicts[name]
         own = [reason for reason in one.reasons if reason not in shared]
         most_shown = ", of which the log shows most" if answer.row is None else ""
@@ -635,7 +613,7 @@ def _show_groups(verdict: Verdict, before: str = "") -> None:
             one.name,
             f"{one.episodes:,}",
             with_ends(one.difference, sign=True),
-            GROUP_WORDS.get(one.decision, one.decision),
+            "cannot tell" if one.decision == "unsupported" else one.decision,
         ]
         for one in verdict.groups
     ]

@@ -45,8 +45,7 @@ class PlanCommand(OutputFlags, QuestionFlags):
 
 def run(words: list[str]) -> int:
     """Plan, and print the plan as sentences."""
-    options = parse(PlanCommand, words, "plan")
-    return present(options, lambda: _plan(options))
+    return present(parse(PlanCommand, words, "plan"), _plan)
 
 
 def _plan(options: PlanCommand) -> dict[str, Any]:

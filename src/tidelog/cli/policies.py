@@ -79,10 +79,8 @@ def open_simple_rule(path: str, word: str) -> Rule:
 
     folder = Path(path)
     if not (folder / "run.json").exists():
-        raise ConfigError(
-            f"--rule {word}: {folder} is not a run folder, and simple rules are of a run",
-            fix="name the run folder, or the JSON file of a rule without --rule",
-        )
+        found = f"--rule {word}: {folder} is not a run folder, and simple rules are of a run"
+        raise ConfigError(found, fix="name the run folder, or the JSON file of a rule without --rule")
     return rule_of_run(folder, word)
 
 
@@ -95,10 +93,8 @@ def open_rule(path: str, rule: str) -> RuleLists:
 
     folder = Path(path)
     if not (folder / "run.json").exists():
-        raise ConfigError(
-            f"--rule {rule}: {folder} is not a run folder, and a rule counts the events of a run's log",
-            fix="name the run folder",
-        )
+        found = f"--rule {rule}: {folder} is not a run folder, and a rule counts the events of a run's log"
+        raise ConfigError(found, fix="name the run folder")
     origin = Record.read(folder).data.origin
     log = None if origin is None else reopen_any(origin)
     if not isinstance(log, Interactions):

@@ -42,8 +42,7 @@ class ReportFlags(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
-    options = parse(ReportFlags, words, "report")
-    return present(options, lambda: _report(options))
+    return present(parse(ReportFlags, words, "report"), _report)
 
 
 def _report(options: ReportFlags) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _judged(run: Run, quiet: bool) -> dict[str, Any] | None:
     several = len(run.members) > 1 and record.options.best_metric is None
     words = [folder, *(["--all-members"] if several else []), *(["--quiet"] if quiet else [])]
     try:
-        result: Any = judge.judge_and_show(judge.parsed(words)).result
+        result: Any = judge.judge_and_show(judge.parsed(words))[1]
     except TidelogError as error:
         again = shlex.join(["tidelog", "judge", *words])
         note = f"note: the run was not judged: {error}. `{again}` judges it"
@@ -106,7 +106,17 @@ def show_run(run: Run, seconds: float, judged: bool = False) -> None:
                 f"{_number(chosen.value)}; every command uses it.{early}"
             )
         print_notes((run.policy() if chosen is None else run.best_policy()).notes())
-        print_next(run, seconds)
+        from tidelog.recommend.evaluate import Advice, word_of  # starts slowly, here and below
+
+        rule = None  # instead of the lists of the policy
+        for line in lists_advice(run, max(seconds * SHARE, LEAST_SECONDS)):
+            if isinstance(line, Advice):
+                rule = None if line.use_policy else line.rule
+            else:
+                print_line(line)
+        print_line(f"next: {next_command(run, rule)}")
+        if rule is not None:
+            print_line(f"then: tidelog serve {shlex.quote(str(run.folder))} --rule {word_of(rule)}")
         return
     for line in imitation_lines(run):
         print_line(line)
@@ -195,21 +205,6 @@ def _number(value: Any) -> str:
 MOST_EVENTS = 2_000_000  # events of a log whose rules are counted at the end of a training
 SHARE, LEAST_SECONDS = 0.2, 5.0  # of the training's time, and seconds, in which another rule is begun
 OWN = "your table of histories and its columns replace the words in capitals"
-
-
-def print_next(run: Run, seconds: float) -> None:
-    """Print whether to use the lists of a run's policy, and the next commands; the training took so many seconds."""
-    from tidelog.recommend.evaluate import Advice, word_of  # starts slowly, here and below
-
-    rule = None
-    for line in lists_advice(run, max(seconds * SHARE, LEAST_SECONDS)):
-        if isinstance(line, Advice):
-            rule = None if line.use_policy else line.rule
-        else:
-            print_line(line)
-    print_line(f"next: {next_command(run, rule)}")
-    if rule is not None:
-        print_line(f"then: tidelog serve {shlex.quote(str(run.folder))} --rule {word_of(rule)}")
 
 
 def next_command(run: Run, rule: str | None = None) -> str:

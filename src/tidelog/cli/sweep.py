@@ -19,7 +19,7 @@ import tyro
 from tidelog._text import wrapped
 from tidelog.algorithms.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
-from tidelog.auto.settings import LEAST_HELD_OUT, suggest
+from tidelog.auto.settings import LEAST_HELD_OUT
 from tidelog.cli.flags import (
     DeclaredFlags,
     File,
@@ -37,12 +37,11 @@ from tidelog.cli.flags import (
     table,
     verb_flags,
 )
-from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_flags
+from tidelog.cli.train import AUTO, NONE, STEPS, following, log_of
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.parallel import Pool, pool_of
 from tidelog.sweeps.plan import grid, random_search
 from tidelog.sweeps.sweep import Driver, Sweep, sweep, write_page
-from tidelog.training.metrics import Progress
 from tidelog.training.options import OF_SWEEPS
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
@@ -131,14 +130,7 @@ def run(words: list[str]) -> int:
     log = log_of(options)
     with json_only(options.json):
         if len(known) == 1 and options.preset == AUTO:
-            split = {"held_out": options.held_out, "split_seed": options.split_seed}
-            varied = {name: getattr(options, name) for name in axes if hasattr(options, name)}
-            own = defaults | set_by_flags(known[0][0], arguments, options) | varied
-            with Progress("settings", False if options.quiet else None) as screen:
-                suggestion = suggest(known[0][0], log, **split, progress=screen.update, **own)
-            followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
-            options = parse(flags, arguments, "sweep", followed)
-            print_reasons(suggestion, options, without=axes)
+            options = following(known[0][0], log, flags, arguments, "sweep", defaults, options, axes)
         options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
         algorithms = [one for cls, settings in known for one in _algorithms(cls, settings, options, len(known) == 1)]
         more: dict[str, Any] = options_in(options, "fit")

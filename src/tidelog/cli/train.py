@@ -18,7 +18,7 @@ from tidelog._files import write_file
 from tidelog.algorithms.finetune import FinetuneConfig
 from tidelog.algorithms.hyperparameters import MAIN, chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
-from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
+from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, suggest
 from tidelog.cli.flags import (
     OPTIONS,
     OUTPUT,
@@ -250,19 +250,38 @@ def run(words: list[str]) -> int:
         return _learn(cls, None, options, Path(options.out) if options.out else free_folder(name))
     log = log_of(options)
     if options.preset == AUTO:
-        split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
-        own = settings | set_by_flags(cls, arguments, options)
-        with Progress("settings", False if options.quiet else None) as screen:
-            suggestion = suggest(
-                cls, log, held_out=options.held_out, split_seed=split_seed, progress=screen.update, **own
-            )
-        defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
-        options = parse(flags, arguments, f"train {name}", defaults)
-        with json_only(options.json):
-            print_reasons(suggestion, options)
+        options = following(cls, log, flags, arguments, f"train {name}", settings, options)
     options.steps = STEPS if options.steps is None else options.steps
     options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
     return _learn(cls, log, options, Path(options.out) if options.out else free_folder(name))
+
+
+def following(
+    cls: type[Any],
+    log: Log | Interactions,
+    flags: type[Any],
+    arguments: list[str],
+    command: str,
+    settings: dict[str, Any],
+    options: Any,
+    varied: Collection[str] = (),
+) -> Any:
+    """Return the options with the settings that follow the log, and print these; without those that are `varied`."""
+    own = settings | set_by_flags(cls, arguments, options)
+    own |= {name: getattr(options, name) for name in varied if hasattr(options, name)}
+    split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
+    with Progress("settings", False if options.quiet else None) as screen:
+        suggestion = suggest(cls, log, held_out=options.held_out, split_seed=split_seed, progress=screen.update, **own)
+    defaults = {name: one.value for name, one in suggestion.settings.items()} | settings
+    options = parse(flags, arguments, command, defaults)
+    followed = {name: one for name, one in suggestion.settings.items() if name not in varied}
+    names = [name for name, one in followed.items() if getattr(options, name) == one.value]
+    with json_only(options.json):
+        if names and not options.quiet:
+            print_line("settings that follow the log (--preset none leaves the defaults):")
+            for line in suggestion.lines(names):
+                print_line(f"  {line}")
+    return options
 
 
 def _suited(
@@ -301,16 +320,6 @@ def set_by_flags(cls: type[Any], arguments: list[str], options: Any) -> dict[str
 def algorithm_of(cls: type[Any], options: Any) -> Any:
     """Return an algorithm with the settings of the flags."""
     return cls(**{one.name: getattr(options, one.name) for group in groups_of(cls).values() for one in group})
-
-
-def print_reasons(suggestion: Suggestion, options: Any, without: Collection[str] = ()) -> None:
-    """Print the settings that follow the log, without those that a flag has set."""
-    followed = {name: one for name, one in suggestion.settings.items() if name not in without}
-    names = [name for name, one in followed.items() if getattr(options, name) == one.value]
-    if names and not options.quiet:
-        print_line("settings that follow the log (--preset none leaves the defaults):")
-        for line in suggestion.lines(names):
-            print_line(f"  {line}")
 
 
 def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> None:

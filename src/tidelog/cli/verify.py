@@ -25,8 +25,7 @@ class Verify(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Check a policy, and print what was checked."""
-    options = parse(Verify, words, "verify")
-    return present(options, lambda: _check(options))
+    return present(parse(Verify, words, "verify"), _check)
 
 
 def _check(options: Verify) -> dict[str, Any]:

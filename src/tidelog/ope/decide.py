@@ -1435,29 +1435,23 @@ def plan_of(a: Assessment, returns: Floats) -> PlanLine | None:
     if a.decision not in ("unsupported", "no difference shown"):
         return None
     rules = [finding.rule for finding in a.findings]
-    if a.decision == "no difference shown":
+    asks_exploration = rules[:1] == ["unshown"]
+    if a.decision == "no difference shown" and not asks_exploration:
         return None if a.same else _to_show(a, rules, returns)
     times = [finding.check.times for finding in a.findings]
     if all(map(math.isfinite, times)):
         episodes = len(returns) * max(times)
         if episodes <= LARGEST:
             return PlanLine("support", math.ceil(episodes))
-    if set(rules) <= {*BY_EPISODES, *BY_EXPLORATION} and a.policy_evidence is not None:
-        if a.evidence.horizon > 1:
-            return PlanLine("sequence")
-        share = least_share(a)
-        if share is not None:
-            return PlanLine("exploration", len(returns), share=share)
-    return PlanLine("none")
+    asks_exploration |= set(rules) <= {*BY_EPISODES, *BY_EXPLORATION} and a.policy_evidence is not None
+    if asks_exploration and a.evidence.horizon > 1:
+        return PlanLine("sequence")
+    share = least_share(a) if asks_exploration else None
+    return PlanLine("none") if share is None else PlanLine("exploration", len(returns), share=share)
 
 
 def _to_show(a: Assessment, rules: list[str], returns: Floats) -> PlanLine:
     """The plan of a difference that was not shown, alone or because of a rule."""
-    if rules and rules[0] == "unshown":
-        if a.evidence.horizon > 1:
-            return PlanLine("sequence")
-        share = least_share(a)
-        return PlanLine("none") if share is None else PlanLine("exploration", len(returns), share=share)
     effect = planned_effect(a.interval, returns)
     episodes = episodes_to_show(a, effect, PROBABILITY) if effect > 0.0 else math.inf
     kind: Literal["episodes", "enough", "propensities"] = "episodes"

@@ -344,10 +344,6 @@ class _Block(NamedTuple):
         grid[self.within] = values[self.steps]
         return grid
 
-    def add_up(self, values: Floats) -> Floats:
-        """Sums over the episodes of each row."""
-        return values if len(self.first) == len(values) else np.add.reduceat(values, self.first, axis=0)
-
 
 def _blocks(evidence: Evidence) -> Iterator[_Block]:
     ratios, starts, horizon = _log_ratios(evidence), evidence.starts, evidence.horizon
@@ -406,7 +402,8 @@ def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Rat
     def add(block: _Block, columns: slice, weights: Floats, values: Floats) -> None:
         for sums, parts in ((numerators, weights * values), (denominators, weights)):
             if clusters is None:
-                sums[block.rows, columns] = block.add_up(parts)
+                by_row = parts if len(block.first) == len(parts) else np.add.reduceat(parts, block.first, axis=0)
+                sums[block.rows, columns] = by_row
             else:
                 np.add.at(sums[:, columns], clusters[block.rows], parts)
 

@@ -115,17 +115,12 @@ def group_differences(
         (a, part, groups.of == group)
         for a, own in zip(decided, parts, strict=True)
         for group, part in enumerate(own)
-        if part is not None and part.has_support
+        if part is not None
     ]
     widenings = iter(_widenings(ready, len(groups.labels), look))
     return [
         tuple(
-            _difference(
-                a,
-                replace(part, widening=next(widenings)) if part is not None and part.has_support else None,
-                label,
-                int((groups.of == group).sum()),
-            )
+            _difference(a, part and replace(part, widening=next(widenings)), label, int((groups.of == group).sum()))
             for group, (label, part) in enumerate(zip(groups.labels, own, strict=True))
         )
         for a, own in zip(decided, parts, strict=True)
@@ -133,7 +128,7 @@ def group_differences(
 
 
 def _part_of(a: Assessment, chosen: NDArray[np.bool_]) -> Assessment | None:
-    """The assessment of the policy on these episodes [E]; None where the whole says nothing about any of them."""
+    """The assessment of the policy on these episodes [E]; None where the log cannot tell by what no reward changes."""
     if a.policy_evidence is None or not a.able:
         return None
     if a.decision == "unsupported" and {finding.rule for finding in a.findings} - OF_FEW:
@@ -141,7 +136,8 @@ def _part_of(a: Assessment, chosen: NDArray[np.bool_]) -> Assessment | None:
     if len(np.unique(a.evidence.unit_of[chosen])) < FEWEST:
         return None
     basis = replace(a.basis, policy=a.evidence.of_episodes(chosen), cloning=None, if_randomised=None)
-    return replace(a, policy_evidence=basis, ladder=None, first_part=None)
+    part = replace(a, policy_evidence=basis, ladder=None, first_part=None)
+    return part if part.has_support else None
 
 
 def _widenings(

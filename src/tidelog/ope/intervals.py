@@ -360,9 +360,11 @@ def _sums(values: Floats, clusters: NDArray[np.int64]) -> tuple[list[Floats], li
     if len(totals) < len(values):
         mixed, cluster = _triples(values, totals[clusters]), _triples(totals, totals)
     same_cluster = mixed - one
+    cube = same_cluster.reshape(len(row), len(row), -1)  # the third column in each of the three places
+    each = (cube + cube.transpose(0, 2, 1) + cube.transpose(2, 1, 0)).reshape(one.shape)
     return (
         [row, within - row, -within],
-        [one, same_cluster, cluster - one - _in_each_place(same_cluster), -mixed, mixed - cluster, 2.0 * cluster],
+        [one, same_cluster, cluster - one - each, -mixed, mixed - cluster, 2.0 * cluster],
     )
 
 
@@ -375,12 +377,6 @@ def _triples(values: Floats, others: Floats) -> Floats:
         part = values[begin : begin + rows]
         sums += (part[:, :, None] * part[:, None, :]).reshape(len(part), -1).T @ others[begin : begin + rows]
     return sums
-
-
-def _in_each_place(sums: Floats) -> Floats:
-    """Sums of triples with the third column in each of the three places, added."""
-    cube = sums.reshape(sums.shape[1], sums.shape[1], -1)
-    return np.asarray(cube + cube.transpose(0, 2, 1) + cube.transpose(2, 1, 0)).reshape(sums.shape)
 
 
 def pearson_quantiles(skewness: float, deviate: float) -> tuple[float, float]:

@@ -435,7 +435,6 @@ def verdict_of(
             a.evidence,
             alpha=question.cvar,
             bad_outcome=question.bad_outcome,
-            clusters=a.evidence.clusters,
             confidence=a.confidence,
             groups=a.limits.groups,
             lowest=a.limits.lowest_return,

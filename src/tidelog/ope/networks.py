@@ -43,7 +43,7 @@ from tidelog.policies.policy import CHUNK
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member
 from tidelog.training.stores import stores_of
-from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Observation, Spec, Transition, Vector
+from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Transition, Vector
 
 # Fitted Q evaluation with networks: values of fixed policies, trained by the same loop as policies.
 #
@@ -76,12 +76,6 @@ class FQEState(NamedTuple):
     step: jax.Array  # int32: updates done
     updates: jax.Array  # int32: updates planned, after which the learning rate is 0
     key: jax.Array
-
-
-class FQEParams(NamedTuple):
-    """Parameters for evaluation."""
-
-    critic: Critic
 
 
 def next_value(critic: Critic, row: Transition, policies: int, key: jax.Array) -> jax.Array:
@@ -159,24 +153,6 @@ class FQE:
         critic = Critic.create(host_generator(network_key), rated, hidden=self.hidden, encoder_config=encoder_config)
         opt_state = init_opt_state(OPTIMISERS["adam"], critic)
         return FQEState(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
-
-    def policy_params(self, state: FQEState) -> FQEParams:
-        """The critic."""
-        return FQEParams(state.critic)
-
-    def initial_state(self, params: FQEParams, batch: int) -> None:
-        """None: the critic is not recurrent."""
-
-    def act(self, params: FQEParams, observation: Observation, **how: Any) -> Any:
-        """TypeError: fitted Q evaluation has no policy."""
-        raise TypeError("fitted Q evaluation evaluates policies and has no policy of its own: it cannot act")
-
-    def distribution(self, params: FQEParams, observation: Observation, mask: Any = None, carry: Any = None) -> None:
-        """None: there is no policy."""
-
-    def q_values(self, params: FQEParams, observation: Observation, action: Any = None) -> jax.Array | None:
-        """Values of all actions under the first policy, [B, A]; None for continuous ones."""
-        return None if params.critic.actions is None else params.critic.all_actions(observation)[:, 0] + self.centre
 
 
 # Values by networks and occupancy ratios by random features, for logs with many different observations.
@@ -291,7 +267,8 @@ def network_values(
 @native.off()
 def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
     """Train a critic on a prepared log for this number of updates; DivergenceError if its loss is not finite."""
-    trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
+    learner: Any = config  # of the contract it has what training reads: it acts nowhere
+    trainer = Engine.fresh([Member(0, learner, seed)], log.spec, stores_of(learner, log, Scaler()), updates)
     while trainer.update < updates:
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():
@@ -302,7 +279,7 @@ def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[
             )
         if tell is not None:
             tell(trainer.update / updates)
-    critic: Critic = config.policy_params(trainer.learners[0].state).critic
+    critic: Critic = trainer.learners[0].state.critic
     return critic
 
 

@@ -84,11 +84,11 @@ class Sample(NamedTuple):
     estimated: bool  # whether propensities were estimated
 
     @classmethod
-    def of(cls, evidence: Evidence, clusters: NDArray[Any] | None = None, groups: int = MOST_GROUPS) -> Sample:
+    def of(cls, evidence: Evidence, groups: int = MOST_GROUPS) -> Sample:
         """Weigh and sort episodes; arguments and errors as in `risk_of`."""
         if groups < 2:
             raise ConfigError(f"groups = {groups}", "at least 2 groups to resample", "remove groups")
-        logs, unit = log_weights(evidence), _units(evidence.episodes, clusters)
+        logs, unit = log_weights(evidence), evidence.unit_of
         if not np.isfinite(logs.max()):
             raise SpecError("all episodes of the log have probability 0 under the policy", "at least one above 0")
         weight = np.exp(logs - logs.max())
@@ -277,20 +277,6 @@ def _likelihood_band(cdf: Floats, size: Floats, critical: float) -> tuple[Floats
     return low, high
 
 
-def _units(episodes: int, clusters: NDArray[Any] | None) -> Integers:
-    """Cluster of each episode, [E], counted from 0."""
-    if clusters is None:
-        return np.arange(episodes)
-    kind = np.asarray(clusters).dtype
-    if np.shape(clusters) != (episodes,) or not np.issubdtype(kind, np.integer):
-        raise SpecError(
-            f"clusters has shape {np.shape(clusters)} and type {kind}",
-            f"one whole number per episode, [{episodes}]",
-            "use np.unique(names, return_inverse=True)[1]",
-        )
-    return np.asarray(np.unique(clusters, return_inverse=True)[1], np.int64)
-
-
 def shortened(values: Any) -> Floats:
     """Numbers rounded to twelve digits; returns summed in another order become equal."""
     values = np.asarray(values, np.float64)
@@ -370,9 +356,8 @@ class Risk:
     def from_json(cls, content: Mapping[str, Any]) -> Risk:
         """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
         risk: Risk = from_plain(cls, {**content, "reward_unit": declared_unit(content.get("reward_unit"))})
-        curves = np.array(
-            [risk.points, *risk.policy, *risk.behavior_policy, *risk.difference]
-        )  # ValueError for other lengths
+        parts = [risk.points, *risk.policy, *risk.behavior_policy, *risk.difference]
+        curves = np.array(parts)  # ValueError for other lengths
         if not np.isfinite(curves).all():
             raise ValueError("a distribution holds no number")
         return risk
@@ -383,28 +368,20 @@ def risk_of(
     *,
     alpha: float = ALPHA,
     bad_outcome: float | None = None,
-    clusters: NDArray[np.int64] | None = None,
     confidence: Confidence | None = None,
     groups: int = MOST_GROUPS,
     lowest: float | None = None,
 ) -> Risk:
     """Risk of the evidence's target policy and of the behaviour policy.
 
-    `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. `clusters` [E]
-    are the episodes that are resampled together (the same patient, the same user); None: each episode alone. At most
+    `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. At most
     `groups` groups of neighbouring clusters are resampled. `lowest` is the lowest possible return, if known. Raises
-    ConfigError for numbers out of range, SpecError if clusters do not fit or no episode has weight under the policy.
+    ConfigError for numbers out of range, SpecError if no episode has weight under the policy.
     """
     check_risk(alpha, bad_outcome)
     confidence = confidence or Confidence()
-    sample = Sample.of(evidence, clusters, groups)
-    return summary(sample, bands_of(sample, alpha, confidence), alpha, bad_outcome, confidence.level, lowest)
-
-
-def summary(
-    sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float, lowest: float | None = None
-) -> Risk:
-    """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
+    sample = Sample.of(evidence, groups)
+    bands = bands_of(sample, alpha, confidence)
     bad = None if bad_outcome is None else int(np.searchsorted(sample.values, shortened(bad_outcome), side="right"))
     shown = _picture_levels(sample, bad)
     curves = (bands.policy, bands.behavior_policy, bands.difference)
@@ -414,7 +391,7 @@ def summary(
         probability = Comparison(*(Interval(*(float(part[bad]) for part in band)) for band in curves))
     return Risk(
         alpha=float(alpha),
-        level=level,
+        level=confidence.level,
         cvar=_cvar(sample, bands, alpha, lowest),
         quantiles=tuple(_quantile(sample, bands, share) for share in QUANTILES),
         bad_outcome=None if bad_outcome is None else float(bad_outcome),

@@ -209,16 +209,23 @@ FILES = {CONSTANT: "constant.json", TREE: "tree.json"}
 WORDS = {"constant": CONSTANT, "tree": TREE}  # of commands
 
 
-def rules_of_run(folder: Path, record: Record, log: Any = None) -> dict[str, Rule]:
+def rules_of_run(folder: Path, record: Record) -> dict[str, Rule]:
     """The simple rules of a run by their names; they act as they were judged, if they were.
 
-    They are read from the run's folder. If it has none, they are learnt from the run's training episodes and stored;
-    `log` is the run's log if it is open already. Raises ConfigError for actions without rules, ConfigError and LogError
-    where the log is absent or has changed.
+    They are read from the run's folder. If it has none, they are learnt from the run's training episodes and stored.
+    Raises ConfigError for actions without rules, ConfigError and LogError where the log is absent or has changed.
     """
     where = folder / FOLDER
     if not where.is_dir():
-        rules = _learnt(folder, record, log)
+        if not has_rules(record.spec):
+            found = f"{folder} has no simple rules: they choose one of at most 20 actions"
+            raise ConfigError(found, fix="drop --rule")
+        found = f"the log of {folder} was in memory only, and simple rules learn from it"
+        log = log_of_run(record, str(folder), ConfigError(found, fix="drop --rule"), "restore it")
+        options = record.options
+        part = EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
+        origin = record.origin(run=folder.name)
+        rules = simple_rules(part.training_log, seed=options.seeds[0], origin=origin)
         files = {FILES[name]: RULE.text(rule.manifest, {}) for name, rule in rules.items()}
         write_folder(where, files, lambda _: {}, CheckpointError)
     stored = {name: load_rule(where / file) for name, file in FILES.items() if (where / file).exists()}
@@ -234,14 +241,3 @@ def rule_of_run(folder: Path, word: str) -> Rule:
         raise ConfigError(f"--rule {word}", f"one of {', '.join(WORDS)}", "use --rule tree")
     rules = rules_of_run(folder, Record.read(folder))
     return rules.get(WORDS[word]) or rules[CONSTANT]
-
-
-def _learnt(folder: Path, record: Record, log: Any) -> dict[str, Rule]:
-    if not has_rules(record.spec):
-        raise ConfigError(f"{folder} has no simple rules: they choose one of at most 20 actions", fix="drop --rule")
-    if log is None or log.fingerprint() != record.data.fingerprint:
-        found = f"the log of {folder} was in memory only, and simple rules learn from it"
-        log = log_of_run(record, str(folder), ConfigError(found, fix="drop --rule"), "restore it")
-    options = record.options
-    part = EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
-    return simple_rules(part.training_log, seed=options.seeds[0], origin=record.origin(run=folder.name))

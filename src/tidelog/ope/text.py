@@ -968,25 +968,21 @@ def _unshown(a: Assessment) -> list[str]:
     share = a.unshown
     if a.bound is None or share < LEAST_SHARE:
         return []
-    limits, unshown = a.limits, _unshown_text(1.0 if a.evidence.supported is None else share)
-    assumed = []
-    if a.decision != "worse":
-        assumed.append(_extreme("less than", a, limits.lowest_return, "worst", "lowest_return"))
-    if a.decision != "better":
-        assumed.append(_extreme("more than", a, limits.highest_return, "best", "highest_return"))
-    fields = ", ".join(f"{field}=..." for _, field in assumed)
-    flags = ", ".join(_flag(field) for _, field in assumed)
+    assumed = {}  # by the field of `Limits` that states one end of their returns
+    for than, end, field, unless in (
+        ("less than", "worst", "lowest_return", "worse"),
+        ("more than", "best", "highest_return", "better"),
+    ):
+        if a.decision != unless:
+            known = getattr(a.limits, field)
+            limit = float(extreme_returns(a.evidence, end == "best")[0]) if known is None else known
+            source = f"the {end} in the log" if known is None else f"the stated {field}"
+            assumed[field] = f"{than} {three_digits(limit)} ({source})"
+    unshown = _unshown_text(1.0 if a.evidence.supported is None else share)
     return [
-        f"{unshown}, and the answer assumes that none of them returns "
-        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields}) ({flags})"
+        f"{unshown}, and the answer assumes that none of them returns {' or '.join(assumed.values())}; if one can, set "
+        f"Limits({', '.join(f'{field}=...' for field in assumed)}) ({', '.join(map(_flag, assumed))})"
     ]
-
-
-def _extreme(than: str, a: Assessment, known: float | None, end: str, field: str) -> tuple[str, str]:
-    """One end of the assumed returns of unshown decisions, and the field of `Limits` that states it."""
-    limit = float(extreme_returns(a.evidence, end == "best")[0]) if known is None else known
-    source = f"the {end} in the log" if known is None else f"the stated {field}"
-    return f"{than} {three_digits(limit)} ({source})", field
 
 
 def _markov(a: Assessment) -> list[str]:

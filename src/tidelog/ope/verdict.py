@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._files import parse_saved, read_text, write_json
-from tidelog._text import amount, facts_table, in_unit, rows_table, with_ends
+from tidelog._text import amount, facts_table, in_unit, rows_table, three_digits, with_ends
 from tidelog.data.columns import declared_unit
 from tidelog.data.log import Log
 from tidelog.data.raw import source_text
@@ -65,6 +65,7 @@ def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
 # recommended where the log shows that it beats the rule. That difference is one more interval that holds simultaneously
 # with the others.
 
+UNKNOWN = "unknown"  # stands for a number that the log does not show
 Ground = Literal["nothing is better", "the only kind", "beats the rule", "simpler", "no learnt policy is better"]
 
 
@@ -86,6 +87,16 @@ class Row(NamedTuple):
     def title(self) -> str:
         """The name, and the rule if it is one."""
         return self.name if self.rule is None else f"{self.name} ({self.rule})"
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """For a table: the difference, the ends of its interval, and the part of the episodes that speaks for it."""
+        share = self.effective_sample_size / self.episodes if self.episodes else math.nan
+        part = f"{share:.1%}" if math.isfinite(share) else UNKNOWN
+        if self.decision == "unsupported":
+            return UNKNOWN, UNKNOWN, part
+        middle, low, high = (three_digits(one, sign=True) for one in self.difference)
+        return middle, f"{low} to {high}", part
 
     @property
     def headline(self) -> str:
@@ -288,7 +299,6 @@ class GroupDifference(NamedTuple):
     effective_sample_size: float = math.nan
 
 
-GROUP_WORDS = {"unsupported": "cannot tell"}
 ON_AVERAGE = {
     "better": "The policy is better on average, and",
     "better if randomised": "The policy is better on average if nothing unrecorded decided, and",

@@ -27,7 +27,7 @@ from tidelog.data.statistics import Scaler
 from tidelog.errors import ExportError, SpecError, install
 from tidelog.policies.policy import Policy, artefact_contents, load_policy, recipe_of
 from tidelog.recommend.interactions import Interactions
-from tidelog.runtime.artefact import ONNX, SavedPolicy, check_target, write
+from tidelog.runtime.artefact import AGAIN, ONNX, SavedPolicy, check_target, write
 from tidelog.runtime.load import load_saved
 from tidelog.runtime.networks import CANDIDATES, KINDS, PolicyInputs, PolicyOutputs, no_noise, noise_of
 from tidelog.runtime.observations import column_names, fill_features
@@ -407,9 +407,7 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
             stated = Bound(**manifest["parity"]["bound"])
             return Bound(float(stated.difference), float(stated.apart))
         except (KeyError, TypeError, ValueError) as error:
-            raise ExportError(
-                f"the artefact's parity record is invalid: {error!r}", fix="export the policy again"
-            ) from error
+            raise ExportError(f"the artefact's parity record is invalid: {error!r}", fix=AGAIN) from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
     candidates = recipe is not None and recipe["act"]["kind"] in CANDIDATES
     return BOUNDS[f"{kind}, chosen among candidates" if candidates else kind]
@@ -577,7 +575,7 @@ def _run(where: str, call: Callable[[], Any]) -> Any:
     try:
         return call()
     except Exception as error:  # onnxruntime documents no common base of its errors
-        raise ExportError(f"{where}: onnxruntime cannot run it: {error!r}", fix="export the policy again") from error
+        raise ExportError(f"{where}: onnxruntime cannot run it: {error!r}", fix=AGAIN) from error
 
 
 def _raw_columns(leaf: Leaf, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -676,17 +674,12 @@ def export(
     if path.suffix == ".onnx":
         return export_onnx(policy, path, logged, progress=progress)
     check_target(path)  # before seconds of tracing and comparing
-    files, manifest = artefact_contents(policy)
+    files, manifest = _compared(policy, onnx, path, logged, progress)
     manifest["metrics"] = None if metrics is None else dict(metrics)
     manifest |= {} if provenance is None else {"provenance": dict(provenance)}
-    if onnx and manifest["recipe"] is not None:
-        progress(TRACING, 0.0)
-        files[ONNX], manifest["onnx"] = onnx_file(policy)
-    progress(COMPARING, 0.5)
-    record = _compared(policy, files, manifest, logged)
-    check_parity(record, str(path))
     progress("writing", 0.95)
-    write(path, files, manifest | {"parity": record}, key)
+    write(path, files, manifest, key)
+    record: dict[str, Any] = manifest["parity"]
     return record
 
 
@@ -701,13 +694,9 @@ def export_onnx(
     """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
     if path.exists() and not overwrite:
         raise ExportError(f"{path} exists, nothing was written", fix="choose another path")
-    files, manifest = artefact_contents(policy)
-    progress(TRACING, 0.0)
-    files[ONNX], manifest["onnx"] = onnx_file(policy)
-    progress(COMPARING, 0.5)
-    record = _compared(policy, files, manifest, logged)
-    check_parity(record, str(path))
+    files, manifest = _compared(policy, True, path, logged, progress)
     write_file(path, files[ONNX], ExportError, parents=True)
+    record: dict[str, Any] = manifest["parity"]
     return record
 
 
@@ -721,16 +710,18 @@ def recheck(path: Path, logged: LoggedObservations | None = None) -> dict[str, A
         raise ExportError(
             f"{path} contains a custom module; only the JAX runtime can run it", fix="use the networks of tidelog"
         )
-    record = compare_runtimes(
-        policy, _runtimes(policy, saved), bound_of(policy, saved.manifest), *(logged or (None, None))
-    )
-    check_parity(record, str(path))
-    return record
+    return _compare_saved(policy, saved, str(path), logged)
 
 
 def _compared(
-    policy: Policy, files: dict[str, bytes], manifest: dict[str, Any], logged: LoggedObservations | None
-) -> dict[str, Any]:
+    policy: Policy, onnx: bool, path: Path, logged: LoggedObservations | None, progress: Tell
+) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files and the manifest of a policy, with its ONNX file, and with the parity record of a temporary copy."""
+    files, manifest = artefact_contents(policy)
+    if onnx and (manifest["recipe"] is not None or path.suffix == ".onnx"):
+        progress(TRACING, 0.0)
+        files[ONNX], manifest["onnx"] = onnx_file(policy)
+    progress(COMPARING, 0.5)
     try:
         folder = tempfile.TemporaryDirectory()
     except OSError as error:
@@ -740,16 +731,16 @@ def _compared(
     with folder:
         temporary = Path(folder.name) / "policy"
         write(temporary, files, manifest)
-        return compare_runtimes(
-            policy, _runtimes(policy, SavedPolicy(temporary)), bound_of(policy, manifest), *(logged or (None, None))
-        )
+        return files, manifest | {"parity": _compare_saved(policy, SavedPolicy(temporary), str(path), logged)}
 
 
-def _runtimes(policy: Policy, saved: SavedPolicy) -> dict[str, Answer]:
-    """Return the answers of the other runtimes that can run a saved policy."""
-    runtimes: dict[str, Answer] = {}
+def _compare_saved(policy: Policy, saved: SavedPolicy, where: str, logged: LoggedObservations | None) -> dict[str, Any]:
+    """The parity record of a saved policy; ExportError where a runtime differs by more than the bound."""
+    runtimes: dict[str, Answer] = {}  # the others that can run it
     if saved.manifest["recipe"] is not None:
         runtimes["numpy"] = partial(answers_of, load_saved(saved))
     if saved.manifest["onnx"] is not None:
         runtimes["onnx"] = onnx_answers(policy, saved.read(ONNX), f"{saved.path}/{ONNX}")
-    return runtimes
+    record = compare_runtimes(policy, runtimes, bound_of(policy, saved.manifest), *(logged or (None, None)))
+    check_parity(record, where)
+    return record

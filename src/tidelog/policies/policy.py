@@ -38,14 +38,14 @@ from tidelog.networks.layers import float32, fold_in, from_host, new_key
 from tidelog.networks.recipe import named
 from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact import WEIGHTS, SavedPolicy, spec_notes, write
-from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
-from tidelog.runtime.policy import RecurrentState, as_written, carry_of
+from tidelog.runtime.observations import RawBatch, blank, read_action, read_mask, read_observation
+from tidelog.runtime.policy import RecurrentState, as_written, carry_of, unbatched
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommends
 from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, BasePolicy, P
 from tidelog.schema import decode_file
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Hybrid, Image, Spec, Vector
+from tidelog.types import Catalogue, Continuous, Discrete, Hybrid, Spec
 
 # Pytrees as files of named arrays: safetensors, never pickle. The name of an array is its path in the pytree.
 
@@ -128,14 +128,8 @@ PACKAGES = ("tidelog", "jax", "equinox", "numpy")  # their versions are in the m
 
 
 @eqx.filter_jit
-def _mode(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
-    act = algorithm.act(params, leaves, mask=mask, carry=carry)
-    return act.action, act.carry
-
-
-@eqx.filter_jit
-def _sample(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: Any, carry: Any) -> Any:
-    act = algorithm.act(params, leaves, mask=mask, key=key, carry=carry)
+def _act(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: Any, carry: Any) -> Any:
+    act = algorithm.act(params, leaves, mask=mask, carry=carry, **({} if key is None else {"key": key}))
     return act.action, act.carry
 
 
@@ -228,11 +222,11 @@ class Policy(BasePolicy, Recommends):
         """
         inputs = self._read(observation, mask)
         if seed is None:
-            return self._to_action(self._apply(_mode, inputs, state), inputs), None
+            return self._to_action(self._apply(_act, inputs, state), inputs), None
         before = None if state is None else RecurrentState(state.carry)
-        action = self._to_action(self._apply(_sample, inputs, state, seed=seed), inputs)
+        action = self._to_action(self._apply(_act, inputs, state, seed=seed), inputs)
         likely = self._log_density(inputs, action, before)
-        return action, None if likely is None else _unbatched(np.exp(likely), inputs)
+        return action, None if likely is None else unbatched(np.exp(likely), inputs)
 
     def probabilities(self, observation: Any, mask: Any = None, state: RecurrentState | None = None) -> NumpyArray:
         """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for continuous actions."""
@@ -248,7 +242,7 @@ class Policy(BasePolicy, Recommends):
                 f"{type(self.algorithm).__name__} has no probabilities of actions",
                 fix="give it a method `distribution`",
             )
-        return _unbatched(probabilities, inputs)
+        return unbatched(probabilities, inputs)
 
     def log_probability(
         self, observation: Any, action: Any, mask: Any = None, state: RecurrentState | None = None
@@ -256,7 +250,7 @@ class Policy(BasePolicy, Recommends):
         """Return the log-probability (or log-density, in own units) of given actions; None without a density."""
         inputs = self._read(observation, mask)
         result = self._log_density(inputs, action, state)
-        return None if result is None else _unbatched(result, inputs)
+        return None if result is None else unbatched(result, inputs)
 
     def _log_density(self, inputs: RawBatch, action: Any, state: RecurrentState | None) -> Any:
         space = self.spec.action
@@ -289,7 +283,7 @@ class Policy(BasePolicy, Recommends):
             if action is None and hasattr(self.params, "critic"):
                 raise SpecError(f"{name} has no Q-values of all actions", fix="use q_values(observation, action)")
             raise SpecError(f"{name} has no Q-values", fix="use a policy with a critic")
-        return _unbatched(value_unit(self.algorithm, self.scaler)(values), inputs)
+        return unbatched(value_unit(self.algorithm, self.scaler)(values), inputs)
 
     def imitation_logits(self, observation: Any, state: RecurrentState | None = None) -> NumpyArray:
         """Return the logits [A] or [B, A] of the imitator of discrete BCQ; SpecError for every other policy.
@@ -299,7 +293,7 @@ class Policy(BasePolicy, Recommends):
         if not hasattr(self.algorithm, "imitation_logits"):
             return super().imitation_logits(observation, state)
         inputs = self._read(observation, None)
-        return _unbatched(self._apply(_imitation_logits, inputs, state), inputs)
+        return unbatched(self._apply(_imitation_logits, inputs, state), inputs)
 
     def with_items(self, ids: Sequence[Any], features: Sequence[Mapping[str, Any]]) -> Policy:
         """Return a policy that also ranks new items: their ids, and for each a mapping from columns to values.
@@ -461,10 +455,6 @@ def _check_widths(algorithm: Any, weights: int, where: str) -> None:
             )
 
 
-def _unbatched(values: NumpyArray, inputs: RawBatch) -> NumpyArray:
-    return values[0] if inputs.single else values
-
-
 # The content of a saved policy: weights, and a manifest to run it with JAX, with NumPy, or as ONNX.
 
 
@@ -506,31 +496,20 @@ def has_density(policy: Any, spec: Spec) -> bool:
     if not isinstance(spec.action, Continuous | Hybrid):
         return False
     action, state = np.asarray([spec.action.low], np.float32), policy.initial_state(1) if policy.is_recurrent else None
-    return policy.log_probability(_blank(spec), action, None, state) is not None
+    seen = {name: blank(leaf) for name, leaf in spec.observation.items()}
+    return policy.log_probability(seen, action, None, state) is not None
 
 
 def has_probabilities(policy: Any) -> bool:
     """Return whether a policy of discrete actions samples them with known probabilities; False for other actions."""
     if not isinstance(policy.spec.action, Discrete):
         return False
+    seen = {name: blank(leaf) for name, leaf in policy.spec.observation.items()}
     try:
-        policy.probabilities(_blank(policy.spec), None, policy.initial_state(1) if policy.is_recurrent else None)
+        policy.probabilities(seen, None, policy.initial_state(1) if policy.is_recurrent else None)
     except SpecError:  # its algorithm has no distribution
         return False
     return True
-
-
-def _blank(spec: Spec) -> dict[str, NumpyArray]:
-    """Return one observation of zeros."""
-    leaves: dict[str, NumpyArray] = {}
-    for name, leaf in spec.observation.items():
-        if isinstance(leaf, Image):
-            leaves[name] = np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
-        elif isinstance(leaf, Codes):
-            leaves[name] = np.zeros((1, len(leaf.sizes)), np.int32)
-        elif isinstance(leaf, Vector):
-            leaves[name] = np.zeros((1, leaf.size), np.float32)
-    return leaves
 
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:

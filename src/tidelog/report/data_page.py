@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tidelog._files import write_file
-from tidelog._text import in_unit, three_digits
+from tidelog._text import count_of, in_unit, three_digits
 from tidelog.data.inspect import Description
 from tidelog.data.log import Log
 from tidelog.data.raw import LEVELS, Problem, Report, Values
@@ -45,19 +45,18 @@ def write_data_page(
 def data_page(report: Report, log: Log | None = None, table: Description | None = None) -> str:
     """The page as text: verdict and problems; for a log also its distributions and first rows."""
     ordered = sorted(report.problems, key=lambda problem: LEVELS.index(problem.level))
-    sections = [_verdict(report), section("Problems", "".join(map(problem, ordered)) or "<p>None.</p>")]
-    sections += [] if table is None else [_columns(table)]
-    sections += [] if log is None else _log_sections(log)
-    return page(Path(report.source).name or report.source, report.source, sections, "data")
-
-
-def _verdict(report: Report) -> str:
     counts = (("error", report.errors), ("warning", report.warnings), ("note", report.notes))
-    summary = ", ".join(f"{len(problems):,} {level}{'' if len(problems) == 1 else 's'}" for level, problems in counts)
+    summary = ", ".join(count_of(len(problems), level) for level, problems in counts)
     word, meaning = ("Accepted", "the data can be used as a log") if report.ok else ("Refused", "fix the errors first")
     level = "error" if not report.ok else "warning" if report.warnings else "good"
     verdict = f'<p class="verdict {level}"><strong>{word}</strong> {meaning}</p>'
-    return section("Data checks", f"{verdict}<p>{report.rows:,} rows read; {summary}.</p>")
+    sections = [
+        section("Data checks", f"{verdict}<p>{report.rows:,} rows read; {summary}.</p>"),
+        section("Problems", "".join(map(problem, ordered)) or "<p>None.</p>"),
+    ]
+    sections += [] if table is None else [_columns(table)]
+    sections += [] if log is None else _log_sections(log)
+    return page(Path(report.source).name or report.source, report.source, sections, "data")
 
 
 def problem(problem: Problem) -> str:
@@ -72,10 +71,10 @@ def problem(problem: Problem) -> str:
 def _places(problem: Problem) -> Iterator[tuple[str, str]]:
     more = ", …" if problem.count > len(problem.rows) else ""
     if problem.files:
-        yield f"{problem.count:,} row{'' if problem.count == 1 else 's'}", problem.places
+        yield count_of(problem.count, "row"), problem.places
         return
     if problem.rows:
-        yield f"{problem.count:,} row{'' if problem.count == 1 else 's'}", ", ".join(map(str, problem.rows)) + more
+        yield count_of(problem.count, "row"), ", ".join(map(str, problem.rows)) + more
     if problem.lines:
         yield "line" if problem.count == 1 else "lines", ", ".join(map(str, problem.lines)) + more
 

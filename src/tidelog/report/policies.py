@@ -89,8 +89,17 @@ def learning(runs: Sequence[SavedRun]) -> str:
         "Other training metrics": others,
     }
     more = sum(len(run.record.configs) for run in runs) - len(lines)
+    text, counts = (
+        f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}.",
+        {len(line.members) for line in lines},
+    )
+    if counts == {1}:
+        text += " There is only one seed, so the effect of chance is unknown. fix: train several seeds."
+    else:
+        text += f" Thick: the mean over seeds; thin: each seed; the band: a {LEVEL:.0%} bootstrap interval of the mean."
+        text += " With fewer than five seeds such a band is too narrow for its level." if min(counts) < 5 else ""
     body = [
-        paragraph(_explained(lines, held_out), "soft"),
+        paragraph(text, "soft"),
         legend((f"c{one.colour}", one.name) for one in lines) if len(lines) > 1 else "",
     ]
     body += [paragraph(f"{more:,} more algorithms of the population are not shown.")] if more else []
@@ -103,15 +112,6 @@ def learning(runs: Sequence[SavedRun]) -> str:
         elif metrics:
             body.append(heading(title) + charts)
     return section("Learning curves", "".join(body), "learning")
-
-
-def _explained(lines: Sequence[Line], held_out: str) -> str:
-    counts = sorted({len(line.members) for line in lines})
-    text = f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}."
-    if counts == [1]:
-        return f"{text} There is only one seed, so the effect of chance is unknown. fix: train several seeds."
-    text += f" Thick: the mean over seeds; thin: each seed; the band: a {LEVEL:.0%} bootstrap interval of the mean."
-    return text + (" With fewer than five seeds such a band is too narrow for its level." if counts[0] < 5 else "")
 
 
 def _chart(metric: str, lines: Sequence[Line]) -> str:
@@ -191,21 +191,15 @@ def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
     head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.description}", "soft")]
     key = legend([("log", "log"), *((f"c{one.line.colour}", one.line.name) for one in chosen)])
     likeness = "".join(paragraph(_likeness(one, part)) for one in chosen)
-    drawn, hidden = list(_pictures(part, chosen)), _action_count(part.log) - _MOST_DIMENSIONS
+    drawn, space = list(_pictures(part, chosen)), part.log.spec.action
+    dimensions = len(space.sizes) if isinstance(space, MultiDiscrete) else 1  # or choices at once
+    hidden = (space.size if isinstance(space, Continuous | Hybrid) else dimensions) - _MOST_DIMENSIONS
     pictures = grid(drawn[:_MOST_OPEN], broad=True)
     if len(drawn) > _MOST_OPEN:
         folded_name = f"{len(drawn) - _MOST_OPEN:,} more dimensions of the action"
         pictures += folded(folded_name, grid(drawn[_MOST_OPEN:], broad=True))
     pictures += paragraph(f"{hidden:,} more action dimensions are not shown.") if hidden > 0 else ""
     return "".join([*head, *map(paragraph, notes), key, likeness, pictures])
-
-
-def _action_count(log: Log) -> int:
-    """Number of the log's action dimensions, or of its choices at once."""
-    space = log.spec.action
-    if isinstance(space, Continuous | Hybrid):
-        return space.size
-    return len(space.sizes) if isinstance(space, MultiDiscrete) else 1
 
 
 def part_of(log: Log, lines: Sequence[Line]) -> ComparedSteps:

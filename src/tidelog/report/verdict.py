@@ -14,6 +14,7 @@ from tidelog._text import amount, in_unit, three_digits, with_ends
 from tidelog.ope.risk import Band, Risk
 from tidelog.ope.verdict import (
     DECIDING,
+    UNKNOWN,
     CandidateTable,
     Contrast,
     OverallAnswer,
@@ -55,7 +56,6 @@ WORDS = {
     "unsupported": ("unknown", "?", "Unsupported"),
 }
 _SHORT = 60  # characters of a rule that fits into the heading
-GUESS = "unknown"  # stands for the numbers of an unsupported policy, which the log does not show
 
 
 class JudgedCandidates(NamedTuple):
@@ -193,19 +193,8 @@ def _next(judged: JudgedCandidates, answer: OverallAnswer) -> str:
 
 
 def _table(candidates: CandidateTable, answer: OverallAnswer) -> str:
-    rows, marked = [], []
-    for position, row in enumerate(candidates.rows):
-        unknown = row.decision == "unsupported"
-        share = row.effective_sample_size / row.episodes if row.episodes else math.nan
-        rows.append([
-            row.title,
-            WORDS[row.decision][2].lower(),
-            GUESS if unknown else three_digits(row.difference.estimate, sign=True),
-            GUESS if unknown else f"{three_digits(row.difference.low, sign=True)} to "
-                                  f"{three_digits(row.difference.high, sign=True)}",
-            f"{share:.1%}" if math.isfinite(share) else "",
-        ])  # fmt: skip
-        marked += [position] if row is answer.row else []
+    rows = [(row.title, WORDS[row.decision][2].lower(), *row.cells) for row in candidates.rows]
+    marked = [position for position, row in enumerate(candidates.rows) if row is answer.row]
     level = f", {percent(candidates.level)}" if candidates.simultaneous else ""
     level += " for all at once" if level and len(candidates.rows) > 1 else ""
     head = (
@@ -274,7 +263,7 @@ def verdict_section(run: SavedRun) -> str:
     if len(run.verdicts) > 1:
         listed_rows = [
             [one.path.stem, one.policy, one.verdict.decision,
-             GUESS if one.verdict.decision == "unsupported" else with_ends(one.verdict.difference, sign=True),
+             UNKNOWN if one.verdict.decision == "unsupported" else with_ends(one.verdict.difference, sign=True),
              one.verdict.deciding, f"{one.verdict.episodes:,}", _day(one)]
             for one in run.verdicts
         ]  # fmt: skip
@@ -344,7 +333,11 @@ def _difference(verdict: Verdict) -> str:
 def _differences(name: str, verdict: Verdict, rows: Sequence[Reach], text: str) -> str:
     """A picture of differences from the behaviour policy; its name has the level of the intervals."""
     name = name.format(percent(verdict.level))
-    described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval, sign=True)}" for row in rows)
+    told = []
+    for row in rows:
+        ends = with_ends(row.interval, sign=True) if math.isfinite(row.interval[0]) else "cannot tell"
+        told.append(f"{row.name} {ends}")
+    described = f"{name}: {'; '.join(told)}"
     across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
     return figure(name, intervals(described, rows, 0.0, across_axis, ("worse", "better")), text)
 

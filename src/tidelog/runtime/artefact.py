@@ -126,6 +126,7 @@ def _fingerprint(public: Any) -> str:
 POLICY = Kind("policy", 4)
 WEIGHTS, ONNX = "weights.safetensors", "policy.onnx"
 FILES = (WEIGHTS, ONNX)
+AGAIN = "export the policy again"  # the advice on a damaged one
 FIELDS = (
     *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
@@ -162,7 +163,7 @@ class SavedPolicy:
                 self.manifest = POLICY.manifest(self.path)
             self._check_fields()
         except RecursionError:
-            raise CheckpointError(f"{self.where} is nested too deeply", fix="export the policy again") from None
+            raise CheckpointError(f"{self.where} is nested too deeply", fix=AGAIN) from None
         for info in _members(self.path) if zipped else ():
             if info.filename not in (MANIFEST, SIGNATURE, *self.manifest["files"]):
                 raise CheckpointError(
@@ -178,9 +179,9 @@ class SavedPolicy:
                 )
         missing = [name for name in FIELDS if name not in manifest]
         if missing:
-            raise CheckpointError(f"{self.where} has no '{missing[0]}'", fix="export the policy again")
+            raise CheckpointError(f"{self.where} has no '{missing[0]}'", fix=AGAIN)
         if not isinstance(files, Mapping) or WEIGHTS not in files:
-            raise CheckpointError(f"{self.where} lists no {WEIGHTS}", fix="export the policy again")
+            raise CheckpointError(f"{self.where} lists no {WEIGHTS}", fix=AGAIN)
         for name in files:  # their bytes and checksums were checked with the manifest
             if name not in FILES:
                 raise CheckpointError(f"{self.where} lists the file {name!r}: {nearest(name, FILES)}")
@@ -191,7 +192,7 @@ class SavedPolicy:
         spec = read_spec(self.manifest["spec"], self.where)
         for name, entry in spec_notes(spec).items():
             if self.manifest[name] != entry:
-                raise CheckpointError(f"{self.where}: '{name}' differs from the spec", fix="export the policy again")
+                raise CheckpointError(f"{self.where}: '{name}' differs from the spec", fix=AGAIN)
         return spec
 
     @property
@@ -208,9 +209,7 @@ class SavedPolicy:
                     raise ValueError(f"columns of whole numbers of '{name}' do not exist")
                 scales[name] = pair
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise CheckpointError(
-                f"{self.where}: the scaler is invalid: {error!r}", fix="export the policy again"
-            ) from error
+            raise CheckpointError(f"{self.where}: the scaler is invalid: {error!r}", fix=AGAIN) from error
         return scales
 
     @property
@@ -222,14 +221,14 @@ class SavedPolicy:
             raise CheckpointError(
                 f"{self.where}: 'values' is {json.dumps(unit)[:200]}",
                 "a finite factor and constant",
-                "export the policy again",
+                AGAIN,
             )
         return float(numbers[0]), float(numbers[1])
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes after the check of size and checksum."""
         if name not in self.manifest["files"]:
-            raise CheckpointError(f"{self.path} has no {name}", fix="export the policy again")
+            raise CheckpointError(f"{self.path} has no {name}", fix=AGAIN)
         if not self.path.is_file():
             return POLICY.file(self.path, name, self.manifest).read_bytes()
         content, facts = _member(self.path, name), self.manifest["files"][name]
@@ -374,19 +373,17 @@ def _members(path: Path) -> list[zipfile.ZipInfo]:
                 "a saved policy",
                 "name the run it was exported from, or export the policy with --to zip",
             ) from error
-        raise CheckpointError(f"{path}: not a folder or valid zip ({error})", fix="export the policy again") from error
+        raise CheckpointError(f"{path}: not a folder or valid zip ({error})", fix=AGAIN) from error
     names = [info.filename for info in members]
     for info in members:
         kind = stat.S_IFMT(info.external_attr >> 16)
         plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1 and kind in (0, stat.S_IFREG)
         if not plain or info.file_size != info.compress_size or names.count(info.filename) > 1:
-            raise CheckpointError(
-                f"{path}: {info.filename!r} is not one plain, uncompressed file", fix="export the policy again"
-            )
+            raise CheckpointError(f"{path}: {info.filename!r} is not one plain, uncompressed file", fix=AGAIN)
         if info.filename not in (MANIFEST, SIGNATURE, *FILES):
             raise CheckpointError(f"{path} holds {info.filename!r}: {nearest(info.filename, (MANIFEST, *FILES))}")
     if sum(info.file_size for info in members) > path.stat().st_size:
-        raise CheckpointError(f"{path} declares array sizes larger than the archive", fix="export the policy again")
+        raise CheckpointError(f"{path} declares array sizes larger than the archive", fix=AGAIN)
     return members
 
 

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.runtime.artefact import SavedPolicy
+from tidelog.runtime.artefact import AGAIN, SavedPolicy
 from tidelog.runtime.networks import (
     FiniteNumbers,
     PolicyInputs,
     Recipe,
     restore_arrays,
 )
+from tidelog.runtime.observations import blank
 from tidelog.runtime.policy import NumpyPolicy
 from tidelog.runtime.ranking import RANKING, Ranker, ranking_functions, reach
 from tidelog.runtime.recommender import Recommender, Vocabulary
@@ -77,7 +78,7 @@ def load_saved(saved: SavedPolicy) -> NumpyPolicy | Recommender:
         _check_outputs(policy, recipe["carry"], saved.where)
         return policy
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}", fix="export the policy again") from error
+        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}", fix=AGAIN) from error
 
 
 # Checks of a recipe, before it is used.
@@ -105,26 +106,19 @@ def _check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], w
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
     if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
-        raise CheckpointError(
-            f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights", fix="export the policy again"
-        )
-    needed = max([0, *_needed(recipe, spec)])
-    if needed > BUDGET:
-        raise CheckpointError(
-            f"{where}: one row needs {needed:,} intermediate values, at most {BUDGET:,}", fix="use a smaller network"
-        )
-
-
-def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
-    """Return intermediate numbers of one row where few weights can require many."""
+        raise CheckpointError(f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights", fix=AGAIN)
+    numbers = [0]  # intermediate ones of one row, where few weights can require many
     for node in _nodes(recipe):
         if node["kind"] == "leaf" and node["picture"] is not None:
-            yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
+            numbers += _picture_sizes(node["picture"], spec.observation.get(node["name"]))
         if node["kind"] == RANKING:
             body, steps = node["encoder"]["body"], node["history"]
-            yield max(steps, reach(node)) * node["catalogue"]["weight"].shape[1]
+            numbers.append(max(steps, reach(node)) * node["catalogue"]["weight"].shape[1])
             if body["kind"] == "attention":
-                yield steps * steps * max([1, *(block["heads"] for block in body["blocks"])])
+                numbers.append(steps * steps * max([1, *(block["heads"] for block in body["blocks"])]))
+    if max(numbers) > BUDGET:
+        found = f"{where}: one row needs {max(numbers):,} intermediate values, at most {BUDGET:,}"
+        raise CheckpointError(found, fix="use a smaller network")
 
 
 def _picture_sizes(node: Any, leaf: Any) -> Iterator[int]:
@@ -150,9 +144,7 @@ def _nodes(node: Any) -> Iterator[Any]:
 
 
 def _action_sizes(space: ActionSpace) -> list[Any]:
-    if isinstance(space, Discrete):
-        return [space.n]
-    if isinstance(space, Catalogue):
+    if isinstance(space, Discrete | Catalogue):
         return [space.n]
     if isinstance(space, Hybrid):
         return [space.size, *space.codes]
@@ -163,20 +155,18 @@ def _check_outputs(policy: NumpyPolicy, carry: int, where: str) -> None:
     """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
     spec = policy.spec
     for highest in (False, True):
-        leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
+        leaves = {name: blank(leaf, highest) for name, leaf in spec.observation.items()}
         space = spec.action
         mask = np.ones((1, space.n), bool) if isinstance(space, Discrete) else None
         before = np.zeros((1, carry), np.float32) if carry else None
         seen = PolicyInputs(leaves, mask, before)
         outputs = _fits(lambda seen=seen: policy.outputs(seen), where)  # type: ignore[misc]
-        wide = (
-            ()
-            if isinstance(space, Discrete)
-            else (len(space.sizes if isinstance(space, MultiDiscrete) else space.low),)
-        )
-        _expect(outputs.action, (1, *wide), "actions", where)
         if isinstance(space, Discrete):
+            _expect(outputs.action, (1,), "actions", where)
             _expect(outputs.probabilities, (1, space.n), "probabilities", where)
+        else:
+            wide = space.sizes if isinstance(space, MultiDiscrete) else space.low
+            _expect(outputs.action, (1, len(wide)), "actions", where)
         if carry:
             _expect(outputs.carry, (1, carry), "carries", where)
         if policy.has_values:
@@ -189,7 +179,7 @@ def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> No
         raise CheckpointError(
             f"{where}: the recipe returns {name} {list(np.shape(actual)[1:])}",
             f"{list(expected[1:])}",
-            "export the policy again",
+            AGAIN,
         )
 
 
@@ -223,11 +213,3 @@ def _fits(compute: Callable[[], Fit], where: str) -> Fit:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
             TidelogError) as error:  # fmt: skip
         raise CheckpointError(f"{where}: the recipe and its arrays differ: {error!r}", fix="export it again") from error
-
-
-def _blank(leaf: Any, highest: bool) -> NumpyArray:
-    if isinstance(leaf, Image):
-        return np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
-    if isinstance(leaf, Codes):
-        return np.asarray([leaf.sizes], np.int32) - 1 if highest else np.zeros((1, len(leaf.sizes)), np.int32)
-    return np.zeros((1, leaf.size), np.float32)

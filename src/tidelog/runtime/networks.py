@@ -90,20 +90,14 @@ def picture(xp: Any, node: Node, pixels: Array) -> Array:
     """Convolutions and a dense layer, each with ReLU: uint8 [B, height, width, C] -> [B, F]."""
     x = pixels.astype(xp.float32) / 255.0
     for layer in node["layers"]:
-        if layer["kind"] == "stack":
-            x = _stack(xp, layer, x)
-        else:
+        if layer["kind"] != "stack":
             x = xp.maximum(linear(layer, _views(xp, x, layer["kernel"], layer["stride"])), 0.0)
+            continue
+        x = _pool(xp, _same(xp, layer["first"], x))  # half as high and wide
+        for block in layer["blocks"]:
+            inner = _same(xp, block["first"], xp.maximum(x, 0.0))
+            x = x + _same(xp, block["second"], xp.maximum(inner, 0.0))
     return xp.maximum(linear(node["dense"], xp.maximum(x, 0.0).reshape(x.shape[0], -1)), 0.0)
-
-
-def _stack(xp: Any, node: Node, x: Array) -> Array:
-    """A convolution with pooling, then residual blocks: [B, H, W, C] -> [B, H / 2, W / 2, D]."""
-    x = _pool(xp, _same(xp, node["first"], x))
-    for block in node["blocks"]:
-        inner = _same(xp, block["first"], xp.maximum(x, 0.0))
-        x = x + _same(xp, block["second"], xp.maximum(inner, 0.0))
-    return x
 
 
 def _same(xp: Any, node: Node, x: Array) -> Array:
@@ -184,7 +178,7 @@ def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
 def logits(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """One choice; with an epsilon, sampling draws with this probability and otherwise takes the most likely one."""
     scores = _allowed(xp, linear(node["linear"], features), seen.mask)
-    best, chances = scores.argmax(axis=-1), _softmax(xp, scores)
+    best, chances = scores.argmax(axis=-1), softmax(xp, scores)
     if epsilon is not None:
         chances = epsilon * chances + (1.0 - epsilon) * _only(xp, best, scores)
     return PolicyOutputs(_drawn(xp, best, chances, seen.noise), chances)
@@ -195,7 +189,7 @@ def several(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: f
     scores, parts, start = linear(node["linear"], features), [], 0
     for size in node["sizes"]:
         part = scores[:, start : start + size]
-        noise, chances = None if seen.noise is None else seen.noise[:, start : start + size], _softmax(xp, part)
+        noise, chances = None if seen.noise is None else seen.noise[:, start : start + size], softmax(xp, part)
         parts.append(PolicyOutputs(_drawn(xp, xp.argmax(part, axis=-1), chances, noise), chances))
         start += size
     return PolicyOutputs(xp.stack([part.action for part in parts], axis=-1), parts=tuple(parts))
@@ -394,7 +388,8 @@ def _allowed(xp: Any, values: Array, mask: Array | None) -> Array:
     return values if mask is None else xp.where(mask, values, -xp.inf)
 
 
-def _softmax(xp: Any, scores: Array) -> Array:
+def softmax(xp: Any, scores: Array) -> Array:
+    """Return probabilities along the last axis."""
     raised = xp.exp(scores - scores.max(axis=-1, keepdims=True))
     return raised / raised.sum(axis=-1, keepdims=True)
 

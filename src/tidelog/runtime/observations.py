@@ -402,5 +402,14 @@ def unseen_text(counts: Mapping[str, int]) -> str:
     return f"labels that the log of the policy does not have count as '{OTHER}': {listed}"
 
 
+def blank(leaf: Any, highest: bool = False) -> NumpyArray:
+    """Return one value of a leaf, [1, ...]: zeros, or the `highest` codes."""
+    if isinstance(leaf, Image):
+        return np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
+    if isinstance(leaf, Codes):
+        return np.asarray([leaf.sizes], np.int32) - 1 if highest else np.zeros((1, len(leaf.sizes)), np.int32)
+    return np.zeros((1, leaf.size), np.float32)
+
+
 def _padded(leaf: NumpyArray, rows: int) -> NumpyArray:
     return np.concatenate([leaf, np.repeat(leaf[-1:], rows - len(leaf), axis=0)]) if rows > len(leaf) else leaf

@@ -115,7 +115,7 @@ class NumpyPolicy(BasePolicy):
         outputs = self._run(inputs, state, None if seed is None else np.random.default_rng(seed))
         action = self._own_units(outputs.action)
         likely = None if seed is None else self._propensity(outputs, action)
-        return as_written(self.spec.action, action, inputs.single), None if likely is None else _unbatched(
+        return as_written(self.spec.action, action, inputs.single), None if likely is None else unbatched(
             likely, inputs
         )
 
@@ -130,7 +130,7 @@ class NumpyPolicy(BasePolicy):
             )
         inputs = self._read(observation, mask)
         outputs = self._run(inputs, None if state is None else RecurrentState(state.carry))
-        return _unbatched(outputs.probabilities, inputs)
+        return unbatched(outputs.probabilities, inputs)
 
     def q_values(self, observation: Any, action: Any = None) -> NumpyArray:
         """Return the critic's values [A] or [B, A] of discrete actions, or of chosen ones, one number or [B].
@@ -146,7 +146,7 @@ class NumpyPolicy(BasePolicy):
         if action is not None:
             codes = read_action(inputs, action, self.spec)
             values = np.take_along_axis(values, codes[:, None], axis=1)[:, 0]
-        return _unbatched(values, inputs)
+        return unbatched(values, inputs)
 
     def outputs(self, seen: PolicyInputs) -> PolicyOutputs:
         """Return what the networks compute for [B] rows."""
@@ -282,7 +282,8 @@ def _joined(parts: Sequence[Any]) -> Any:
     return None if parts[0] is None else np.concatenate(parts)
 
 
-def _unbatched(values: Any, inputs: RawBatch) -> NumpyArray:
+def unbatched(values: Any, inputs: RawBatch) -> NumpyArray:
+    """Return values [B, ...], of one observation the first."""
     array = np.asarray(values)
     return array[0] if inputs.single else array
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
-from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
+from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp, softmax
 from tidelog.types import HistoryArrays, HistoryNames
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -159,25 +159,21 @@ class Ranker:
 
     def log_likelihood(self, histories: Any, items: NumpyArray) -> NumpyArray:
         """Return the log-likelihood of items [B, K] after histories, over the whole catalogue."""
-        seen = self._read(histories)
-        parts = [
-            self._log_likelihood(seen.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
-            for i in range(0, len(seen.items), QUERIES)
-        ]
+        whole, parts = self._read(histories), []
+        for begin in range(0, len(whole.items), QUERIES):
+            rows = slice(begin, begin + QUERIES)
+            seen = whole.part(rows)
+            queries, places = np.asarray(self._functions.queries(seen)), self._places(seen)
+            logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
+            if places is not None:
+                logits = np.concatenate([logits, places[1]], axis=1)
+            top = logits.max(axis=1, keepdims=True)
+            total = top + np.log(np.exp(logits - top, dtype=np.float64).sum(axis=1, keepdims=True))
+            own = np.einsum("bkq,bq->bk", self._functions.table[items[rows]], queries[:, 0])
+            if places is not None:
+                own = np.logaddexp(own, sums_of_places(items[rows], *places, self.items))
+            parts.append(np.asarray(own - total))
         return np.concatenate(parts)
-
-    def _log_likelihood(self, seen: HistoryArrays, items: NumpyArray) -> NumpyArray:
-        queries = np.asarray(self._functions.queries(seen))
-        places = self._places(seen)
-        logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
-        if places is not None:
-            logits = np.concatenate([logits, places[1]], axis=1)
-        top = logits.max(axis=1, keepdims=True)
-        total = top + np.log(np.exp(logits - top, dtype=np.float64).sum(axis=1, keepdims=True))
-        own = np.einsum("bkq,bq->bk", self._functions.table[items], queries[:, 0])
-        if places is not None:
-            own = np.logaddexp(own, sums_of_places(items, *places, self.items))
-        return np.asarray(own - total)
 
     def _places(self, seen: HistoryArrays) -> tuple[NumpyArray, NumpyArray] | None:
         """Return items and scores [B, P] of the places beside the catalogue; None where there are none."""
@@ -359,7 +355,20 @@ def top_k(
     rest is row 0 with a score of minus infinity. ConfigError where the table is smaller than `k`, SpecError where
     numbers are not finite.
     """
-    queries, table = _check_search(queries, table, k, allowed, chunk)
+    queries, table = np.asarray(queries, np.float32), np.asarray(table, np.float32)
+    if queries.ndim != 2 or table.ndim != 2 or queries.shape[1] != table.shape[1]:
+        raise SpecError(f"queries {queries.shape} and table {table.shape}", "[B, D] and [N, D]", "reshape them")
+    if not np.isfinite(queries).all():
+        wrong = int(np.flatnonzero(~np.isfinite(queries).all(1))[0])
+        raise SpecError(f"query {wrong} is not finite", fix="use finite numbers")
+    if chunk < 1:
+        raise ConfigError(f"chunk = {chunk}", "at least 1", "use 2048")
+    shapes = [(len(table),), (len(queries), len(table))]
+    if allowed is not None and (allowed.dtype != bool or allowed.shape not in shapes):
+        expected = f"bool {' or '.join(str(list(shape)) for shape in shapes)}"
+        raise SpecError(f"allowed is {allowed.dtype} {allowed.shape}", expected, "pass a mask")
+    if not 1 <= k <= len(table):
+        raise ConfigError(f"k = {k}", f"1 to {len(table)}, the number of rows", "lower k")
     results = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
     for begin in range(0, len(queries), QUERIES):
         part = slice(begin, begin + QUERIES)
@@ -428,30 +437,6 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
             best.merge()
             due = 2 * (first + chunk)
     best.merge()
-
-
-def _check_search(queries: Any, table: Any, k: int, allowed: Bools | None, chunk: int) -> tuple[Floats, Floats]:
-    """Return queries and table as float32; SpecError or ConfigError for invalid arguments of a search."""
-    queries, table = np.asarray(queries, np.float32), np.asarray(table, np.float32)
-    if queries.ndim != 2 or table.ndim != 2 or queries.shape[1] != table.shape[1]:
-        raise SpecError(f"queries {queries.shape} and table {table.shape}", "[B, D] and [N, D]", "reshape them")
-    if not np.isfinite(queries).all():
-        raise SpecError(
-            f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite", fix="use finite numbers"
-        )
-    if chunk < 1:
-        raise ConfigError(f"chunk = {chunk}", "at least 1", "use 2048")
-    if allowed is not None and (
-        allowed.dtype != bool or allowed.shape not in {(len(table),), (len(queries), len(table))}
-    ):
-        raise SpecError(
-            f"allowed is {allowed.dtype} {allowed.shape}",
-            f"bool [{len(table)}] or [{len(queries)}, {len(table)}]",
-            "pass a mask",
-        )
-    if not 1 <= k <= len(table):
-        raise ConfigError(f"k = {k}", f"1 to {len(table)}, the number of rows", "lower k")
-    return queries, table
 
 
 # History encoding of a policy over a catalogue, from a recipe's nodes: search queries and scores of found items.
@@ -653,9 +638,7 @@ def _attended(xp: Any, node: Node, x: Array, seen: Array) -> Array:
 
     queries, keys, values = (split(node[name]) for name in ("queries", "keys", "values"))
     match = xp.matmul(queries, xp.transpose(keys, (0, 1, 3, 2))) / math.sqrt(size / heads)
-    match = xp.where(seen[:, None], match, -math.inf)
-    raised = xp.exp(match - xp.max(match, axis=-1, keepdims=True))
-    output = xp.matmul(raised / xp.sum(raised, axis=-1, keepdims=True), values)
+    output = xp.matmul(softmax(xp, xp.where(seen[:, None], match, -math.inf)), values)
     return linear(node["out"], xp.transpose(output, (0, 2, 1, 3)).reshape(batch, steps, size))
 
 

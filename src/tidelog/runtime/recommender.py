@@ -52,29 +52,20 @@ def diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, 
     doi:10.1145/290941.291025). `vectors` [N + 1, D] belong to all items.
     """
     most = max(1, NUMBERS // max(1, items.shape[1] * vectors.shape[1]))
-    parts = [
-        _diverse(items[begin : begin + most], scores[begin : begin + most], vectors, k, weight)
-        for begin in range(0, len(items), most)
-    ]
-    chosen, kept = zip(*parts, strict=True)
-    return np.concatenate(chosen), np.concatenate(kept)
-
-
-def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, weight: float) -> tuple[Any, Any]:
-    """Return the lists of some rows; see `diverse`."""
-    rows = np.arange(len(items))
     width = scores[:, :1] - scores[:, -1:]
     relevance = (scores - scores[:, -1:]) / np.where(width > 0.0, width, 1.0)
-    near = np.full(items.shape, -1.0)  # the largest similarity to an item of the list; no item: the smallest possible
-    free = np.ones(items.shape, bool)
     order = np.zeros((len(items), k), np.int64)
-    directions = vectors[items]  # [B, P, D]
-    for position in range(k):
-        check()
-        value = np.where(free, (1.0 - weight) * relevance - weight * near, -np.inf)
-        order[:, position] = best = value.argmax(axis=1)
-        free[rows, best] = False
-        near = np.maximum(near, np.einsum("bpd,bd->bp", directions, directions[rows, best]))
+    for begin in range(0, len(items), most):
+        part = slice(begin, begin + most)
+        directions = vectors[items[part]]  # [B, P, D]
+        rows, free = np.arange(len(directions)), np.ones(directions.shape[:2], bool)
+        near = np.full(free.shape, -1.0)  # the largest similarity to an item of the list; no item: the smallest one
+        for position in range(k):
+            check()
+            value = np.where(free, (1.0 - weight) * relevance[part] - weight * near, -np.inf)
+            order[part, position] = best = value.argmax(axis=1)
+            free[rows, best] = False
+            near = np.maximum(near, np.einsum("bpd,bd->bp", directions, directions[rows, best]))
     return np.take_along_axis(items, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 

@@ -106,13 +106,7 @@ ADVICE: Mapping[str, str] = {
     "no difference shown": "No difference was shown: keep what you have.",
     "unsupported": "Do not use it yet: the log cannot show how good it is if it {does}.",
 }
-RANK: Mapping[str, int] = {
-    "unsupported": 0,
-    "worse": 1,
-    "no difference shown": 2,
-    "better if randomised": 3,
-    "better": 4,
-}
+RANK = ("unsupported", "worse", "no difference shown", "better if randomised", "better")  # from the worst on
 KEEPS: Mapping[bool, str] = {
     True: "an unsupported verdict says nothing against it",
     False: "a verdict on another way of acting replaces it only if it is at least as good",
@@ -343,7 +337,7 @@ def replaces(new: Mapping[str, Any], carried: Mapping[str, Any] | None) -> bool:
         return True
     if new["acting"] == carried["acting"]:
         return bool(new["decision"] != "unsupported")
-    return RANK[new["decision"]] >= RANK.get(carried["decision"], 0)
+    return carried["decision"] not in RANK or RANK.index(new["decision"]) >= RANK.index(carried["decision"])
 
 
 def read_verdict(value: Any) -> dict[str, Any] | None:
