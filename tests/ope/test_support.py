@@ -7,6 +7,7 @@ from scipy.stats import genpareto
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import SpecError
 from tidelog.ope.estimators import (
+    Supports,
     effective_sample_size,
     episode_weights,
     generalised_pareto_shape,
@@ -21,12 +22,13 @@ def test_measures_by_hand():
     # weights 2 * 1/2 = 1, 3 and 0
     evidence = evidence_of([2, 1, 1], reward=[0, 0, 0, 0], target=[0.5, 0.2, 0.9, 0], behaviour=[0.25, 0.4, 0.3, 0.5])
     assert episode_weights(evidence) == pytest.approx([1.0, 3.0, 0.0])
-    support = support_of(evidence, largest=2.0)
+    support = support_of(evidence)
     assert support.effective_sample_size == pytest.approx(16 / 10)
     assert support.largest_weight == pytest.approx(3 / 4)
     assert support.mean_weight == pytest.approx(4 / 3)
     assert support.mean_weight_error == pytest.approx(np.sqrt((1 / 9 + 25 / 9 + 16 / 9) / 2 / 3))
-    assert support.clipped_share == pytest.approx(1 / 3)
+    larger = Supports(replace(evidence, target=3.2 * evidence.target))  # weights 10.24, 9.6 and 0, clipped at 10
+    assert larger.of("clipped_ips").clipped_share == pytest.approx(1 / 3)
     assert (support.episodes, support.horizon, support.unsupported_mass) == (3, 2, None)
     assert support.pareto_k == np.inf  # three weights have no tail to fit
 

@@ -520,11 +520,10 @@ def episode_weights(evidence: Evidence) -> Floats:
     return np.exp(np.minimum(log_weights(evidence), LARGEST_LOG))
 
 
-def support_of(evidence: Evidence, *, weights: NDArray[Any] | None = None, largest: float = np.inf) -> Support:
+def support_of(evidence: Evidence, *, weights: NDArray[Any] | None = None) -> Support:
     """All measures of support.
 
-    `weights` [E] are the weights of an estimator that does not use products along episodes; None: products. `largest`
-    is the largest weight of an estimator that clips.
+    `weights` [E] are the weights of an estimator that does not use products along episodes; None: products.
     """
     if weights is None:
         logs = log_weights(evidence)
@@ -545,7 +544,7 @@ def support_of(evidence: Evidence, *, weights: NDArray[Any] | None = None, large
         mean_weight=float(plain.mean()),
         mean_weight_error=standard_error(plain, evidence.clusters),
         pareto_k=0.0 if weights is None and shows_tail(evidence, most) else pareto_k(relative),
-        clipped_share=float(np.mean(plain > largest)),
+        clipped_share=0.0,
         unsupported_mass=unsupported_mass(evidence),
         horizon=evidence.horizon,
     )
@@ -758,7 +757,8 @@ class Supports:
         if estimator.uses_occupancy and self._occupancy is not None:
             return self._occupancy
         if np.isfinite(estimator.largest):
-            return replace(self._products, clipped_share=support_of(self._evidence, largest=CLIP).clipped_share)
+            clipped = episode_weights(self._evidence) > estimator.largest
+            return replace(self._products, clipped_share=float(clipped.mean()))
         return self._products
 
 
