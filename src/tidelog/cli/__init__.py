@@ -56,6 +56,7 @@ OLD = {  # commands of earlier versions, and what they are now
     "refit": "train --like",
     "recommend": "act",
 }
+HOMES = {"collect": ("evaluate", "run_collect"), "plan": ("judge", "run_plan")}  # else `run` of the module of its name
 PLUGIN = "--plugin"
 PROCESSES = ("--processes", "--coordinator", "--rank")
 ENVIRONMENTS = ("--env", "--evaluate")
@@ -154,8 +155,8 @@ def _dispatch(words: list[str]) -> int:
                 now = shlex.join(["tidelog", *new.split(), *run, *rest])
                 raise ConfigError(f"`tidelog {old}` is now `tidelog {new}`", fix=f"`{now}`")
         raise ConfigError(f"no command '{command}': {nearest(command, COMMANDS)}")
-    home = import_without_gc(f"tidelog.cli.{'evaluate' if command == 'collect' else command}")
-    code: int = (home.run_collect if command == "collect" else home.run)(words[1:])
+    module, function = HOMES.get(command, (command, "run"))
+    code: int = getattr(import_without_gc(f"tidelog.cli.{module}"), function)(words[1:])
     return code
 
 

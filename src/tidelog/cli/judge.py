@@ -1,4 +1,7 @@
-"""`tidelog judge RUN | POLICY ... [--data LOG]`: decide whether to trust policies before anyone uses them."""
+"""`tidelog judge RUN | POLICY ... [--data LOG]`: decide whether to trust policies before anyone uses them.
+
+`tidelog plan` asks the same questions about logs of other sizes.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,14 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import tyro
 
+from tidelog._files import write_json
 from tidelog._machine import limit_arenas
 from tidelog._text import in_unit, with_ends
 from tidelog.cli.flags import (
     Column,
     DeclaredFlags,
     File,
+    OutputFlags,
     Repeated,
     RunOrPolicy,
     SinkName,
@@ -29,6 +34,8 @@ from tidelog.cli.flags import (
     declared_value,
     json_only,
     parse,
+    present,
+    print_details,
     print_line,
     source_of,
     table,
@@ -38,9 +45,10 @@ from tidelog.data.log import Log, is_declaration
 from tidelog.data.raw import several_as_text
 from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.ope.decide import Limits
+from tidelog.ope.decide import PROBABILITY, Limits
 from tidelog.ope.judge import judge
 from tidelog.ope.ledger import Ledger
+from tidelog.ope.plan import EXPLORED, SIMULATIONS, plan
 from tidelog.ope.policies import imitation_of
 from tidelog.ope.risk import ALPHA, tail_refusal
 from tidelog.ope.rules import WORDS, has_rules, rules_of_run
@@ -651,3 +659,56 @@ def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: f
         print_line(f"no distribution of returns: {verdict.risk_reason}")
     if verdict.risk is None and bad_outcome is not None:
         print_line(f"--bad-outcome {bad_outcome:g}: no probability is reported, because {verdict.risk_reason}")
+
+
+# `tidelog plan RUN | POLICY [--data LOG]`: how many episodes, or which exploration, would show an effect.
+
+
+@dataclass
+class PlanFlags(OutputFlags, QuestionFlags):
+    """Plan how many new episodes, or which exploration, show that a policy is better."""
+
+    policy: tyro.conf.Positional[RunOrPolicy]
+    """a run folder (its best policy if there is one, else its first member), or a saved policy"""
+    effect: float | None = None
+    """the gain per episode to plan for; default: the estimated one if it is one, else 0.2 standard deviations of the
+    logged returns"""
+    probability: float = PROBABILITY
+    """of the verdict `better`, if the policy has that effect"""
+    episodes: int | None = None
+    """say how likely so many episodes show it, and which share of exploration is enough"""
+    explore: tuple[float, ...] = EXPLORED
+    """shares of decisions drawn evenly over the actions that are planned beside the present logging"""
+    simulations: int = SIMULATIONS
+    """simulated logs of each logging: more make the plan more exact"""
+
+
+def run_plan(words: list[str]) -> int:
+    """Plan, and print the plan as sentences."""
+    return present(parse(PlanFlags, words, "plan"), _plan)
+
+
+def _plan(options: PlanFlags) -> dict[str, Any]:
+    limit_arenas()
+    policy, log, which = policy_and_log(options.policy, options)
+    check_targets(options.out, overwrite=options.overwrite)
+    result = plan(
+        policy,
+        log,
+        options.effect,
+        options.probability,
+        episodes=options.episodes,
+        explore=options.explore,
+        simulations=options.simulations,
+        progress=False if options.quiet else None,
+        **options.asked(),
+    )
+    content = result.to_json()
+    head, first, *rest = result.sentences
+    print_details(head)
+    print_line(first)
+    print_details(*rest, f"planned from {which}")
+    if options.out is not None:
+        write_json(Path(options.out), content)
+        print_details(f"plan: {options.out}")
+    return content
