@@ -56,7 +56,11 @@ OLD = {  # commands of earlier versions, and what they are now
     "refit": "train --like",
     "recommend": "act",
 }
-HOMES = {"collect": ("evaluate", "run_collect"), "plan": ("judge", "run_plan")}  # else `run` of the module of its name
+HOMES = {  # of commands that are not `run` of the module of their name
+    "collect": ("evaluate", "run_collect"),
+    "explain": ("report", "run_explain"),
+    "plan": ("judge", "run_plan"),
+}
 PLUGIN = "--plugin"
 PROCESSES = ("--processes", "--coordinator", "--rank")
 ENVIRONMENTS = ("--env", "--evaluate")

@@ -634,10 +634,8 @@ def _misfit(found: Propensities) -> tuple[bool, float]:
 
 def _of_clones(log: Log, folds: Ordinals, clones: tuple[Clone, ...], recorded: Floats | None, by: By) -> Propensities:
     """Propensities of the steps from the clones of their folds, unless they are recorded."""
-    chances = [clone.probabilities for clone in clones]
-    all_actions = None
-    if chances and all(one is not None for one in chances):
-        all_actions = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
+    chances = [clone.probabilities for clone in clones if clone.probabilities is not None]
+    all_actions = out_of_fold(log, folds, chances, log.position) if chances else None
     if recorded is not None:
         return Propensities(recorded, all_actions, False, clones)
     logged = out_of_fold(log, folds, [clone.logged for clone in clones])

@@ -165,7 +165,9 @@ def count_model(log: Log, states: States, episodes: Ordinals | None = None, disc
     following = np.where(after == here, -1, states.stored[after])
     ended = np.asarray(log.terminated)[of]
     reward = np.zeros(int(of.sum())) if log.reward is None else np.asarray(log.reward)[of]
-    shape = states.size, _actions(log)
+    if not isinstance(log.spec.action, Discrete):
+        raise TypeError(f"found {type(log.spec.action).__name__} actions: a table needs discrete actions")
+    shape = states.size, log.spec.action.n
     factors = None if discounts is None else discounts[of]
     return Counts.of(
         states.stored[here], np.asarray(log.action)[of], reward, following, ended, shape, discounts=factors
@@ -270,12 +272,6 @@ def layered_flow(model: Counts, policy: Floats, start: Floats, discount: float, 
 
 def _over(visits: Floats, logged: Floats) -> Floats:
     return np.asarray(np.divide(visits, logged, out=np.ones(len(visits)), where=logged > 1e-12))
-
-
-def _actions(log: Log) -> int:
-    if not isinstance(log.spec.action, Discrete):
-        raise TypeError(f"found {type(log.spec.action).__name__} actions: a table needs discrete actions")
-    return log.spec.action.n
 
 
 def _sums(at: NDArray[Any], values: NDArray[Any], size: int) -> Floats:

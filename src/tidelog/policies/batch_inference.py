@@ -68,11 +68,11 @@ def act_on_table(
     vocabulary, unless that has the label `other` and `unseen` is "other". `mapping`, that of the log, says how text is
     read, and names the columns of the allowed actions.
     """
-    mapping = None if mapping is None else Columns.of(mapping)
+    mapping, spec = None if mapping is None else Columns.of(mapping), _with_names(policy.spec)
     table = _table(policy, source, mapping)
-    read = _read(table, mapping, feature_names(_with_names(policy.spec)))
+    read = _read(table, mapping, feature_names(spec))
     if unseen == "fail":
-        unknown = [values for values in _unknown(read, _with_names(policy.spec), unseen="fail") if values]
+        unknown = list(filter(None, _unknown(read, spec, unseen="fail")))
         if unknown:
             raise SpecError(
                 f"{len(unknown):,} rows have values that the policy's log does not have, such as {unknown[0]}",
@@ -109,20 +109,16 @@ def act_on_known(
         raise ConfigError(
             "a recurrent policy needs every row of an episode", fix="drop --skip-unknown and --unseen skip"
         )
-    mapping = None if mapping is None else Columns.of(mapping)
+    mapping, spec = None if mapping is None else Columns.of(mapping), _with_names(policy.spec)
     table = _table(policy, source, mapping)
     frame, files = table.frame, table.files
-    read = _read(table, mapping, feature_names(_with_names(policy.spec)))
-    unknown = _unknown(read, _with_names(policy.spec), policy.reads_other_words, unseen)
-    is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
+    read = _read(table, mapping, feature_names(spec))
+    unknown = _unknown(read, spec, policy.reads_other_words, unseen)
+    is_unknown = np.asarray([*map(bool, unknown)], bool)
     at = np.flatnonzero(is_unknown)
-    skipped = pl.DataFrame(
-        ({} if files is None else {"file": files.of(at)})
-        | {
-            "row": at + 1 if files is None else table.numbers[at],
-            "unknown": [unknown_values for unknown_values in unknown if unknown_values],
-        }
-    )
+    columns: dict[str, Any] = {} if files is None else {"file": files.of(at)}
+    columns |= {"row": at + 1 if files is None else table.numbers[at], "unknown": list(filter(None, unknown))}
+    skipped = pl.DataFrame(columns)
     known = frame.filter(pl.Series(~is_unknown))
     acted = None
     if known.height:
