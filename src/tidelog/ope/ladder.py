@@ -99,14 +99,6 @@ def limits_of_parts(limits: Limits, evidence: Evidence) -> Limits:
     return replace(limits, horizon=max(limits.horizon, evidence.horizon))
 
 
-def largest_ratios(evidence: Evidence, practice: Policy, log: Log) -> Floats:
-    """The largest ratio of an action's probability under the policy to that under the practice, [N]."""
-    here = np.asarray(log.position)
-    mask = None if log.action_mask is None else np.asarray(log.action_mask)[here]
-    chances = practice.probabilities({name: np.asarray(leaf)[here] for name, leaf in log.observation.items()}, mask)
-    return np.asarray((np.asarray(evidence.target_all) / np.maximum(chances, 1e-12)).max(axis=1))
-
-
 def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
     """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not."""
     a.no_ladder = obstacle(a, question)
@@ -121,13 +113,18 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
         except (LogError, SpecError) as error:
             a.no_ladder = error.problem
             return
-        practice = cloned(train, question.seed)[0]
-        if not reads_alike(a.policy, practice):
+        practice, log = cloned(train, question.seed)[0], question.log
+        if isinstance(a.policy, Policy) and (  # others are never saved as a part, which asks both about the same arrays
+            a.policy.spec.observation != practice.spec.observation
+            or action_orders(a.policy.spec, practice.spec, "the training log")[0] is not None
+        ):
             a.no_ladder = "it learnt from actions or observations in another order than those of the judged episodes"
             return
-        ratio = largest_ratios(a.evidence, practice, question.log)
+        here, space = np.asarray(log.position), log.spec.action
+        mask = None if log.action_mask is None else np.asarray(log.action_mask)[here]
+        chances = practice.probabilities({name: np.asarray(leaf)[here] for name, leaf in log.observation.items()}, mask)
+        ratio = np.asarray((np.asarray(a.evidence.target_all) / np.maximum(chances, 1e-12)).max(axis=1))
         rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
-        space = question.log.spec.action
         most = MOST_RATIO * (space.n if isinstance(space, Discrete) else 0)
         levels = tuple(rising[rising <= most].tolist())
     ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
@@ -138,15 +135,6 @@ def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
         a.no_ladder = "no part of it has support that enough episodes carry"
         return
     a.ladder, a.first_part = replace(ladder, levels=levels[: len(parts)], first=first), parts[first]
-
-
-def reads_alike(policy: Any, practice: Policy) -> bool:
-    """Whether a part can ask both about the same arrays; a policy of another make is never saved as a part."""
-    if not isinstance(policy, Policy):
-        return True
-    if policy.spec.observation != practice.spec.observation:
-        return False
-    return action_orders(policy.spec, practice.spec, "the training log")[0] is None
 
 
 def obstacle(a: Assessment, question: JudgeQuestion) -> str:
