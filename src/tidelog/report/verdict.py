@@ -333,11 +333,11 @@ def _difference(verdict: Verdict) -> str:
 def _differences(name: str, verdict: Verdict, rows: Sequence[Reach], text: str) -> str:
     """A picture of differences from the behaviour policy; its name has the level of the intervals."""
     name = name.format(percent(verdict.level))
-    told = []
+    texts = []
     for row in rows:
         ends = with_ends(row.interval, sign=True) if math.isfinite(row.interval[0]) else "cannot tell"
-        told.append(f"{row.name} {ends}")
-    described = f"{name}: {'; '.join(told)}"
+        texts.append(f"{row.name} {ends}")
+    described = f"{name}: {'; '.join(texts)}"
     across_axis = f"difference in mean return per episode{in_unit(verdict.reward_unit, 'in ')}"
     return figure(name, intervals(described, rows, 0.0, across_axis, ("worse", "better")), text)
 
