@@ -1003,9 +1003,20 @@ class SavedVerdict:
 
 
 def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
-    """Read every verdict of a run, the newest first; CheckpointError if one is invalid."""
+    """Read every verdict of a run, the newest first; CheckpointError if one is invalid.
+
+    Without a date, the number of earlier looks at the same episodes determines the order; otherwise the files'
+    modification times, which copying may change.
+    """
     verdicts = [read_verdict(path) for path in sorted(folder.glob("*.json"))]
-    return tuple(sorted(verdicts, key=lambda one: (one.date, one.before), reverse=True))
+
+    def age(one: SavedVerdict) -> tuple[float, int]:
+        if "date" in one.verdict.context:
+            return one.date, one.before
+        up_to = [other for other in verdicts if other.episodes == one.episodes and other.before <= one.before]
+        return max(other.date for other in up_to), one.before
+
+    return tuple(sorted(verdicts, key=age, reverse=True))
 
 
 def read_verdict(path: Path) -> SavedVerdict:
