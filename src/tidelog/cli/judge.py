@@ -207,16 +207,6 @@ def parsed(words: list[str]) -> Judge:
     return parse(Judge, words, "judge")
 
 
-def policy_and_log(name: str, options: QuestionFlags) -> tuple[Policy | Rule, Log, str]:
-    """A named policy, the episodes to judge it on, and which episodes these are in words; ConfigError for several."""
-    sources = _sources((name,), options)
-    if len(sources) != 1:
-        raise ConfigError(f"{len(sources)} policies", "one run folder or saved policy", "name one of them")
-    log, which = _log(options, sources)
-    (named,) = _named_policies(options, sources[0], several=False)
-    return named.policy, log, which
-
-
 def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None]:
     """Judge policies, print the verdicts, without JSON, and save them; the exit code, and no verdict for `--looks`."""
     limit_arenas()
@@ -690,10 +680,14 @@ def run_plan(words: list[str]) -> int:
 
 def _plan(options: PlanFlags) -> dict[str, Any]:
     limit_arenas()
-    policy, log, which = policy_and_log(options.policy, options)
+    sources = _sources((options.policy,), options)
+    if len(sources) != 1:
+        raise ConfigError(f"{len(sources)} policies", "one run folder or saved policy", "name one of them")
+    log, which = _log(options, sources)
+    (named,) = _named_policies(options, sources[0], several=False)
     check_targets(options.out, overwrite=options.overwrite)
     result = plan(
-        policy,
+        named.policy,
         log,
         options.effect,
         options.probability,

@@ -267,8 +267,9 @@ def following(
     varied: Collection[str] = (),
 ) -> Any:
     """Return the options with the settings that follow the log, and print these; without those that are `varied`."""
-    own = settings | set_by_flags(cls, arguments, options)
-    own |= {name: getattr(options, name) for name in varied if hasattr(options, name)}
+    flagged = {word.split("=")[0].lstrip("-").replace("-", "_") for word in arguments if word.startswith("--")}
+    chosen = [one.name for group in groups_of(cls).values() for one in group if one.name in flagged]
+    own = settings | {name: getattr(options, name) for name in (*chosen, *varied) if hasattr(options, name)}
     split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
     with Progress("settings", False if options.quiet else None) as screen:
         suggestion = suggest(cls, log, held_out=options.held_out, split_seed=split_seed, progress=screen.update, **own)
@@ -308,13 +309,6 @@ def _suited(
         with json_only(options.json):
             print_line(said)
     return suited
-
-
-def set_by_flags(cls: type[Any], arguments: list[str], options: Any) -> dict[str, Any]:
-    """Return the hyper-parameters that flags set, which nothing has to choose."""
-    flags = {word.split("=")[0].lstrip("-").replace("-", "_") for word in arguments if word.startswith("--")}
-    names = [one.name for group in groups_of(cls).values() for one in group]
-    return {name: getattr(options, name) for name in names if name in flags}
 
 
 def algorithm_of(cls: type[Any], options: Any) -> Any:
