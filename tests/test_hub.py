@@ -6,12 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-import polars as pl
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from tests import hub_stub
-from tests.cli.conftest import call
 from tests.runtime.cases import policy
 from tests.runtime.test_signing import pem
 from tidelog import ConfigError, hub, load_policy
@@ -147,16 +145,3 @@ def test_parts_of_addresses():
     assert hub.parse("hf://me/a.b-c@refs/pr/1") == ("me/a.b-c", "refs/pr/1")
     assert hub.parse("hf://me/a") == ("me/a", None)
     assert not hub.is_address("policy")
-
-
-def test_commands_take_an_address(stub, tmp_path, capsys):
-    push(stub, policy("iql, choice"))
-    table = pl.DataFrame({"age": [1.0], "dose": [2.0], "pressure": [0.5], "ward": ["a"], "sex": ["f"]})
-    table.write_csv(tmp_path / "rows.csv")
-    words = ["act", f"hf://{REPOSITORY}", "--data", tmp_path / "rows.csv", "--out", tmp_path / "actions.csv"]
-    assert call(*words, "--mode") == 0
-    assert pl.read_csv(tmp_path / "actions.csv")["action"].to_list() == policy("iql, choice")(table).tolist()
-    assert call("verify", f"hf://{REPOSITORY}") == 0
-    assert "all 1 have the checksums of the manifest" in capsys.readouterr().out
-    assert call("verify", "hf://me/nothing") != 0
-    assert "hf://me/nothing cannot be fetched" in " ".join(capsys.readouterr().err.replace("│", " ").split())

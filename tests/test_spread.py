@@ -1,12 +1,10 @@
 """The calls of a study are each made once, by processes of this machine, and their results come in order."""
 
 import os
-import time
 
-import numpy as np
 import pytest
 
-from benchmarks.spread import called, peak_memory, spread
+from benchmarks.spread import called, spread
 
 CALLS = """
 from pathlib import Path
@@ -50,12 +48,3 @@ def test_a_call_in_a_process_of_its_own_returns_and_reads_its_environment(square
     assert called(square, 5, str(tmp_path), one_core=True) == {"square": 25}
     monkeypatch.setenv("TIDELOG_ANSWER", "no")
     assert called(os.getenv, "TIDELOG_ANSWER", TIDELOG_ANSWER="yes") == "yes"
-
-
-def test_the_peak_of_memory_is_that_of_what_ran_inside():
-    with peak_memory(0.001) as peak:
-        before = peak[0]
-        held = np.ones(8_000_000)  # 64 MB
-        time.sleep(0.05)
-        del held
-    assert 60e6 < peak[0] - before < 200e6

@@ -1,10 +1,12 @@
-"""What runs on GitHub is what runs here, on the Pythons that the package says it supports."""
+"""What runs on GitHub is what runs here, on the Pythons that the package says it supports; the citation is of it."""
 
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+
+import tidelog as tl
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,15 +38,15 @@ def test_ci_runs_the_whole_check_on_every_python_that_is_promised() -> None:
     assert "bash .ci/run" in [step.get("run") for step in steps("ci", "check")]
 
 
+def test_the_citation_names_this_version_and_this_licence() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["title"], citation["version"]) == (PROJECT["name"], tl.__version__)
+    assert citation["license"] == PROJECT["license"]
+
+
 def test_no_text_from_outside_becomes_part_of_a_command() -> None:
     assert len(commands()) > 5
     assert [found for found in commands() if "${{" in found[1]] == []
-
-
-def test_scripts_that_the_workflows_run_are_there() -> None:
-    named = {script for _, command in commands() for script in re.findall(r"\.ci/\w+", command)}
-    assert named == {".ci/run", ".ci/smoke"}
-    assert [script for script in named if not (ROOT / script).is_file()] == []
 
 
 def test_only_a_pushed_tag_is_published_and_only_after_the_checks() -> None:

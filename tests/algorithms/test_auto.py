@@ -12,7 +12,6 @@ from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import hyperparameters as fields
 from tidelog.algorithms.hyperparameters import hyperparameters
-from tidelog.algorithms.names import configured, shown_name
 from tidelog.auto import settings as auto
 from tidelog.auto import sharpness
 from tidelog.auto.settings import DECISIONS, preset_of
@@ -213,13 +212,6 @@ def test_the_discount_allows_a_small_share_of_episodes_that_were_cut_off(log):
     shares = re.search(r"the environment ends ([0-9.]+)% of the episodes", found.settings["discount"].reason)
     assert float(shares[1]) == pytest.approx(100 * (1 - few / len(log.episode_ids)), abs=0.1)
     assert tl.suggest(tl.IQL, with_cuts(many), temperature=3.0).algorithm.discount == 0.99
-
-
-def test_ppo_is_called_ppo():
-    cls, settings = configured("ppo")
-    assert shown_name(cls(**settings)) == "ppo"
-    assert shown_name(tl.PPG()) == "ppg"
-    assert shown_name(tl.IQL()) == "iql"
 
 
 PICTURE, FRAME = ({"screen": Image(height, height, 3)} for height in (64, 84))

@@ -100,13 +100,6 @@ def test_whole_numbers_become_floats_and_lists_become_tuples():
         algorithm.temperature = 1.0
 
 
-def test_config_of_traced_numbers_is_plain():
-    config = to_config(as_arrays(IQL(temperature=2.5)))
-    assert config["temperature"] == 2.5
-    assert config["actor_schedule"] == "cosine"
-    assert from_config(IQL, config).temperature == 2.5
-
-
 def test_a_population_is_one_algorithm():
     same_program([IQL(), IQL(temperature=1.0, discount=0.9)])
     with pytest.raises(ConfigError, match="it has IQL and BC"):
@@ -200,15 +193,3 @@ def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
 def test_weights_of_rewards_that_do_not_fit_the_log_are_refused(weights, rewards, expected):
     with pytest.raises(SpecError, match=expected):
         IQL(reward_weights=weights).stores(Spec({"s": Vector(1)}, Discrete(2), rewards=rewards))
-
-
-def test_a_class_keeps_its_own_text():
-    @hyperparameters
-    class Named:
-        rate: float = 0.5
-
-        def __repr__(self):
-            return "mine"
-
-    assert repr(Named()) == "mine"
-    assert repr(IQL(discount=0.5)) == "IQL(discount=0.5)"

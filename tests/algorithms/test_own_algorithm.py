@@ -12,10 +12,9 @@ import pytest
 import tidelog as tl
 from examples.crr import CRR
 from tests.algorithms.worlds import world
-from tests.training.runs import stop_at
 from tidelog.algorithms import short_form
 from tidelog.algorithms.hyperparameters import hyperparameters
-from tidelog.algorithms.names import algorithm_class, algorithm_name, load_plugin
+from tidelog.algorithms.names import algorithm_class, load_plugin
 from tidelog.algorithms.sampling import Batch
 from tidelog.cli import main
 
@@ -227,15 +226,6 @@ def test_what_would_have_no_effect_is_refused(table, methods, told):
         tl.fit(tl.algorithm("mean-action")(mean_action(**methods))(), world("continuous"), 1, progress=False)
 
 
-def test_a_watched_metric_that_collapses_is_a_warning_without_advice_too(table):
-    def loss(self, state, batch, key):
-        return {"actor": jnp.sum(state.actor**2)}, {"variety": jnp.where(state.step < 4, 1.0, 0.01)}
-
-    cls = tl.algorithm("mean-action")(mean_action(loss=loss, watched_metrics=("variety",)))
-    with pytest.warns(UserWarning, match="variety of MeanAction .* below a quarter of its best value: look at its"):
-        tl.fit(cls(), world("continuous"), 8, eval_every=4, progress=False)
-
-
 def test_what_is_delayed_moves_in_every_so_manyth_update(table):
     def init(self, spec, key):
         return NamedTuple("Both", [("actor", jax.Array), ("target_actor", jax.Array)])(jnp.zeros(2), jnp.zeros(2))
@@ -343,24 +333,6 @@ def test_a_plugin_is_a_subcommand_that_resumes(tmp_path, monkeypatch, capsys, ta
     assert "--plugin: importing no_such_module failed: ModuleNotFoundError" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_with_an_algorithm_that_has_one_more_metric(tmp_path, table):
-    def loss(self, state, batch, key):
-        losses, metrics = before(self, state, batch, key)
-        return losses, metrics | {"ten": jnp.asarray(10.0)}
-
-    log, folder, first = world("continuous"), tmp_path / "run", mean_action()
-    cls, before = tl.algorithm("mean-action")(first), first.loss
-    whole = tl.fit(cls(), log, 20, eval_every=10, progress=False)
-    stop_at(tl.fit(cls(), log, 20, eval_every=10, out=folder, train=False, progress=False), 10)
-    table.pop("mean-action")
-    tl.algorithm("mean-action")(mean_action(loss=loss))
-    with pytest.warns(UserWarning, match="other metrics than when the checkpoint was saved"):
-        run = tl.resume(folder, log, progress=False)
-    np.testing.assert_array_equal(run.learners()[0].state.actor, whole.learners()[0].state.actor)
-    assert run.metrics[-1]["ten"] == 10.0
-    assert run.metrics[-1]["size"] == whole.metrics[-1]["size"]
-
-
 def test_a_plugin_that_fails_is_named(tmp_path, monkeypatch, table):
     (tmp_path / "unfit_plugin.py").write_text("import tidelog as tl\n@tl.algorithm('unfit')\nclass Unfit: ...\n")
     (tmp_path / "failed_plugin.py").write_text("1 / 0")
@@ -369,7 +341,3 @@ def test_a_plugin_that_fails_is_named(tmp_path, monkeypatch, table):
         load_plugin("failed_plugin")
     with pytest.raises(tl.ConfigError, match=r"^algorithm: Unfit"):  # its own message
         load_plugin("unfit_plugin")
-
-
-def test_an_algorithm_without_a_registered_name_has_that_of_its_class():
-    assert algorithm_name(hyperparameters(mean_action())()) == "MeanAction"

@@ -72,11 +72,6 @@ def test_no_two_networks_of_a_state_share_a_buffer(part, make):
     assert len(places) == len(set(places))
 
 
-def test_discrete_own_critics_rate_no_actions_unless_they_say_how():
-    h = small("iql", critic_network=own_critic)
-    assert h.q_values(h.policy_params(h.init(LOG.spec, jax.random.key(0), 1)), LOG.observation) is None
-
-
 def test_an_optimiser_that_remembers_parameters_shares_no_buffer_with_the_network():
     network = own_value(LOG.spec, jax.random.key(0))
     memory = init_opt_state(lambda: optax.GradientTransformation(lambda arrays: (arrays, arrays), None), network)

@@ -76,18 +76,6 @@ def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
     assert second.position == whole.position
 
 
-@pytest.mark.sample("False")
-@pytest.mark.parametrize("vmap", [False, True])
-def test_members_draw_what_they_draw_alone(vmap):
-    training = trainer(4, 5, vmap=vmap)
-    run(training)
-    for member, seed in enumerate((4, 5)):
-        alone = trainer(seed)
-        run(alone)
-        np.testing.assert_array_equal(page(training, member).rows, page(alone).rows)
-    assert (page(training, 0).rows != page(training, 1).rows).any()
-
-
 def test_a_phase_that_asks_for_no_updates_is_skipped():
     training = trainer(wide=0)
     assert run(training) == [2] * 8 + [1]

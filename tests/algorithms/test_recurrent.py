@@ -168,16 +168,6 @@ def test_one_trunk_has_one_memory(architecture):
     np.testing.assert_allclose(made["value"], value, atol=1e-5)
 
 
-def test_where_every_step_begins_an_episode_nothing_is_remembered():
-    h, state = fresh(functional(ENV).spec)
-    columns = played(h, state, functional(ENV))[1]
-    forgetting = columns | {"first": np.ones_like(columns["first"])}
-    unrolled = eqx.filter_jit(state.network.policy)(columns["observation"], None, *segment_starts(forgetting))
-    seen = np.asarray(columns["observation"]["observation"]).reshape(-1, 4)
-    alone = eqx.filter_jit(h.distribution)(state.network, {"observation": seen})
-    np.testing.assert_allclose(np.asarray(unrolled.logits).reshape(-1, 2), alone.logits, atol=1e-6)
-
-
 @pytest.mark.full
 def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
     _, state = fresh(functional(ENV).spec)

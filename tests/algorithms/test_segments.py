@@ -216,11 +216,6 @@ def test_limits_that_would_empty_a_store_are_refused(settings, said):
         OffPolicyPPG(**settings)
 
 
-def test_limits_that_barely_feed_a_store_are_taken():
-    OffPolicyPPG(policy_max_use=5, policy_max_staleness=4, value_max_use=6, value_max_staleness=5)
-    OffPolicyPPG(policy_max_use=5, value_max_use=5, value_max_staleness=4, auxiliary_epochs=0)
-
-
 @pytest.mark.parametrize("order", [Epochs(), LivePasses()])
 def test_an_order_at_random_needs_a_key(order):
     with pytest.raises(TypeError, match=r"init needs a key, got None\. fix: pass key=jax\.random\.key\(seed\)"):

@@ -241,11 +241,3 @@ def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch
     grid = ["--grid", "temperature=1,2", "--steps", "3", "--out", str(tmp_path / "sweep")]
     assert main(["sweep", "iql", *source, *grid]) == 0
     assert "\n  temperature" not in capsys.readouterr().out
-
-
-def test_what_chooses_the_sharpness_tells_its_progress(monkeypatch):
-    monkeypatch.setattr(sharpness, "MOST_UPDATES", 20)
-    told = []
-    tl.suggest(tl.IQL, tl.collect("treatment", episodes=300, seed=0), progress=lambda *words: told.append(words))
-    assert [share for _, share in told] == [0.0, 0.25, 0.75]
-    assert {doing for doing, _ in told} == {"choosing how sharp the policy is"}

@@ -12,7 +12,6 @@ from tidelog.algorithms.contract import Feedback, StoreSpec
 from tidelog.algorithms.finetune import LOG, OWN, FinetuneConfig, FinetunedAlgorithm, Recent, Scales, joined
 from tidelog.algorithms.sampling import Batch
 from tidelog.algorithms.segments import added, empty
-from tidelog.types import Continuous
 
 SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np.float32)}, 10.0, -0.1)
 
@@ -130,26 +129,3 @@ def test_impossible_numbers_are_refused(numbers, said):
 def test_scales_are_numbers_and_not_part_of_the_program():
     leaves = jax.tree.leaves(FinetunedAlgorithm(IQL(), SCALES, FinetuneConfig(), 5))
     assert any(np.shape(leaf) == (1,) for leaf in leaves)
-
-
-class Inner:
-    """An offline algorithm that shows what it is called with."""
-
-    takes = (Continuous,)
-
-    def phases(self):
-        (phase,) = IQL(batch_size=4).phases()
-        return (replace(phase, losses=lambda h, state, batch, key: {"of": (h, state, batch.rows.tolist(), key)}),)
-
-    def q_values(self, params, observation):
-        return params * observation["x"]
-
-
-def test_the_rest_of_the_contract_is_that_of_the_inner_algorithm():
-    inner = Inner()
-    h = FinetunedAlgorithm(inner, SCALES, FinetuneConfig(), 5)
-    assert h.takes == (Continuous,)
-    np.testing.assert_allclose(h.q_values(3.0, {"x": jnp.asarray([[5.0]])}), [[6.0]])  # 5 is (5 - 1) / 2, scaled
-    batch = {name: Batch(jnp.zeros(2), first + jnp.arange(2)) for name, first in ((LOG, 0), (OWN, 10))}
-    (phase,) = h.phases()
-    assert phase.losses(h, "state", batch, "key") == {"of": (inner, "state", [0, 1, 10, 11], "key")}

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,18 +13,15 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.training.runs import LOSS, bc, begin, stop_at, write_record
+from tests.training.runs import LOSS, bc, begin, stop_at
 from tidelog import PPG
 from tidelog.cli import COMMANDS
-from tidelog.cli.evaluate import _parts, _print_order
-from tidelog.cli.resume import _import_environments
-from tidelog.cli.run_result import last_metrics
+from tidelog.cli.evaluate import _parts
 from tidelog.data.read import read_log
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import fingerprint, remember
 from tidelog.training.fit import EpisodeSplit
 from tidelog.training.run import agreement
-from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 
@@ -36,19 +32,6 @@ def test_without_words_the_commands_are_listed(tidelog):
     assert all(f"tidelog {name}" in done.out for name in COMMANDS)
     assert tidelog("--help").out == tidelog("help").out == done.out
     assert tidelog("--version") == (0, f"tidelog {tl.__version__}\n", "")
-
-
-def test_metrics_of_many_members_are_a_range():
-    """Nine columns of 80 characters would show no number."""
-    rows = [{"update": 7 * at, "member": m, "seed": m, "loss": m / at, "held_out/loss": 1.0} for at in (1, 2)
-            for m in range(9)]  # fmt: skip
-    assert last_metrics(rows) == (
-        ["metric of 9 members", "lowest", "median", "highest"],
-        [["loss", "0", "2", "4"], ["held_out/loss", "1", "1", "1"]],
-    )
-    few = [row for row in rows if row["member"] in (1, 2)]
-    assert last_metrics(few)[0] == ["metric", "seed 1", "seed 2"]
-    assert last_metrics(few)[1][0] == ["loss", "0.5", "1"]
 
 
 def test_train_learns_and_says_what_to_do_next(here, tidelog):
@@ -71,19 +54,8 @@ def test_train_learns_and_says_what_to_do_next(here, tidelog):
 
 
 def test_train_starts_parts_warm_and_keeps_the_best(here, run, tidelog):
-    words = [
-        "train",
-        "bc",
-        *DATA,
-        "--steps",
-        28,
-        "--eval-every",
-        14,
-        "--best-metric",
-        "held_out/imitation_loss",
-        "--patience",
-        9,
-    ]
+    words = ["train", "bc", *DATA, "--steps", 28, "--eval-every", 14, "--patience", 9]
+    words += ["--best-metric", "held_out/imitation_loss"]
     assert tidelog(*words, "--warm-start", f"actor={run}", "--out", "warm", *SMALL).code == 0
     assert tl.load_run("warm").best_policy().spec.action.n == 6
 
@@ -102,14 +74,6 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
     assert tidelog("resume", "half", "--checkpoint", 28).out.startswith("resuming half at update 28 of 42\n")
     again = tidelog("resume", "half", "--checkpoint", 28, "--quiet")
     assert (again.code, "resuming" in again.said) == (0, False)
-
-
-def test_resume_says_what_is_different_here(here, tidelog):
-    stop_at(begin(bc(), read_log("visits.csv", "columns.toml"), "half", save_seconds=0.0), 1)
-    record = json.loads((here / "half" / "run.json").read_text())
-    record["machine"]["threads"] = 999
-    write_record(here / "half", record)
-    assert "note: threads: 999 then, " in tidelog("resume", "half").out
 
 
 def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
@@ -366,19 +330,6 @@ def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(her
     assert first == second
 
 
-def test_train_says_which_algorithms_there_are(tidelog):
-    done = tidelog("train", "--help")
-    assert done.code == 0
-    for name in ("iql", "discrete-bcq", "recommender-bcq", "ppg"):
-        assert f"  {name} " in done.out
-    assert "`tidelog train NAME --help` shows the common flags of one" in done.said
-
-
-def test_the_next_command_judges_all_members_at_once(here, tidelog):
-    done = tidelog("train", "bc", *DATA, *SMALL, "--steps", 4, "--seeds", 3, "--out", "three")
-    assert "next: tidelog judge three --all-members" in done.said
-
-
 def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, tidelog):
     done = tidelog("train", "--like", run, "--out", here / "final", "--member", 1)
     assert done.code == 0, done.said
@@ -417,22 +368,3 @@ def test_episodes_are_grouped_by_what_every_run_knows_of_them(log):
     found = _parts(newer, [unknown, record])
     assert list(found) == ["other episodes", "training and selection episodes"]
     np.testing.assert_array_equal(found["other episodes"], left)
-
-
-def test_the_order_of_features_is_said_where_an_environment_has_no_names(capsys):
-    names = ("place", "speed", "angle", "turn")
-    _print_order(Spec({"numeric": Vector(4, names)}, Discrete(2)), "CartPole-v1")
-    note = "note: CartPole-v1 has no names of features: its 'observation' is read as place, speed, angle, turn"
-    assert " ".join(capsys.readouterr().out.split()) == note
-    for nothing in (Vector(4), Vector(3, names[:3])):
-        _print_order(Spec({"numeric": nothing}, Discrete(2)), "CartPole-v1")
-    _print_order(Spec({"observation": Vector(4, names)}, Discrete(2)), "CartPole-v1")
-    assert capsys.readouterr().out == ""
-
-
-def test_environments_that_resume_names_are_imported_if_they_are_a_users_own(tmp_path, monkeypatch):
-    (tmp_path / "ward_of_mine.py").write_text("MADE = []\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    record = SimpleNamespace(environments=lambda: ("treatment", "ward_of_mine:Ward-v0"))
-    _import_environments(record, SimpleNamespace(env=("treatment", "ward_of_mine:Ward-v0"), run="a"))
-    assert "ward_of_mine" in sys.modules

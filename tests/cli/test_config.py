@@ -65,31 +65,3 @@ def test_settings_of_every_algorithm_are_the_same_flags_again(name, tmp_path):
         assert getattr(again, one) == getattr(options, one), one
     if not learns_online(cls):
         assert again.data == (("a.csv", "b.csv", "c.csv"),)
-
-
-@pytest.mark.full
-def test_a_run_in_an_environment_is_repeated(here, tidelog):
-    small = ["--steps", 64, "--hidden", 8, "--num-envs", 4, "--rollout-steps", 16, "--minibatches", 4]
-    words = ["--env", "jax:CartPole-v1", *small, "--policy-iterations", 2, "--auxiliary-minibatch", 8]
-    assert tidelog("train", "ppg", *words, "--preset", "none", "--out", "ppg", "--quiet").code == 0
-    assert tidelog("train", "ppg", "--config", "ppg/run.toml", "--out", "again", "--quiet").code == 0
-    assert weights("again") == weights("ppg")
-
-
-@pytest.mark.full
-def test_interactions_and_their_session_gap_are_repeated(here, tidelog):
-    rows = [f"u{user},i{(user + step) % 5},{1_600_000_000 + 4_000 * step + user},{'buy' if step % 3 else 'view'}"
-            for user in range(30) for step in range(9)]  # fmt: skip
-    (here / "events.csv").write_text("\n".join(["u,i,t,kind", *rows]))
-    words = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "buy=2", "view=0.5"]
-    small = ["--size", 4, "--history", 4, "--memory", 4, "--targets", 2, "--batch-size", 8, "--hidden", 4,
-             "--generator-hidden", 4, "--perturbation-hidden", 4, "--session-gap", "2h", "--steps", 4]  # fmt: skip
-    trained = tidelog(
-        "train", "recommender-bcq", "--data", here / "events.csv", *words, *small, "--out", "one", "--quiet"
-    )
-    assert trained.code == 0, trained.said
-    text = (here / "one" / "run.toml").read_text()
-    assert 'session_gap = "2h"\n' in text
-    assert 'reward = ["buy=2", "view=0.5"]\n' in text
-    assert tidelog("train", "recommender-bcq", "--config", "one/run.toml", "--out", "two", "--quiet").code == 0
-    assert weights("one") == weights("two")

@@ -12,10 +12,9 @@ import pytest
 from tests.data.test_checks import BROKEN, Broken, put, write
 from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
-from tidelog.cli import log, main
+from tidelog.cli import main
 from tidelog.data.raw import CHECKS
 from tidelog.data.read import read_log
-from tidelog.errors import LogError
 
 
 @pytest.fixture(autouse=True)
@@ -73,25 +72,6 @@ def test_each_remark_is_said_and_ends_with_code_0(
     np.savez("log.npz", **arrays)
     assert main(["log", "check", "--data", "log.npz"]) == 0
     assert f"{CHECKS[check].level}: {check}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("absent.csv", None),
-        ("empty.csv", b""),
-        ("cut.csv.gz", b"\x1f\x8b\x08"),
-        ("no.parquet", b"PAR1"),
-        ("a.xlsx", b"x"),
-    ],
-)
-def test_files_that_cannot_be_read_end_with_code_2(
-    name: str, content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    assert main(["log", "check", "--data", str(tmp_path / name), "--columns", mapped()]) == 2
-    assert "error: unreadable file" in capsys.readouterr().out
 
 
 def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,52 +134,6 @@ def test_inspect_proposes_a_mapping_that_validates(tmp_path: Path, capsys: pytes
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "columns.toml", "page.html"]
 
 
-def test_the_next_commands_of_inspect_name_the_mapping_that_was_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    visits().write_csv("a.csv")
-    assert main(["log", "inspect", "--data", "a.csv"]) == 0
-    asked = capsys.readouterr().out
-    assert (
-        "next:\n  tidelog log inspect --data a.csv --write columns.toml\n  tidelog log check --data a.csv --co" in asked
-    )
-    assert main(["log", "inspect", "--data", "a.csv", "--write", "my roles.toml"]) == 0
-    said = capsys.readouterr().out
-    assert "proposed mapping (my roles.toml):" in said
-    *commands, reason = said.split("next:\n")[1].split("written:")[0].splitlines()
-    assert "it holds some episodes out" in reason
-    assert [one.split()[:3] for one in commands] == [["tidelog", "log", "check"], ["tidelog", "train", "iql"]]
-    for one in commands:
-        assert "--columns my roles.toml" in " ".join(shlex.split(one))
-        assert "'my roles.toml'" in one
-
-
-def test_inspect_of_a_log_writes_its_page_and_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    visits().write_csv("a.csv")
-    words = ["log", "inspect", "--data", "a.csv", "--columns", mapped()]
-    assert main([*words, "--html", "page.html", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["statistics"]["steps"] == 39
-    assert "First rows" in Path("page.html").read_text()
-
-
-@pytest.mark.parametrize("name", ["log.parquet", "log.tidelog", "log.npz"])
-def test_convert_writes_the_same_log_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    visits().write_csv("a.csv")
-    target = tmp_path / name
-    words = ["log", "convert", "--data", "a.csv", "--out", str(target), "--columns", mapped()]
-    assert main(words) == 0
-    assert name in capsys.readouterr().out
-    mapping_file = target.with_suffix(".toml")
-    again = read_log(target, mapping_file if mapping_file.exists() else None)
-    expected = read_log("a.csv", "columns.json")
-    for column in ("action", "reward", "terminated", "truncated", "propensity", "action_mask"):
-        np.testing.assert_array_equal(again.columns()[column], expected.columns()[column])
-    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    assert main(words) == 2
-    assert "exists" in capsys.readouterr().err
-    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
-
-
 def test_convert_refuses_a_broken_file_and_an_unknown_target(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -209,17 +143,6 @@ def test_convert_refuses_a_broken_file_and_an_unknown_target(
         assert main(["log", "convert", "--data", source, "--out", str(tmp_path / target), "--columns", mapped()]) == 2
         assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == sorted(before)
-
-
-def test_an_error_without_a_report_is_said_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def failed(source: Any) -> None:
-        raise LogError("the log is on fire. fix: put it out")
-
-    monkeypatch.setattr(log, "read_log", failed)
-    assert main(["log", "check", "--data", "log"]) == 2
-    assert flat(capsys.readouterr().err) == "tidelog: the log is on fire. fix: put it out"
 
 
 def survey(path: Path) -> str:

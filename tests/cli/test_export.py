@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import re
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -55,16 +53,6 @@ def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here,
     assert SavedPolicy(here / "other.zip").manifest["parity"]["rows"]["logged"] > 50
 
 
-def test_a_log_that_is_gone_is_not_compared_with(run, tmp_path):
-    origin = {"source": str(tmp_path / "gone.csv"), "columns": None}
-    record = SimpleNamespace(data=SimpleNamespace(origin=origin))
-    logged, reason = export._logged(SimpleNamespace(data=()), record, None)
-    assert logged is None
-    assert re.match(r"the run's log cannot be read \(.*gone\.csv.*\): name it with --data$", reason, re.DOTALL)
-    assert export._metrics(run, {"update": 42, "member": 1, "seed": 1})["update"] == 42
-    assert export._metrics(run, {"update": 41, "member": 1, "seed": 1}) is None
-
-
 def test_act_leaves_unknown_words_out_where_it_is_told_to(tidelog, run, here):
     table = pl.read_csv(here / "visits.csv").head(10)
     table.with_columns(kidneys=pl.Series(["odd", *table["kidneys"].to_list()[1:]])).write_csv(here / "new.csv")
@@ -91,15 +79,3 @@ def test_all_unreadable_columns_of_new_rows_are_listed_and_the_verdict_only_with
     assert "fix: correct the cells, leave the rows out, or pass the log's mapping (--columns)" in done.err
     assert "most likely action" not in done.out
     assert not (here / "acted.csv").exists()
-
-
-@pytest.mark.full
-@pytest.mark.skipif(not ONNX, reason="needs the extra onnx")
-@pytest.mark.parametrize("way", ["--mode", "--sample"])
-def test_an_export_prints_what_its_onnx_file_needs(way, tidelog, run, tmp_path):
-    done = tidelog("export", run, "--to", "onnx", "--out", tmp_path / "policy.onnx", way)
-    assert done.code == 0, done.err
-    optional = " (optional)" if way == "--mode" else ""
-    needs = f"ONNX inputs: categorical, numeric, mask (optional), noise{optional}; outputs: action, probabilities"
-    assert needs in done.out
-    assert ("pass numbers of shape [B, 6] (standard Gumbel), or export" in done.out) is (way == "--sample")

@@ -1,6 +1,5 @@
 """A log of local numbers, words for empty cells and no reward, from the file to the actions."""
 
-import numpy as np
 import pytest
 
 from tests.cli.conftest import SMALL
@@ -54,21 +53,3 @@ def test_act_names_the_conversion_of_files_of_arrays(tidelog, tmp_path, monkeypa
     done = tidelog("act", "run", "--data", "my log.hdf5", "--out", "a.csv")
     assert done.code == 2
     assert "tidelog log convert --data 'my log.hdf5' --out rows.npz" in done.said
-
-
-def test_inspect_names_the_training_of_a_log_without_a_mapping(tidelog, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arrays = {"observation": np.zeros((4, 1)), "action": np.arange(4) % 2}
-    np.savez("a.npz", **arrays)
-    assert "next: tidelog train bc --data a.npz" in tidelog("log", "inspect", "--data", "a.npz").said
-    np.savez("b.npz", **arrays, reward=np.arange(4.0))
-    assert "next: tidelog train iql --data b.npz" in tidelog("log", "inspect", "--data", "b.npz").said
-    np.savez("c.npz", **arrays, reward=np.ones(4))  # training refuses to learn from equal rewards
-    assert "next: tidelog train bc --data c.npz" in tidelog("log", "inspect", "--data", "c.npz").said
-    (tmp_path / "clicks.dat").write_text("1,2\n3,4\n")
-    for words in ([], ["--write", "b.toml"]):
-        refused = tidelog("log", "inspect", "--data", "clicks.dat", *words)
-        assert "unknown ending '.dat'" in refused.said
-        assert "fix: give a table of text the ending .csv" in refused.said
-    refused = tidelog("log", "inspect", "--data", "b.npz", "--write", "b.toml")
-    assert (refused.code, refused.said) == (2, "tidelog: --write needs a table without a mapping. fix: drop --write")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import Done
 from tidelog.algorithms.hyperparameters import MAIN, field, groups_of, hyperparameters
-from tidelog.algorithms.names import ALGORITHMS, algorithm_class
+from tidelog.algorithms.names import ALGORITHMS
 from tidelog.cli import COMMANDS
 from tidelog.cli.flags import parse, verb_flags
 from tidelog.cli.train import LogFlags
@@ -28,10 +28,6 @@ def plain(text):
     text = re.sub(r"^╭─ (.+?) ─*╮$", r" \1\n ---", text, flags=re.MULTILINE)
     text = re.sub(r"^│ (.*?) *│$", r"  \1", text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in re.sub(r"^╰─*╯$", "", text, flags=re.MULTILINE).splitlines())
-
-
-def headings(text):
-    return re.findall(r"^ (\w.*)\n -+$", text, re.MULTILINE)
 
 
 def rows(text):
@@ -78,16 +74,6 @@ def test_every_flag_says_what_it_is(words, page):
         assert not any(flag in one.split() for one, _ in found)
 
 
-def test_the_walk_sees_a_flag_without_a_description():
-    """And one with a type for its value: what the test above would fail on."""
-    boxes = "╭─ options ─────╮\n│ --bare STR         │\n│ --long {None}|STR │\n│          its text  │\n╰───╯"
-    assert headings(plain(boxes)) == ["options"]
-    assert rows(plain(boxes)) == [("--bare STR", ""), ("--long {None}|STR", "its text")]
-    assert TYPES.search("{None}|STR")
-    assert TYPES.search("INT [INT ...]")
-    assert not TYPES.search("NUMBER [NUMBER ...]")
-
-
 SHORT = {"train iql": 20, "train discrete-bcq": 20, "train ppg": 20, "judge": 18, "sweep": 20}
 
 
@@ -98,34 +84,6 @@ def test_help_shows_the_common_flags_and_says_how_many_more_there_are(command, p
     assert len(common) <= SHORT[command] < len(every)
     assert {flag for flag, _ in common} <= {flag for flag, _ in every}
     assert f"`tidelog {command} --help-all` shows {len(every) - len(common)} more flags." in " ".join(text.split())
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_algorithm_begins_with_the_few_settings_that_matter(name, page):
-    text, groups = page(["train", name]).out, groups_of(algorithm_class(name))
-    main = [f"--{one.name.replace('_', '-')}" for one in groups[MAIN]]
-    assert 3 <= len(main) <= 5
-    own = [one for one in headings(text) if one not in ("options", "interactions options")]
-    assert own[0] == "main options"
-    assert own[own.index("run options") + 1 :] == ["processes options"]
-    box = text.split(" main options\n")[1].split("\n\n")[0]
-    assert re.findall(r"^  (--[a-z-]+)", box, re.MULTILINE) == main
-    assert all(one.metadata["help"] for group in groups.values() for one in group)
-
-
-def test_iql_has_five_main_settings_and_its_groups(page):
-    text = page(["train", "iql"]).out
-    assert text.index("--expectile") < text.index("--temperature") < text.index("--hidden") < text.index("--max-weight")
-    assert headings(text) == ["options", *(f"{one} options" for one in (
-        "main", "algorithm", "value", "optimisation", "network", "recurrent", "sampling", "run",
-        "processes"))]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "shown"), [("iql", True), ("recommender-bcq", False)])
-def test_options_that_interactions_refuse_are_no_flags_of_theirs(name, shown, page):
-    """Interactions are split by time, and have no observations to scale."""
-    text = page(["train", name]).out
-    assert [flag in text for flag in ("--split-seed", "--data-share", "--scale ")] == [shown] * 3
 
 
 def test_groups_come_from_declarations():
@@ -144,8 +102,3 @@ def test_groups_come_from_declarations():
     assert (options.odd, options.value, options.plain, options.seeds) == (5, 0.5, 1.0, 7)
     assert options.data == (("a", "b"), ("c",))
     assert parse(flags, ["--data", "a"], "train own", {"value": 0.25}).value == 0.25
-
-
-def test_the_version_is_listed(tidelog):
-    assert "`tidelog --version`" in tidelog("--help").out
-    assert tidelog("train", "iql", "--version").out.startswith("tidelog ")

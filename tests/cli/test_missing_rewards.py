@@ -47,19 +47,3 @@ def test_a_log_with_lost_rewards_is_checked_learnt_from_and_judged(shop, tidelog
     assert judged.code == 0, judged.err
     assert "rewards are unknown" in judged.said
     assert "after 'send'" in judged.said
-
-
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        ('reward_horizon = "30 d"', "without a space"),
-        ("reward_horizon = -3", "above 0"),
-        ('missing_reward = "x"', "'x'"),
-    ],
-)
-def test_wrong_words_in_a_mapping_end_with_2_and_a_fix(shop, tidelog, lines, words):
-    (shop / "c.toml").write_text(f"{MAPPING}{lines}\n")
-    done = tidelog("train", "bc", "--data", str(shop / "shop.csv"), "--columns", str(shop / "c.toml"), *SMALL)
-    assert done.code == 2
-    assert words in done.said
-    assert "fix: " in done.said

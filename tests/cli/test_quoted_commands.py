@@ -1,5 +1,6 @@
 """Every command that is printed can be pasted into a shell, also for folders with a space and quotes in their names."""
 
+import io
 import re
 import shlex
 from pathlib import Path
@@ -9,12 +10,11 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import toy
-from tests.training.runs import bc
+from tidelog._text import wrapped
 from tidelog.cli import demo, policies
 from tidelog.data.read import read_log
 from tidelog.runtime.artefact import SavedPolicy
 from tidelog.training.learn import load_run
-from tidelog.training.record import Record
 
 NAME = 'it\'s a "log" $(x)'
 
@@ -72,12 +72,11 @@ def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
     check(tidelog("demo", "--out", f"{NAME}/demo", "--patients", 20).out)
 
 
-def test_a_run_that_was_moved_says_how_to_go_on(here, monkeypatch):
-    """With the environment that a run folder does not import by itself."""
-    log = tl.read_log(f"{NAME}/log.csv", f"{NAME}/columns.toml")
-    run = tl.fit(bc(), log, 2, out=f"{NAME}/run", progress=False)
-    monkeypatch.setattr(Record, "environments", lambda record: ("own_module:Steep", "treatment"))
-    Path(NAME, "run").rename("elsewhere")
-    with pytest.raises(tl.errors.CheckpointError, match="was moved or deleted") as error:
-        run._check_folder()
-    assert commands_in(str(error.value)) == [["tidelog", "resume", f"{NAME}/run", "--env", "own_module:Steep"]]
+def test_commands_and_paths_stay_whole_in_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    command = "next: tidelog act runs/iql --data " + "folder/" * 20 + "new.csv --out actions.csv"
+    assert wrapped(command, terminal) == command
+    path = "/".join(["folder"] * 30)
+    assert path in wrapped(f"the report is in {path} and can be opened", terminal).split()

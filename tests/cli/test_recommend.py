@@ -3,9 +3,7 @@
 import json
 import re
 import shlex
-import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -14,16 +12,10 @@ import tidelog.runtime
 from tests.algorithms.recommenders import people
 from tests.cli.conftest import ROLES, TINY
 from tests.data.clicks import clicks
-from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main, run_result
-from tidelog.cli.act import seen_line
 from tidelog.recommend.evaluate import RULES, RuleLists, word_of
 from tidelog.recommend.held_out import TimeSplit
 from tidelog.recommend.read import read_interactions
-from tidelog.recommend.recommender_bcq import RecommenderBCQ
-from tidelog.runtime.artefact import notes_of
-from tidelog.training.metrics import Progress
-from tidelog.training.run import Run
 
 
 @pytest.fixture(autouse=True)
@@ -58,17 +50,6 @@ def test_lists_for_every_user(source, shop, capsys, request):
     found = capsys.readouterr()
     assert json.loads(found.out) == {"out": "more.csv", "users": 16, "k": 2, "rows": 32}
     assert "lists of 2 items for 16 users" in found.err
-
-
-@pytest.mark.parametrize("words", [[], ["--rule", "popularity"]])
-def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, ranker, monkeypatch):
-    shown = []
-    monkeypatch.setattr(Progress, "update", lambda _, doing, share: shown.append((doing, round(share, 2))))
-    monkeypatch.setattr("tidelog.runtime.recommender.MARKS", 4 * 10)  # lists of four users at a time
-    out = ["--out", "lists.csv"]
-    assert main(["act", str(ranker), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0
-    made = [share for doing, share in shown if doing == "making the lists"]
-    assert made == [0.3, 0.5, 0.7, 0.9]
 
 
 def test_diverse_lists_with_reasons(shop):
@@ -208,47 +189,6 @@ def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, c
     assert "tidelog train recommender-bcq --data good.csv" in capsys.readouterr().out
 
 
-def test_the_proposed_steps_read_a_table_ten_times():
-    algorithm = RecommenderBCQ()
-    assert algorithm.batch_size * algorithm.targets == EVENTS_OF_AN_UPDATE
-    assert [updates_of_events(events).value for events in (100, 80_000, 397_884, 10**8)] == [500, 600, 3100, 10_000]
-
-
-def test_a_warning_of_tidelog_is_a_line_without_a_place_in_the_source(monkeypatch, capsys):
-    def dispatch(words):
-        Run._warn_of_collapse(half, [{"update": 1, "member": 0, "seed": 0, "main/coverage": 0.1}])
-        warnings.warn("of the caller", UserWarning, stacklevel=1)
-        return 0
-
-    half = SimpleNamespace(
-        members=(SimpleNamespace(index=0, seed=3, algorithm=RecommenderBCQ()),),
-        metrics=({"update": 0, "member": 0, "seed": 0, "main/coverage": 0.5},),
-    )
-    monkeypatch.setattr("tidelog.cli._dispatch", dispatch)
-    before = warnings.showwarning
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        assert main(["train"]) == 0
-    ours, other = capsys.readouterr().err.split("\n", 1)
-    assert ours.startswith("tidelog: warning: main/coverage of RecommenderBCQ with seed 3 fell to 0.1, below a quarter")
-    assert "run.py" not in ours
-    assert f"{__file__}:" in other
-    assert warnings.showwarning is before
-
-
-def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
-    table = shop_table(tmp_path)
-    pl.read_csv(table).rename({"timestamp": "x9"}).write_csv(table)
-    assert main(["log", "inspect", "--data", str(table)]) == 0
-    inspected = capsys.readouterr().out
-    assert "tidelog train" not in inspected
-    assert "lists of items need a time for every event" in inspected
-    text, command = inspected.rstrip().split("\n  tidelog ")[-2:]
-    assert max(map(len, text.split("\nlists of items")[1].splitlines())) <= 80
-    command = f"tidelog {command}".replace("TIME", "x9")
-    assert main(shlex.split(command)[1:]) == 0
-
-
 @pytest.mark.parametrize("ticks", [1.0, 1e3])
 def test_epoch_times_are_shown_as_dates(ticks, capsys):
     """The command `date -u -d @1395864323` writes 2014-03-26 20:05:23."""
@@ -262,40 +202,6 @@ def test_epoch_times_are_shown_as_dates(ticks, capsys):
     assert " from 2014-04-11 00:53:23 on;" in TimeSplit(log, 0.2).notes()[0]
     counts = read_interactions(table.with_columns(t=pl.int_range(20)), user="u", item="i", time="t")
     assert counts.facts()["time"] == "0 to 19"
-
-
-def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
-    table = shop_table(tmp_path)
-    assert main(["log", "inspect", "--data", str(table)]) == 0
-    inspected = capsys.readouterr().out
-    note = " ".join(inspected.split()).split("`--reward ")[1].split("`")[0]
-    assert set(note.split()) == {"buy=1", "click=1"}
-    assert main([*proposed(inspected, "log check"), "--reward", *shlex.split(note)]) == 0
-
-
-@pytest.mark.parametrize(
-    ("items", "held_out", "expected"),
-    [
-        (6, "0.3", ["--k", "6", "--exclude-seen", "no"]),
-        pytest.param(11, "0", ["--k", "5"], marks=pytest.mark.full),
-        pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.slow),
-        pytest.param(16, "0.3", [], marks=pytest.mark.slow),
-        pytest.param(30, "0", [], marks=pytest.mark.slow),
-    ],
-)
-@pytest.mark.full
-@pytest.mark.usefixtures("advised_policy")
-def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, capsys):
-    """A user who has taken 6 of the items leaves few or none for lists of 10."""
-    first = [(1, f"i{place}", float(place)) for place in range(6)] + [(1, "i0", 6.0)]
-    rest = [(2 + place, f"i{place + shift}", 10.0 * shift + place) for place in range(items - 1) for shift in (0, 1)]
-    pl.DataFrame(first + rest, schema=["u", "i", "t"], orient="row").write_csv("clicks.csv")
-    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES[:6], *TINY, "--steps", "1", "--eval-every", "1"]
-    assert main([*words, "--held-out", held_out]) == 0
-    recommend = proposed(capsys.readouterr().out, "act")
-    assert recommend[4:-2] == expected
-    assert main(recommend) == 0
-    assert pl.read_csv("lists.csv")["u"].n_unique() == items
 
 
 @pytest.mark.full
@@ -317,41 +223,6 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, capsys):
     assert ("note: nothing is known of the users; --user-features names their table" in told) == profile
 
 
-@pytest.mark.full
-def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, capsys):
-    read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind").save("log")
-    words = ["train", "recommender-bcq", "--data", "log", *TINY, "--steps", "1", "--eval-every", "1"]
-    assert main(words) == 0
-    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
-    command, explanation = line.removeprefix("next: ").split("   (")
-    assert explanation == "your table of histories and its columns replace the words in capitals)"
-    own = {"HISTORIES.csv": str(shop / "clicks.csv"), "USER": "u", "ITEM": "i", "TIME": "t", "EVENT": "kind"}
-    assert main([own.get(word, word) for word in [*shlex.split(command)[1:], "--k", "2"]]) == 0
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("advised_policy")
-def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, capsys):
-    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--steps", "2"]
-    assert main([*words, "--pretrain-share", "1", "--q-weight", "0.5"]) == 2
-    assert "fix: lower pretrain_share, or drop q_weight" in said(capsys)
-    assert not Path("runs").exists()
-    assert main([*words, "--pretrain-share", "1", "--eval-every", "2"]) == 0
-    shown, notes = capsys.readouterr()
-    assert notes.startswith("note: pretrain_share = 1 leaves no update for Q")
-    assert re.search(r"q_updates +│ +0 ", shown)
-    assert re.search(r"q_weight +│ +0 ", shown)
-    note = "note: Q has had no update: its weight is 0, and lists are in order of likelihood"
-    assert note in shown
-    assert main(proposed(shown, "act")) == 0
-    assert note in capsys.readouterr().out
-    assert main(["export", "runs/recommender-bcq", "--no-onnx", "--out", "policy"]) == 0
-    assert note in capsys.readouterr().out
-    flags = ["--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2", "--out", "again.csv"]
-    assert main(["act", "policy", *flags]) == 0
-    assert note in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "words", [["judge"], ["evaluate", "--env", "CartPole-v1"], ["train --from", "--env", "CartPole-v1"]]
 )
@@ -364,34 +235,10 @@ def test_a_command_that_needs_actions_names_those_for_lists(words, ranker, tmp_p
     assert main([*shlex.split(named[0])[1:], "--out", "report.html"]) == 0
 
 
-def test_the_notes_of_a_saved_policy_are_read():
-    assert notes_of({"origin": {"notes": ["Q has had no update"]}}) == ["Q has had no update"]
-    assert notes_of({"origin": {}}) == notes_of({"origin": "damaged"}) == []
-
-
 def test_a_reward_may_be_a_column(capsys):
     clicks(users=16).with_columns(worth=2.5).write_csv("clicks.csv")
     words = ["--data", "clicks.csv", *ROLES[:6], "--reward", "worth"]
     assert main(["log", "check", *words]) == 0
-
-
-def test_lists_say_what_they_do_with_items_of_the_history():
-    rare, common = (seen_line(SimpleNamespace(repeat_share=share)) for share in (0.04, 0.4))
-    assert rare == (
-        "4% of the events in training repeat an item of their user: lists leave out items of the history; "
-        "--exclude-seen no keeps them"
-    )
-    assert common == (
-        "40% of the events in training repeat an item of their user: lists may contain items of the history; "
-        "--exclude-seen yes leaves them out"
-    )
-
-
-def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(ranker, monkeypatch):
-    trained = tidelog.load_run(ranker)
-    monkeypatch.setattr(run_result, "MOST_EVENTS", 5)
-    report = f"`tidelog report {ranker}` compares these lists with rules that count"
-    assert list(run_result.lists_advice(trained, 60.0)) == [report]
 
 
 def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(ranker, shop, capsys):
@@ -416,15 +263,6 @@ def test_the_lists_of_a_rule_are_written_by_its_name(ranker, shop, capsys):
     assert main([*words, "--rule", "last-event-markov", "--out", "lists.csv"]) == 0
     assert "lists by the counting rule last-event Markov (what followed the last item with its kind" in said(capsys)
     assert pl.read_csv("lists.csv")["u"].n_unique() == 16
-
-
-def test_the_next_command_follows_the_advice_to_use_a_rule(ranker, shop, capsys):
-    command = run_result.next_command(tidelog.load_run(ranker), "own frequency")
-    assert " --rule own-frequency --data " in command
-    words = shlex.split(command)[1:]
-    words[words.index("--out") + 1] = "lists.csv"
-    assert main(words) == 0
-    assert Path("lists.csv").exists()
 
 
 def test_every_rule_that_is_compared_has_a_name_and_answers_over_http(shop):

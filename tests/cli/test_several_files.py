@@ -10,7 +10,6 @@ import tidelog as tl
 from tests.cli.conftest import SMALL, contents
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
-from tidelog.cli import main
 from tidelog.data.read import read_log
 
 COLUMNS = ["--columns", "columns.toml"]
@@ -118,23 +117,3 @@ def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog)
     lists, expected = pl.read_parquet("lists.parquet"), pl.read_parquet("expected.parquet")
     assert lists.sort("u", "rank").equals(expected.sort("u", "rank"))
     assert len(lists) == 6 * 3
-
-
-def test_commands_refuse_different_tables_and_write_nothing(tmp_path, capsys):
-    for name, columns in (("a", {"user": [1, 2], "item": [3, 4], "time": [1, 2]}), ("b", {"item": [3], "name": ["x"]})):
-        pl.DataFrame(columns).write_csv(tmp_path / f"{name}.csv")
-    (tmp_path / "c.toml").write_text('observation = "item"\naction = "user"\nterminated = true\n')
-    source, before = f"{tmp_path}/*.csv", sorted(tmp_path.iterdir())
-    roles = ["--user", "user", "--item", "item", "--time", "time"]
-    for words in (
-        ["log", "inspect", "--data", source, "--write", str(tmp_path / "d.toml")],
-        ["log", "check", "--data", source, "--columns", str(tmp_path / "c.toml")],
-        ["log", "check", "--data", source, *roles],
-        ["train", "bc", "--data", source, "--columns", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run")],
-        ["train", "recommender-bcq", "--data", source, *roles, "--out", str(tmp_path / "run")],
-    ):
-        assert main(words) == 2, words
-        printed = " ".join("".join(capsys.readouterr()).split())
-        assert "2 different tables" in printed, words
-        assert f"such as {tmp_path}/a.csv" in printed
-    assert sorted(tmp_path.iterdir()) == before

@@ -43,18 +43,3 @@ def test_a_command_starts_without_jax(words, here, policy):
     words = [str(policy) if word == "POLICY" else word for word in words]
     done = subprocess.run([sys.executable, "-c", CALL, *words], cwd=here, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_saved_policy_acts_as_its_run(here, run, policy, tidelog):
-    import polars as pl
-
-    for source in (run, policy):
-        done = tidelog(
-            "act", source, "--data", "visits.csv", "--out", f"{source.name}.csv", "--mode", "--probabilities"
-        )
-        assert done.code == 0, done.err
-    ours, theirs = (pl.read_csv(f"{source.name}.csv") for source in (run, policy))
-    assert ours["action"].to_list() == theirs["action"].to_list()
-    chances = [name for name in ours.columns if name.startswith("probability_")]
-    assert len(chances) == 6
-    assert max(abs(ours[name] - theirs[name]).max() for name in chances) < 1e-5

@@ -44,21 +44,6 @@ def test_a_grid_and_draws_become_a_table_and_a_page(here, tidelog, in_process):
     assert "tidelog: trial 4 diverged: a loss of BC" in again.err
 
 
-def test_halving_is_shown(here, tidelog, in_process):
-    words = ["--grid", "learning_rate=1e-2,1e-3", "--halving", "2,2", "--best-metric", LOSS]
-    done = tidelog("sweep", "bc", *DATA, *SHORT, *words)
-    assert done.code == 0
-    assert f"step 2: 1 of 2 trials went on by {LOSS}:" in done.out
-    assert "does not show that a trial is better" in done.said
-    assert tl.Sweep("sweeps/bc").table[0]["state"] in ("complete", "stopped")
-    assert "next: tidelog judge sweeps/bc --sample" in done.out
-    done = tidelog("sweep", "bc", *DATA, *SHORT, "--held-out", 0)
-    assert done.code == 0
-    assert (here / "sweeps" / "bc-2" / "sweep.json").is_file()
-    assert "report: sweeps/bc-2/report.html" in done.out
-    assert "next:" not in done.out  # nothing is held out, so there is nothing to judge on
-
-
 @pytest.mark.full
 def test_several_algorithms_share_the_flags_of_the_run(here, tidelog, in_process):
     (here / "sweep.toml").write_text('data = "visits.csv"\ncolumns = "columns.toml"\ngrid = ["batch_size=16,32"]\n')
@@ -79,16 +64,6 @@ def test_values_are_parsed_as_the_types_of_their_settings(here, tidelog, monkeyp
         (clip, norm, schedule) for clip in (None, 0.5) for norm in (True, False) for schedule in ("cosine", "linear")
     ]
     assert {one["dropout"] for one in configs} <= {0.25, 0.5}
-
-
-def test_an_interrupted_sweep_says_how_it_goes_on(here, tidelog, monkeypatch):
-    monkeypatch.setattr(sweep, "pool_of", lambda *settings: InProcess(stop=0))
-    done = tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a")
-    assert done.code == 130
-    assert "the sweep is saved; `tidelog resume a` continues it" in done.said
-    judged = tidelog("judge", "a")
-    assert judged.code == 2
-    assert "a has no complete trial to judge. fix: continue it with `tidelog resume a`" in judged.said
 
 
 def test_flags_of_runs_and_of_sweeps_are_told_apart(here, run, tidelog, in_process):

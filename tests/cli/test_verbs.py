@@ -1,12 +1,8 @@
-"""Every command keeps the same promises: --quiet, --json, what it writes, and what a terminal shows of it."""
+"""Every command keeps the same promises: --quiet, --json, and what it writes."""
 
 import json
-import os
-import pty
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -121,35 +117,3 @@ def test_quiet_prints_the_result_and_json_is_one_document_and_what_exists_stays(
     both = tidelog(*words, "--json", "--quiet", *(["--out", "third"] if name == "sweep" else []))
     assert keys <= set(json.loads(both.out))
     assert "note" not in both.err
-
-
-def on_terminal(folder, *words, **environment):
-    """The bytes that a command writes to a terminal of 40 columns."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tidelog", *map(str, words)]
-    environment = {**os.environ, "COLUMNS": "40", "TERM": "xterm", **environment}
-    with os.fdopen(theirs, "wb") as end:
-        process = subprocess.Popen(command, cwd=folder, stdout=end, stderr=end, env=environment)
-    said = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        said += part
-    os.close(ours)
-    assert process.wait() == 0, said
-    return said.decode()
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["log inspect", "evaluate by a log", "train", "judge", "help"])
-def test_a_narrow_terminal_without_colours(place, name):
-    words = ["act", "--help"] if name == "help" else VERBS[name][0]
-    said = on_terminal(place, *words, *(["--overwrite"] if name == "train" else []), NO_COLOR="1")
-    assert not re.search(r"\x1b\[[0-9;]*m", re.sub(r"\x1b\[[0-2]?m", "", said)), "colours"  # bold and plain may be
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).replace("\r", "\n")
-    wide = [line for line in shown.splitlines() if len(line) > 40 and " " in line.strip()[:40] and name != "help"]
-    assert not [line for line in wide if not re.search(r"tidelog |--|/", line)], wide

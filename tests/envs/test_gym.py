@@ -276,6 +276,11 @@ def test_mappings_become_leaves_and_masks_are_passed_on():
     assert environment.step(np.array([0, 2])).next_observation.action_mask.dtype == bool
 
 
+def test_a_mask_needs_discrete_actions():
+    with pytest.raises(SpecError, match=r"Rich has an action mask for Box\(.*\): expected discrete actions"):
+        Gymnasium(lambda: Rich(spaces.Box(-1, 1, (2,))), 2)
+
+
 def test_a_mask_that_goes_missing_is_a_failure():
     made = []
     environment = Gymnasium(lambda: made.append(Rich(spaces.Discrete(3))) or made[-1], 2)
@@ -326,28 +331,6 @@ def test_observations_that_are_not_taken_say_the_mend(space):
 def test_actions_that_are_not_taken_say_the_mend(space, mend):
     with pytest.raises(SpecError, match=mend):
         action_space(space)
-
-
-@pytest.mark.parametrize("value", [np.array(4), np.array(-2), np.array(1.5), np.array([1, 2])])
-def test_codes_outside_their_space_are_refused(value):
-    with pytest.raises(EnvironmentFailure, match=r"copy 3, step 1: .*(expected -1 to 2|whole numbers|shape \(2,\))"):
-        columns(spaces.Discrete(4, start=-1))["observation"].read(BatchReader("env", 1, 1, [3]), "the code", [value])
-
-
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "MountainCarContinuous-v0"])
-def test_registered_environments_play_without_warnings(name):
-    environment = make(name, 3)
-
-    def act(observed, generator):
-        if isinstance(environment.spec.action, Discrete):
-            return generator.integers(environment.spec.action.n, size=3), None
-        return generator.uniform(-1, 1, (3, environment.spec.action.size)), None
-
-    played = play(environment, act, episodes=3)
-    environment.close()
-    assert environment.name == name
-    assert (played.terminated | played.truncated).sum() == 3
-    assert played.lengths.sum() == len(played.reward)
 
 
 def test_an_episode_is_what_gymnasium_itself_plays():
@@ -442,23 +425,6 @@ def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
     batch = BatchReader("eyes", 1, 4)
     with pytest.raises(EnvironmentFailure, match=r"has type float64: expected uint8"):
         batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))
-
-
-class Masked(Clock):
-    """Continuous actions with a mask, which has no meaning."""
-
-    def __init__(self):
-        super().__init__()
-        self.action_space = spaces.Box(-1, 1, (2,))
-
-    def reset(self, *, seed=None, options=None):
-        seen, info = super().reset(seed=seed)
-        return seen, {**info, "action_mask": np.ones(2, np.int8)}
-
-
-def test_a_mask_needs_discrete_actions():
-    with pytest.raises(SpecError, match=r"Masked has an action mask for Box\(.*\): expected discrete actions"):
-        make(Masked, 2)
 
 
 def test_what_gymnasium_cannot_make_is_said_in_its_words():

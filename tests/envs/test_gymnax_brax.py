@@ -24,11 +24,6 @@ class Choice:
     n: int
 
 
-@dataclass
-class Mapping:
-    spaces: dict
-
-
 class Params(NamedTuple):
     max_steps_in_episode: int = 4
 

@@ -135,13 +135,6 @@ def test_returns_match_the_exact_value():
     assert discounted.mean() == pytest.approx(exact, abs=5 * discounted.std() / 4000**0.5)
 
 
-def test_progress_counts_up_to_what_was_asked():
-    told = []
-    play(Counting([[1], [2]]), idle, episodes=5, progress=lambda done, wanted: told.append((done, wanted)))
-    assert told[-1] == (5, 5)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-
-
 @pytest.mark.parametrize("asked", [{}, {"episodes": 3, "steps": 3}, {"episodes": 0}, {"steps": -1}])
 def test_asking_for_nothing_or_for_both_is_said(asked):
     with pytest.raises(ConfigError, match=r"play: episodes = .*, steps = .*: expected (exactly one|at least 1)"):

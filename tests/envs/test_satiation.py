@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
 
-from tidelog.envs.registry import functional, make
 from tidelog.envs.satiation import (
-    ITEMS,
     clicks,
     exact_value,
     logging_policy,
@@ -14,7 +12,6 @@ from tidelog.envs.satiation import (
     support,
 )  # fmt: skip
 from tidelog.errors import ConfigError
-from tidelog.types import Discrete, Vector
 
 LOUD_DRAMA, FAIR_DRAMA, QUIET_DRAMA, FILLER = 1, 2, 3, 10
 SHOWN, CLICKED = 1, 2
@@ -121,14 +118,3 @@ def test_a_policy_of_histories_sees_no_more_than_it_is_shown():
         simulate_visits(lambda histories, events: np.ones((5, 13)), 5)
     with pytest.raises(ConfigError, match="sum to 1"):
         simulate_visits(lambda histories, events: np.ones((5, 12)), 5)
-
-
-def test_it_is_an_environment_too():
-    environment = make("satiation", 3)
-    assert environment.spec.action == Discrete(12, ITEMS)
-    assert environment.spec.observation["numeric"] == Vector(
-        5, ("bored by drama", "bored by comedy", "bored by sport", "tired", "clicked")
-    )
-    assert (
-        functional("jax:satiation").problem is satiation()
-    )  # tests/envs/test_functional.py compares such with its arrays

@@ -3,27 +3,13 @@ import pytest
 
 from tidelog.envs.protocol import play
 from tidelog.envs.registry import make
-from tidelog.envs.treatment import RECOVERED, clinician, exact_value, treatment
+from tidelog.envs.treatment import clinician, exact_value, treatment
 from tidelog.errors import ConfigError
 from tidelog.runtime.way_of_acting import LabelledActions
-from tidelog.types import Codes, Discrete, Vector
 
 
 def deterministic(action):
     return np.full(treatment().states, action)
-
-
-def test_it_looks_like_a_table():
-    spec = treatment().spec
-    assert spec.observation["numeric"] == Vector(4, ("severity", "strain", "toxicity", "hour"))
-    assert spec.observation["categorical"] == Codes((2,), ("kidneys",), (("healthy", "impaired"),))
-    assert spec.action == Discrete(6, ("none", "low", "high", "none+support", "low+support", "high+support"))
-    leaves = treatment().observations()
-    assert leaves["numeric"].shape == (362, 4)
-    assert leaves["categorical"].shape == (362, 1)
-    rows = np.concatenate([leaves["numeric"], leaves["categorical"]], axis=1)[:RECOVERED]
-    assert len(np.unique(rows, axis=0)) == RECOVERED  # no two live states look alike
-    assert leaves["numeric"].max(0).tolist() == [4, 2, 2, 32]
 
 
 def test_a_policy_is_rated_by_its_labels_in_any_order():
@@ -47,14 +33,6 @@ def test_its_values_are_those_that_its_page_states():
     assert exact_value(np.full((362, 6), 1 / 6)) == pytest.approx(0.487, abs=5e-4)
     assert best == pytest.approx(0.792, abs=5e-4)
     assert exact_value(policy) == pytest.approx(best, abs=1e-12)
-
-
-def test_the_clinician_supports_every_action():
-    behavior_policy = clinician()
-    np.testing.assert_allclose(behavior_policy.sum(1), 1.0)
-    assert behavior_policy.min() == pytest.approx(0.02)
-    # Severity 1, no strain, no toxicity: a low dose by protocol, everything by the second habit.
-    np.testing.assert_allclose(behavior_policy[0], [0.02, 0.52, 0.02, 0.02, 0.02, 0.40])
 
 
 def test_play_agrees_with_the_exact_value_and_always_terminates():

@@ -10,9 +10,8 @@ import tidelog as tl
 from tidelog.envs import Resumable, make, play
 from tidelog.envs.gym import Gymnasium, VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.policies.policy import fingerprint
 from tidelog.training.collect import assign_environments
-from tidelog.types import Codes, Discrete, Vector
+from tidelog.types import Codes, Vector
 
 MODES = [*AutoresetMode]
 HOWS = ["terminated", "truncated", "both"]
@@ -93,19 +92,6 @@ def test_every_row_played_is_one_that_happened(mode, how):
     last = age + 1 == np.array(LENGTHS)[copy]
     np.testing.assert_array_equal(played.terminated, last & (how != "truncated"))
     np.testing.assert_array_equal(played.truncated, last & (how != "terminated"))
-
-
-@pytest.mark.parametrize("how", HOWS)
-def test_next_step_restarts_are_rows_of_no_decision(how):
-    environment = make(Tickers(AutoresetMode.NEXT_STEP, how, (2, 3)), 2)
-    environment.reset(0)
-    outcomes = [environment.step(np.zeros(2, int)) for _ in range(5)]
-    valid = [(True, True) if one.valid is None else tuple(one.valid.tolist()) for one in outcomes]
-    assert valid == [(True, True), (True, True), (False, True), (True, False), (True, True)]
-    restarted = outcomes[2]
-    assert restarted.reward.tolist() == [0, 103]
-    assert not (restarted.terminated | restarted.truncated)[0]
-    assert restarted.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -197,20 +183,6 @@ def keep(rows, outcome):
             own.append((outcome.reward[row], *(outcome.terminated[row], outcome.truncated[row]), followed))
 
 
-def test_actions_are_counted_from_where_the_environment_does():
-    source = Tickers(AutoresetMode.DISABLED)
-    environment = make(source, 4)
-    assert environment.spec.action == Discrete(2)
-    environment.reset(0)
-    environment.step(np.array([0, 1, 1, 0]))
-    assert source.seen_actions[0].tolist() == [3, 4, 4, 3]
-
-
-@pytest.mark.parametrize("how", ["NextStep", AutoresetMode.NEXT_STEP])
-def test_a_mode_may_be_told_by_its_word(how):
-    assert make(Tickers(how), 4).count == 4
-
-
 @pytest.mark.parametrize("told", [None, "sometimes"])
 def test_a_mode_that_is_not_told_is_not_guessed(told):
     source = Tickers(AutoresetMode.NEXT_STEP)
@@ -298,6 +270,13 @@ def test_a_mask_that_goes_missing_names_the_copy():
     made[1].masked = False
     with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: .*action_mask"):
         environment.step(np.zeros(3, int))
+
+
+def test_a_mask_needs_discrete_actions_in_every_copy():
+    source = Tickers(AutoresetMode.DISABLED, masked=True)
+    source.single_action_space = spaces.Box(-1, 1, (2,))
+    with pytest.raises(SpecError, match=r"Tickers has an action mask for Continuous\(.*\): expected discrete actions"):
+        make(source, 4)
 
 
 def test_what_does_not_fit_is_refused():
@@ -416,27 +395,6 @@ def test_a_source_that_breaks_its_interface_is_named():
     environment.reset(0)
     with pytest.raises(EnvironmentFailure, match="step 1: the observation is unusable: KeyError: 'beds'"):
         environment.step(np.zeros(1, int))
-
-
-def test_a_mask_needs_discrete_actions_in_every_copy():
-    source = Tickers(AutoresetMode.DISABLED, masked=True)
-    source.single_action_space = spaces.Box(-1, 1, (2,))
-    with pytest.raises(SpecError, match=r"Tickers has an action mask for Continuous\(.*\): expected discrete actions"):
-        make(source, 4)
-
-
-@pytest.mark.full
-def test_copies_in_processes_give_what_copies_here_give():
-    def weights(way):
-        spawned = {"context": "spawn"} if way == "async" else {}  # a fork of a process with JAX can hang
-        env = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode=way, vector_kwargs=spawned)
-        try:
-            run = tl.learn(tl.PPO(num_envs=8, rollout_steps=16, hidden=(8,)), env, steps=256, progress=False)
-        finally:
-            env.close()
-        return fingerprint(run.policy().params)
-
-    assert weights("async") == weights("sync")
 
 
 def test_members_never_share_a_simulator():

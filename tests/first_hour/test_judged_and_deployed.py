@@ -1,6 +1,5 @@
 """The policy that was judged is the one that acts: from `tidelog judge` to a table, an artefact and an answer."""
 
-import importlib.util
 import json
 import shutil
 
@@ -8,7 +7,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.cli.conftest import SMALL
 from tests.serving.test_app import asked
 from tidelog import collect, load_policy, rollout, runtime
 from tidelog.policies.policy import remember
@@ -16,7 +14,6 @@ from tidelog.runtime.artefact import SavedPolicy
 from tidelog.runtime.way_of_acting import ActingWarning, replaces
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
-ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 
 
 @pytest.fixture
@@ -65,13 +62,6 @@ def test_the_other_way_is_possible_with_a_note_and_without_the_verdict(judged, t
     assert "expected one of them" in both.err
 
 
-@pytest.mark.full
-def test_the_other_member_was_not_judged(judged, tidelog):
-    done = tidelog("act", judged, "--data", "visits.csv", "--member", 1, "--out", "one.csv")
-    assert done.out.splitlines()[1] == "the policy always takes its most likely action"
-    assert "no verdict" in done.out
-
-
 def test_the_artefact_carries_the_way_and_the_verdict(judged, tidelog):
     done = tidelog("export", judged, "--to", "zip", "--out", "policy.zip", "--no-onnx")
     assert done.code == 0, done.err
@@ -108,22 +98,6 @@ def test_a_server_answers_in_the_declared_way(judged, tidelog):
     assert "warning" not in plain
     assert "propensity" not in plain
     assert seeded["warning"].startswith("the policy was declared to be one that always takes its most likely action")
-
-
-@pytest.mark.full
-@pytest.mark.skipif(not ONNX, reason="the extra [onnx] is not installed")
-def test_an_onnx_file_of_a_policy_that_samples_needs_its_noise(judged, tidelog):
-    import onnxruntime
-
-    assert tidelog("export", judged, "--to", "zip", "--out", "policy.zip").code == 0
-    session = onnxruntime.InferenceSession(SavedPolicy("policy.zip").read("policy.onnx"))
-    facts = json.loads(session.get_modelmeta().custom_metadata_map["tidelog"])
-    assert facts["acting"] == "sample"
-    assert facts["verdict"] == runtime.load("policy.zip").verdict
-    feeds = {"numeric": np.zeros((1, 4), np.float32), "categorical": np.zeros((1, 1), np.int32)}
-    with pytest.raises(ValueError, match="noise"):
-        session.run(["action"], feeds)
-    session.run(["action"], {**feeds, "noise": np.zeros((1, 6), np.float32)})
 
 
 def answers_of(policy, row, folder, tidelog):
@@ -206,11 +180,3 @@ def test_an_unsupported_verdict_leaves_the_way_of_acting_of_a_supported_one(judg
     assert load_run_policy(judged).acting == "sample"
     assert load_run_policy(judged).verdict["decision"] == "better"
     assert list((judged / "verdicts").glob("*-deterministic-*.json")), "kept beside the other"
-
-
-@pytest.mark.full
-def test_the_only_member_of_a_run_has_no_number(here, tidelog):
-    words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--steps", 3, "--out", "one", *SMALL]
-    assert tidelog(*words).code == 0
-    assert tidelog("judge", "one", "--sample", *QUICK).out.split("\n")[1].startswith("policy: ")
-    assert (here / "one" / "verdicts" / "policy-sampled-1.json").exists()

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import ThreadpoolController
 
 from tidelog.errors import SpecError
-from tidelog.networks.layers import ACTIVATIONS, MLP, LayerNorm, Linear, drop, host_generator, orthogonal
+from tidelog.networks.layers import ACTIVATIONS, MLP, LayerNorm, Linear, drop, orthogonal
 from tidelog.runtime import networks as runtime
 
 X = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
@@ -53,12 +53,6 @@ def test_every_layer_starts_with_gain_root_two_and_no_bias():
 def test_orthogonal_matrices_are_not_all_reflected_alike():
     signs = [np.sign(np.diag(orthogonal(np.random.default_rng(seed), 3, 3, 1.0))) for seed in range(20)]
     assert len({tuple(s) for s in signs}) > 3  # of 8; right matrices fail for 2 in 10 million sets of seeds
-
-
-def test_a_layer_is_a_product_and_a_sum():
-    layer = Linear(np.array([[1.0, 2.0], [3.0, 4.0]], np.float32), np.array([10.0, 20.0], np.float32))
-    np.testing.assert_allclose(run(layer, np.array([1.0, 1.0], np.float32)), [14.0, 26.0])
-    assert eqx.filter_eval_shape(layer, jnp.ones((4, 7, 2))).shape == (4, 7, 2)
 
 
 @pytest.mark.full
@@ -111,12 +105,6 @@ def test_dropout_zeroes_its_share_and_scales_the_rest():
     assert abs(np.corrcoef(*(half.ravel() for half in halves))[0, 1]) < 0.07
 
 
-def test_dropout_knows_odd_widths():
-    dropped = np.asarray(jax.jit(drop)(np.ones((200, 3), np.float32), 0.5, jax.random.key(0)))
-    assert dropped.shape == (200, 3)
-    assert np.all(np.abs((dropped == 0).mean(0) - 0.5) < 0.2)
-
-
 def test_dropout_needs_a_rate_and_a_key():
     net, key = made(sizes=(6, 16, 16, 3)), jax.random.key(1)
     plain, dropped = run(net, X), run(net, X, dropout=0.5, key=key)
@@ -125,15 +113,6 @@ def test_dropout_needs_a_rate_and_a_key():
     assert not np.allclose(dropped, plain)
     assert not np.allclose(dropped, run(net, X, dropout=0.5, key=jax.random.key(2)))
     np.testing.assert_array_equal(run(net, X, dropout=0.5, key=key), dropped)
-
-
-def test_the_same_key_makes_the_same_numbers_and_another_others():
-    def numbers(seed):
-        return host_generator(jax.random.key(seed)).standard_normal(3)
-
-    np.testing.assert_array_equal(numbers(3), numbers(3))
-    assert (numbers(3) != numbers(4)).all()
-    assert (numbers(2**31 - 1) != numbers(0)).all()
 
 
 def test_every_activation_is_known_without_jax():

@@ -15,7 +15,7 @@ from tidelog.errors import CheckpointError
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.policy import FILE, remember
 from tidelog.runtime.artefact import SavedPolicy, write
-from tidelog.runtime.way_of_acting import ActingWarning, in_way, read_verdict, verdict_line
+from tidelog.runtime.way_of_acting import ActingWarning, in_way
 
 VERDICT = {
     "decision": "better", "acting": "sample", "date": "2026-11-23", "caveat": "", "difference": 0.1, "low": 0.05,
@@ -107,16 +107,6 @@ def test_the_declaration_travels_with_every_saved_form(policy, tmp_path):
             assert reader.verdict == VERDICT
 
 
-def test_a_policy_that_an_older_version_wrote_is_undeclared(policy, tmp_path):
-    saved = SavedPolicy(policy.save(tmp_path / "new"))
-    kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files", "sha256")}
-    for name in ("acting", "verdict"):
-        del kept[name]
-    write(tmp_path / "old", {"weights.safetensors": saved.read("weights.safetensors")}, kept)
-    assert load_policy(tmp_path / "old").acting is None
-    assert runtime.load(tmp_path / "old").verdict is None
-
-
 @pytest.mark.parametrize(
     "entry",
     [
@@ -192,21 +182,6 @@ def test_a_run_folder_remembers_the_declaration_of_these_weights(log, tmp_path):
     (tmp_path / "run" / FILE).write_text(json.dumps([1]))
     with pytest.raises(CheckpointError, match="fix: remove it and judge the run again"):
         load_run(tmp_path / "run", log).policy()
-
-
-def test_one_line_says_the_verdict():
-    line = verdict_line(read_verdict(VERDICT))
-    assert line == (
-        "Use it: it is better than the logged decisions if it samples its actions. Verdict of 2026-11-23: "
-        "BETTER, +0.1 against the behaviour policy (+0.05 to +0.15, 95%) on 400 episodes, "
-        "for a policy that samples its actions"
-    )
-    assert verdict_line(None).startswith("no verdict")
-    told = verdict_line(read_verdict({**VERDICT, "caveat": "it is unknown whether it learnt from these episodes"}))
-    assert told == f"{line}; it is unknown whether it learnt from these episodes"
-    for numbers in ({}, {"difference": None, "low": None, "high": None}):
-        unknown = {**VERDICT, "decision": "unsupported", **numbers}
-        assert "UNSUPPORTED on 400" in verdict_line(read_verdict(unknown)), "a number for it would be a guess"
 
 
 def test_training_and_exports_do_not_warn(log, tmp_path):

@@ -7,7 +7,7 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tests.envs.corridor import chain
 from tests.training.runs import bc, begin, finish, iql
-from tidelog import ConfigError, LogError, SpecError, collect
+from tidelog import ConfigError, SpecError, collect
 from tidelog.policies.batch_inference import act_on_arrays, write_arrays
 from tidelog.runtime.policy import replay_actions
 
@@ -64,12 +64,6 @@ def test_what_was_written_and_rewarded_is_a_log_again(tmp_path):
     assert reread.propensity == pytest.approx(acted["propensity"])
 
 
-def test_an_array_called_action_stays_what_it_was(policy, log, arrays, tmp_path):
-    acted, _ = act_on_arrays(policy, put(tmp_path, {**arrays, "action": np.full(log.steps, 7)}))
-    assert set(acted["action"].tolist()) == {7}
-    assert acted["policy_action"].tolist() == policy.act(log.transitions.observation)[0].tolist()
-
-
 def test_a_recurrent_policy_follows_episodes_in_any_order(tmp_path):
     log = world("discrete")
     policy = tl.fit(tl.BC(hidden=(8, 8), recurrent_size=6, window=4, batch_size=8), log, 5).policy()
@@ -101,12 +95,6 @@ def test_a_recurrent_policy_follows_episodes_in_any_order(tmp_path):
 def test_arrays_that_do_not_fit_are_refused(change, words, policy, arrays, tmp_path):
     with pytest.raises(SpecError, match=words):
         act_on_arrays(policy, put(tmp_path, change(arrays)))
-
-
-def test_other_files_are_refused(policy, tmp_path):
-    (tmp_path / "new.npz").write_bytes(b"no archive")
-    with pytest.raises(LogError, match="npz"):
-        act_on_arrays(policy, tmp_path / "new.npz")
 
 
 def test_masks_are_needed_and_obeyed(tmp_path):

@@ -2,19 +2,17 @@
 
 import json
 
-import anyio
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 
 from tests.runtime.cases import ONNX, WITHOUT
-from tests.shared import shared
 from tests.training.runs import bc, begin, finish
 from tidelog import Columns, SpecError, read_log, runtime
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.export import export
-from tidelog.types import Continuous, Vector, lists_among
+from tidelog.types import Continuous, Vector
 
 ROWS = 120
 STATE, ACTION = "observation.state", "action"
@@ -116,32 +114,6 @@ def test_python_numpy_and_onnx_read_lists(policy, expected, tmp_path):
         pytest.skip(WITHOUT)
 
 
-def test_a_server_reads_lists_and_its_example_has_one(policy, expected, tmp_path):
-    httpx = pytest.importorskip("httpx")
-    from tidelog.serving.app import application, example
-
-    served = runtime.load(policy.save(tmp_path / "policy"))
-    body = example(served)
-    assert len(body["observation"][STATE]) == 3
-    frame = robot()
-    rows = [{STATE: frame[STATE][row].to_list(), "load": frame["load"][row]} for row in (3, 7)]
-
-    async def go():
-        transport = httpx.ASGITransport(application(served))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            bodies = [body, {"observations": rows}, {"observation": rows[1] | {STATE: [rows[1][STATE]]}}]
-            bodies += [{"observations": [rows[0], rows[1] | {STATE: [1.0]}]}, {"observation": rows[0] | {STATE: 1.0}}]
-            return [await client.post("/act", json=one) for one in bodies]
-
-    shown, many, nested, short, scalar = anyio.run(go)
-    assert shown.status_code == 200
-    np.testing.assert_allclose(many.json()["actions"], expected[[3, 7]], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(nested.json()["action"], expected[7], rtol=1e-4, atol=1e-5)
-    assert (short.status_code, scalar.status_code) == (422, 422)
-    assert f"'{STATE}' has a list of 1 in row 1: expected 3 numbers" in short.text
-    assert f"Expected `array`, got `float` - at `$.observation.{STATE}`" in scalar.text
-
-
 def test_lists_that_do_not_fit_are_named_or_left_out(policy, expected):
     frame = robot()
     cells = frame[STATE].to_list()
@@ -187,17 +159,3 @@ def test_several_columns_of_actions_keep_their_form():
     assert acted.columns[-2:] == ["action_action", "action_grip"]
     assert acted["action_action"].dtype == pl.List(pl.Float64)
     assert acted["action_grip"].dtype.is_float()
-
-
-def test_the_shared_recording_is_answered(tmp_path):
-    path = shared("cases/learn/lerobot_like") / "data" / "chunk-000" / "file-000.parquet"
-    log = read_log(path, shared("cases/learn/lerobot_like.toml"))
-    policy = finish(begin(bc(), log)).policy()
-    acted = act_on_table(policy, path)
-    assert acted["policy_action"].list.len().unique().to_list() == [3]
-
-
-def test_the_names_of_lists_are_found_among_others():
-    assert lists_among(["a[0]", "b", "a[1]"]) == {"a": ("a[0]", "a[1]")}
-    for names in (["a[1]"], ["a[0]", "a"], ["a[x]", "[", "]", "a]"], ["a[0", "b"]):
-        assert lists_among(names) == {}

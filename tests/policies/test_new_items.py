@@ -78,14 +78,6 @@ def test_what_cannot_be_added_is_named(reader, ids, features, said):
         reader.with_items(ids, features)
 
 
-def test_a_policy_that_knows_items_by_their_events_says_so():
-    with pytest.raises(SpecError, match=r"by their events alone. fix: train it with item features and content=True"):
-        policy(small(), described()).with_items(["new"], [TWIN])
-    without = replace(described(), item_features=None, item_profile=None, feature_names=())
-    with pytest.raises(SpecError, match="does not know how item features are read"):
-        policy(small(), without).with_items(["new"], [TWIN])
-
-
 def test_the_columns_of_item_features_are_saved_and_older_folders_lack_them(tmp_path):
     log = described()
     log.save(tmp_path / "log")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -286,17 +285,6 @@ def test_a_damaged_policy_is_refused(damage, message, clinic, tmp_path):
     damage(clinic.save(tmp_path / "policy"))
     with pytest.raises(CheckpointError, match=message):
         tl.load_policy(tmp_path / "policy")
-
-
-def test_saving_over_something_else_is_refused(clinic, saved, tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="exists and is not a saved policy, nothing was written"):
-        clinic.save(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
-    log = Path(shutil.copytree(saved, tmp_path / "log"))
-    with pytest.raises(CheckpointError, match="exists and is not a saved policy"):
-        clinic.save(log)
-    assert tl.Log.load(log).steps
 
 
 class Stubborn(eqx.Module):

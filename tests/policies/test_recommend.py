@@ -11,8 +11,8 @@ from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.ranking import FoundItems, order_found
-from tidelog.runtime.recommender import Histories, Profiles
-from tidelog.types import HistoryArrays, HistoryNames, Profile
+from tidelog.runtime.recommender import Histories
+from tidelog.types import HistoryArrays, HistoryNames
 
 ITEMS = [f"i{n}" for n in range(10)]
 
@@ -94,17 +94,6 @@ def test_what_is_not_said_of_a_user_counts_as_nothing_known():
     skipped = told.recommend(Histories([["i1"]], users=[{"plan": "gold"}], unknown="skip"), 4).scores
     np.testing.assert_array_equal(skipped, nobody)
     assert np.abs(told.recommend(Histories([["i1"]], users=[{"plan": " paid "}]), 4).scores - nobody).max() > 1e-5
-
-
-def test_of_many_words_an_error_lists_none():
-    many = tuple(f"w{n}" for n in range(300))
-    profiles = Profiles(Profile(("plan",) * 300, many, (0.0,) * 300, (1.0,) * 300))
-    with pytest.raises(
-        SpecError, match=r"has 'zzz', unknown in the log; 300 values are known. fix: set unknown to 'skip'"
-    ):
-        profiles.read([{"plan": "zzz"}], 1)
-    with pytest.raises(SpecError, match="did you mean 'w299'"):
-        profiles.read([{"plan": "w2999"}], 1)
 
 
 def test_users_are_refused_by_a_policy_that_reads_nothing_of_them():

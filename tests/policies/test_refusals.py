@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.cases import policy
 from tidelog import Columns, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import CheckpointError, ExportError
-from tidelog.policies import batch_inference, export, rollout
+from tidelog.policies import batch_inference, export
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import LoggedObservations
 from tidelog.policies.policy import fill
@@ -20,16 +20,6 @@ from tidelog.types import Discrete, Image, Spec
 
 ROWS = pl.DataFrame({"age": [1.0], "dose": [1.0], "pressure": [1.0], "ward": ["a"], "sex": ["f"]})
 PICTURES = Spec({"scan": Image(4, 4, 1)}, Discrete(2))
-
-
-def test_pictures_of_one_shape_are_taken_as_they_are_and_others_refused():
-    translate = rollout._translation("scan", Image(4, 4, 1), Image(4, 4, 1), "the log")
-    values = np.zeros((2, 4, 4, 1), np.uint8)
-    assert translate(values) is values
-    with pytest.raises(
-        SpecError, match=r"'scan' is Image of width \(4, 4, 3\) in the log: expected Image of width \(4, "
-    ):
-        rollout._translation("scan", Image(4, 4, 1), Image(4, 4, 3), "the log")
 
 
 REFUSED = {

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.training.runs import bc, begin, finish
-from tidelog import BC, ConfigError, Log, collect, rollout
+from tidelog import ConfigError, collect, rollout
 from tidelog.envs import Tabular
 from tidelog.envs.registry import make
-from tidelog.types import Continuous
 
 
 @pytest.fixture
@@ -26,15 +25,6 @@ def test_there_are_as_many_returns_as_episodes(policy):
         assert rollout(policy, "treatment", episodes, num_envs=copies).shape == (episodes,)
     with pytest.raises(ConfigError, match="at least 1"):
         rollout(policy, "treatment", 0)
-
-
-def test_play_is_decided_by_its_seed(policy):
-    one = rollout(policy, "treatment", 60, seed=1)
-    np.testing.assert_array_equal(one, rollout(policy, "treatment", 60, seed=1))
-    assert (one != rollout(policy, "treatment", 60, seed=2)).any()
-    drawn = rollout(policy, "treatment", 60, seed=1, sample=True)
-    np.testing.assert_array_equal(drawn, rollout(policy, "treatment", 60, seed=1, sample=True))
-    assert (drawn != one).any()
 
 
 def corridor(length=30):
@@ -107,15 +97,3 @@ def test_masks_of_the_environment_are_kept_and_honoured():
     assert again.transitions.mask[np.arange(again.steps), again.action].all()
     forced = again.transitions.mask.sum(1) == 1
     np.testing.assert_allclose(again.propensity[forced], 1.0)
-
-
-def test_a_gymnasium_environment_takes_the_policys_actions():
-    rng = np.random.default_rng(0)
-    seen = rng.standard_normal((40, 3)).astype(np.float32)
-    log = Log.from_arrays(
-        observation=seen, action=2 * np.tanh(seen[:, :1]), reward=None, terminated=True, bounds=(-2, 2)
-    )
-    policy = begin(BC(hidden=(8, 8), batch_size=8), log, held_out=0.0).policy()
-    assert isinstance(policy.spec.action, Continuous)
-    returns = rollout(policy, "Pendulum-v1", 2, seed=0)
-    assert ((returns < 0) & (returns > -2000)).all()

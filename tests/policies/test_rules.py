@@ -133,16 +133,6 @@ def test_thresholds_are_short_and_separate_neighbours():
     assert (shortest_between(39.2, 41.7), shortest_between(0.114, 0.126)) == (40.0, 0.12)
 
 
-def test_a_rule_is_a_sentence():
-    assert Rule(TREE, SPEC, (0, 1, 2)).sentence == "if age < 40: A; else if village is north: B; else C"
-    assert Rule(1, SPEC, (0, 1, 2)).sentence == "always B"
-    both = Question(AGE, 0.5, None, Question(VILLAGE, None, 2, 1, 0), Question(("numeric", 1), 1e7, None, 2, 0))
-    text = "if age < 0.5 and village is west: B; else if age < 0.5: A; else if income < 10000000.0: C; else A"
-    assert Rule(both, SPEC, (0, 1, 2)).sentence == text
-    filled = Spec({"numeric": Vector(2, ("age", "age missing"), (("age", 4.0),))}, Discrete(2))
-    assert Rule(Question(("numeric", 1), 1.0, None, 0, 1), filled, (0, 1)).sentence == "if age is known: 0; else 1"
-
-
 def test_a_rule_acts_on_raw_observations_and_on_other_words():
     rule = Rule(TREE, SPEC, (2, 0, 1))
     young = {"age": 39, "income": 1, "village": "north"}

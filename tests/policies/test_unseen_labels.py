@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.serving.test_app import act
 from tidelog import runtime
 from tidelog.cli import main
 from tidelog.data.inspect import describe_table
@@ -161,16 +160,3 @@ def test_the_command_says_how_many(saved: Path, tmp_path: Path, capsys: pytest.C
     for flags in (["--unseen", "fail", "--skip-unknown", "x.csv"], ["--unseen", "skip", "--probabilities"]):
         assert main([*words, *flags, "--overwrite"]) == 2
         assert "are both set. fix: set only one of them" in capsys.readouterr().err
-
-
-def test_a_server_answers_alike_and_warns(saved: Path) -> None:
-    policy, rows = runtime.load(saved / "policy"), NEW.to_dicts()
-    answer = act(policy, {"observations": rows}).json()
-    assert answer["actions"] == act_on_table(policy, NEW)["action"].to_list()
-    assert answer["warning"] == "labels that the log of the policy does not have count as 'other': 2 of 'ward'"
-    assert "warning" not in act(policy, {"observations": rows[:2]}).json()
-    one = act(policy, {"observation": rows[2]}).json()
-    assert (one["action"], one["warning"][-11:]) == (answer["actions"][2], "1 of 'ward'")
-    refused = act(runtime.load(saved / "strict"), {"observations": rows})
-    assert refused.status_code == 422
-    assert "'ward' is 'east' in row 2, unknown in the log" in refused.json()["error"]

@@ -10,7 +10,6 @@ import pytest
 
 from tests.data.visits import mapping, visits
 from tests.report.pages import Page, alone, axis_names
-from tidelog.data.inspect import describe_table
 from tidelog.data.log import Log
 from tidelog.data.read import read_log, validate
 from tidelog.errors import ConfigError
@@ -44,16 +43,6 @@ def test_a_page_names_the_unit_of_rewards_and_shows_data_exactly() -> None:
     assert " in EUR" not in " ".join(page_of(read_log(visits(), mapping()))[1].said)
 
 
-def test_a_page_says_what_the_log_and_the_door_say() -> None:
-    log = read_log(visits(), mapping())
-    said = " ".join(page_of(log)[1].said)
-    for problem in log.report.problems:
-        assert problem.check in said
-        assert problem.fix in said
-    for words in ("Accepted", "12 episodes", "39 steps", "age", "sofa", "ward", "hall, east", "First rows"):
-        assert words in " ".join(said.split()), words
-
-
 def test_a_refused_file_has_a_page_with_its_errors_and_rows() -> None:
     report = validate(visits().with_columns(p=pl.lit(2.0)), mapping())
     page = Page(data_page(report))
@@ -61,13 +50,6 @@ def test_a_refused_file_has_a_page_with_its_errors_and_rows() -> None:
     assert "Refused" in said
     assert "39 rows" in said
     assert "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …" in said
-
-
-def test_a_table_without_a_mapping_has_a_page_with_the_proposal() -> None:
-    table = describe_table(visits())
-    text = data_page(table.as_report(), None, table)
-    alone(Page(text), text)
-    assert "Proposed mapping" in text
 
 
 @pytest.mark.parametrize("name", ["<script>alert(1)</script>", '"><img src=x>', "a & b", "名前", "x\x00y"])

@@ -74,39 +74,6 @@ def test_lists_stand_beside_baselines_with_intervals(shop, whole):
     assert "events in the log" in said
 
 
-@pytest.mark.full
-def test_progress_names_whose_lists_are_made_with_a_rising_share(whole):
-    *_, told = whole
-    begins = [doing for doing, _ in told].index("lists")
-    of_lists = [doing.removeprefix("lists: ") for doing, _ in told if doing.startswith("lists: ")]
-    assert of_lists == ["rules that count", "run", "run, encoder alone", *RULES]
-    shares = [share for _, share in told[begins:]]
-    assert shares[0] == shares[1] == shares[2] == told[begins][1]
-    assert shares[2:] == sorted(set(shares))
-
-
-@pytest.mark.full
-def test_a_q_without_a_gain_is_said_to_add_nothing(shop, tmp_path):
-    log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
-    finish(begin(small(), log, tmp_path / "run", steps=6, eval_every=6, held_out=0.3))
-    said = said_of(tmp_path / "run")
-    assert (
-        "run: Q adds nothing here; likelihood alone orders the lists: no gain over likelihood was shown on a held-out"
-        in said
-    )
-    assert "encoder alone" not in said  # the same lists
-
-
-@pytest.mark.full
-def test_words_and_settings_are_those_of_lists(whole):
-    _, said, _ = whole
-    assert re.search(r"\d+ events, \d+ sessions, from", said)
-    for absent in (" steps, ", " episodes", "estimator", "patience", "warm start", "phase buffer"):
-        assert absent not in said, said[max(0, said.find(absent) - 200) :]
-    assert "seeds 0" in said
-    assert "history 6" in said
-
-
 def test_the_page_leads_with_advice_where_a_rule_is_better():
     """Users repeat the item of their history; a learnt ranker lists the same items for everybody."""
     users = np.arange(40, dtype=np.int32)
@@ -277,7 +244,3 @@ def test_a_rule_that_reads_the_kind_of_the_last_event_is_among_those_to_beat():
     assert compared.row("last-item Markov").scores["hit rate"].estimate < 0.7
     alike = read_interactions(frame, **roles).split()
     assert "last-event Markov" not in counting_rules(alike.train)
-
-
-def test_every_counting_rule_is_described_in_other_words_than_its_name():
-    assert [name for name, words in RULES.items() if words == name] == []

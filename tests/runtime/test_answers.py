@@ -201,13 +201,6 @@ def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
         export(whole, path)
 
 
-def test_kinds_of_action_have_their_bounds():
-    kinds = {type(space).__name__ for _, _, space in CASES.values()}
-    assert kinds <= set(artefact.BOUNDS)
-    assert artefact.BOUNDS["Continuous"].apart == 0.0
-    assert {Continuous.__name__, Discrete.__name__} <= kinds
-
-
 def numbers_changed(content, factor):
     """Return an ONNX file whose weights are larger by this factor."""
     import onnx
@@ -245,16 +238,6 @@ def test_bytes_that_onnxruntime_cannot_run_are_an_error_that_names_the_file(monk
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ExportError, match=r"checking an ONNX file needs onnxruntime \(.*fix: pip install"):
         artefact.onnx_answers(policy("bc, point"), b"", "a/policy.onnx")
-
-
-def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):
-    path = tmp_path / "policy"
-    export(policy("iql, box"), path, onnx=False)
-    rewritten(path, SavedPolicy(path), recipe=None)
-    with pytest.raises(
-        ExportError, match=r"contains a custom module; only the JAX runtime can run it\. fix: use the networks"
-    ):
-        recheck(path)
 
 
 def test_an_action_stays_within_bounds_that_leave_no_choice():

@@ -1,9 +1,5 @@
 """Inputs and outputs of the NumPy runtime, and its start-up cost."""
 
-import resource
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -69,23 +65,3 @@ def test_zips_and_folders_are_the_same_policy(artefacts, tmp_path):
     (tmp_path / "notes.zip").write_bytes(b"mine")
     with pytest.raises(CheckpointError, match="exists and is not a saved policy"):
         whole.save(tmp_path / "notes.zip")
-
-
-def test_starting_imports_no_jax_and_is_quick(artefacts):
-    """CPU seconds of a whole process that loads a policy and acts; a loose bound."""
-    script = """
-import sys
-from tidelog import runtime
-policy = runtime.load(sys.argv[1])
-print(policy({"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}))
-heavy = {"jax", "jaxlib", "equinox", "optax", "polars", "scipy", "gymnasium", "h5py", "onnxruntime", "tyro"}
-print(",".join(sorted(heavy & set(sys.modules))))
-"""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-W", "error", "-c", script, str(artefacts["iql, choice"])]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    action, loaded = done.stdout.split("\n")[:2]
-    assert action in policy("iql, choice").spec.action.names
-    assert loaded == ""
-    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 1.5

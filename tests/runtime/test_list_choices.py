@@ -69,13 +69,6 @@ def test_diverse_lists_are_the_same_however_many_are_in_memory(monkeypatch):
         np.testing.assert_array_equal(one, two)
 
 
-def test_a_pool_has_four_lists_or_fifty_items_and_only_allowed_ones():
-    allowed = np.ones((2, 101), bool)
-    assert (pool_size(5, allowed), pool_size(20, allowed), pool_size(60, allowed)) == (50, 80, 100)
-    allowed[1, 31:] = False
-    assert pool_size(5, allowed) == 30
-
-
 @pytest.mark.sample("lists, gru")
 @pytest.mark.parametrize("name", LISTS)
 def test_likelihoods_are_those_of_the_cross_entropy(name):

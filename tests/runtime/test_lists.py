@@ -8,7 +8,7 @@ import pytest
 
 from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
-from tidelog import SpecError, load_policy, runtime
+from tidelog import SpecError, runtime
 from tidelog.errors import CheckpointError
 from tidelog.policies import export as onnx
 from tidelog.policies.export import LoggedObservations, export, random_masks, random_observations, recheck
@@ -171,14 +171,3 @@ def test_other_interactions_are_no_log_of_the_policy(exported):
     renamed = replace(described(), items=np.asarray([f"j{n}" for n in range(10)]))
     with pytest.raises(SpecError, match="have other items, events or users than the policy's"):
         LoggedObservations.of(renamed, listing("lists, gru"))
-
-
-def test_a_table_of_another_length_is_refused(exported, tmp_path):
-    saved = SavedPolicy(exported("lists, gru")[0])
-    kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
-    kept["spec"] = json.loads(json.dumps(kept["spec"]))
-    kept["spec"]["action"]["ids"] = kept["spec"]["action"]["ids"][:-1]
-    write(tmp_path / "p", {WEIGHTS: saved.read(WEIGHTS)}, kept | {"onnx": None})
-    with pytest.raises(CheckpointError, match="its table has 10 items"):
-        runtime.load(tmp_path / "p")
-    assert load_policy(exported("lists, gru")[0]).recommend([["i1"]], 2).items.shape == (1, 2)

@@ -9,15 +9,15 @@ import pytest
 
 from tests.runtime.cases import listing, policy
 from tests.runtime.test_hostile import members_of, zipped
-from tidelog import ConfigError, SpecError, runtime
+from tidelog import ConfigError, SpecError
 from tidelog.errors import CheckpointError
 from tidelog.runtime import artefact
 from tidelog.runtime.artefact import MANIFEST, ONNX, SIGNATURE, WEIGHTS, SavedPolicy
 from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
 from tidelog.runtime.ranking import RankingFunctions, fit_histories
 from tidelog.runtime.recommender import SKIP, Histories, Vocabulary
-from tidelog.runtime.way_of_acting import LabelledActions, _actions
-from tidelog.types import Catalogue, Continuous, Discrete, HistoryArrays, Image, MultiDiscrete, Spec, Vector
+from tidelog.runtime.way_of_acting import LabelledActions
+from tidelog.types import Catalogue, Discrete, HistoryArrays, Image, Spec, Vector
 
 PAIR = np.asarray([[0, 1], [2, 1]])
 ANY = Spec({"x": Vector(2)}, Discrete(2))
@@ -99,14 +99,6 @@ def test_an_unknown_item_of_a_large_catalogue_is_guessed_or_passed_over():
         assert raised.value.found.startswith(found)
         assert raised.value.fix == fix
     assert many.items(["zzzz", "item 5"], "history 0", skip=True) == [0, 6]
-
-
-def test_a_policy_describes_its_actions(tmp_path):
-    assert _actions(Catalogue(("a", "b"))) == "lists of 2 items"
-    assert _actions(Continuous((-1.0, 0.0), (1.0, 1.0))) == "2 continuous actions"
-    assert _actions(Discrete(2, ("a", "b"))) == "2 actions (a, b)"
-    assert _actions(MultiDiscrete((2, 3))) == "choices of [2, 3]"
-    assert repr(runtime.load(policy("iql, box").save(tmp_path / "policy"))).startswith("Policy of iql: ")
 
 
 # Artefacts.

@@ -3,20 +3,16 @@
 import json
 import os
 import re
-import shlex
 import threading
 import time
 import tracemalloc
-from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
 import httpx
 import numpy as np
-import polars as pl
 import pytest
 
-import tidelog as tl
 from tests.serving.bodies import BODIES, JSON, ROW
 from tidelog import runtime
 from tidelog.cli import serve
@@ -234,37 +230,6 @@ def test_the_example_of_a_policy_is_answered(plain):
     assert act(plain["iql, choice"], body).status_code == 200
     assert example(plain["discrete bcq, pictures"]) is None
     assert serve._example(plain["discrete bcq, pictures"], "http://here/act") == []
-
-
-def test_the_example_has_whole_numbers_for_columns_of_whole_numbers(tmp_path):
-    """The visits are 1, 2, 2 and 4, the mean 2.25; an empty cell is filled with the mean and changes nothing."""
-    table = pl.DataFrame({"visits": [1, 2, 2, 4, None], "weight": [1.5, 2.0, 2.0, 3.5, 2.0], "a": [0, 1, 0, 1, 0]})
-    columns = tl.Columns(
-        action="a", reward="weight", observation=["visits", "weight"], missing={"visits": "mean+flag"}, terminated=True
-    )
-    tl.fit(tl.BC(hidden=(4,)), tl.read_log(table, columns), steps=1).policy().save(tmp_path / "policy")
-    body = example(runtime.load(tmp_path / "policy"))
-    assert body == {"observation": {"visits": 2, "weight": 2.2}}
-
-
-def test_the_printed_command_asks_with_the_example(plain, tmp_path, monkeypatch):
-    body = example(plain["iql, choice"])
-    for longest in (1000, 10):
-        monkeypatch.setattr(serve, "LONGEST_EXAMPLE", longest)
-        (line,) = serve._example(plain["iql, choice"], "http://here")
-        words = shlex.split(line)
-        data = words[words.index("-d") + 1]
-        assert json.loads(Path(data[1:]).read_text() if longest == 10 else data) == body
-        assert words[:3] == ["try:", "curl", "http://here/act"]
-
-
-def test_a_server_that_can_write_nothing_shows_another_example(plain, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(serve, "LONGEST_EXAMPLE", 10)
-    monkeypatch.setattr(serve.tempfile, "gettempdir", lambda: str(tmp_path / "file"))  # no folder can be there
-    (line,) = serve._example(plain["iql, choice"], "http://here")
-    assert line.startswith("try: send ")
-    assert line.endswith(" characters of JSON by POST to http://here/act; GET /policy says of what form")
 
 
 def test_a_body_of_unknown_length_is_refused(plain):

@@ -102,13 +102,6 @@ def test_what_does_not_fit_is_named(name, plain):
     assert message.replace("\\", "") in answer.json()["error"]
 
 
-def test_an_empty_body_is_called_empty(plain):
-    for body in (b"", b" \n"):
-        kind = {"content-type": "application/json"}
-        answer = asked(plain, ("POST", "/recommend", {"content": body, "headers": kind}))[0]
-        assert (answer.status_code, answer.json()["error"]) == (400, "the body is empty. fix: send a JSON object")
-
-
 def test_a_fix_names_fields_of_the_request(plain):
     """It is the same for Python, the command line and a request: no word is of one of them alone."""
     asking = {

@@ -4,23 +4,18 @@ import http.client
 import json
 import os
 import re
-import shlex
 import signal
 import socket
 import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager, suppress
-from types import SimpleNamespace
 
 import pytest
 
 import tidelog.serving
-from tests.runtime.cases import listing
 from tests.serving.bodies import JSON, ROW
-from tidelog.cli import main, serve
-from tidelog.runtime.policy import NumpyPolicy
-from tidelog.serving.app import Bounds, RecommendEndpoint
+from tidelog.cli import main
 
 
 @contextmanager
@@ -214,32 +209,6 @@ def test_a_stop_ends_after_the_time_limit(saved):
         client.close()
 
 
-def replaced(monkeypatch):
-    """Replace the server by one that ends at once; return the arguments of every call."""
-    calls, stopped = [], SimpleNamespace(run=lambda sockets: sockets[0].close())
-    app = SimpleNamespace(
-        Bounds=Bounds,
-        application=lambda *arguments: calls.append(arguments),
-        server=lambda app, *arguments: calls.append(arguments) or stopped,
-    )
-    monkeypatch.setattr(serve, "_app", lambda: app)
-    monkeypatch.setattr(serve.signal, "signal", lambda number, function: None)
-    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
-    return calls
-
-
-def test_the_command_says_its_notes_before_it_serves(saved, monkeypatch, capsys):
-    calls = replaced(monkeypatch)
-    monkeypatch.setattr(NumpyPolicy, "notes", lambda policy: ["the log was small"])
-    words = ["--port", "0", "--host", "0.0.0.0", "--rows", "3", "--connections", "7", "--seconds", "2"]
-    assert serve.run([str(saved["bc, point"]), *words]) == 0
-    (_, bounds, hosts), limits = calls
-    assert (bounds.rows, hosts, limits) == (3, None, (7, 2.0))
-    assert "note: the log was small\n" in capsys.readouterr().out
-    named = serve.Serve("policy", host="0.0.0.0", allow_host=("Ward.example",))
-    assert serve._hosts(named) == {"localhost", "127.0.0.1", "[::1]", "0.0.0.0", "ward.example"}
-
-
 def test_without_the_extra_serve_names_it(saved, monkeypatch, capsys):
     monkeypatch.delattr(tidelog.serving, "app")
     monkeypatch.setitem(sys.modules, "tidelog.serving.app", None)
@@ -247,19 +216,3 @@ def test_without_the_extra_serve_names_it(saved, monkeypatch, capsys):
     said = " ".join(capsys.readouterr().err.split())
     assert "serving needs an extra (" in said
     assert "fix: pip install 'h11" in said
-
-
-@pytest.mark.parametrize("listed", [True, False])
-def test_the_command_prints_an_example_that_is_answered(listed, saved, tmp_path, monkeypatch, capsys):
-    path = listing("lists, mean").save(tmp_path / "policy") if listed else saved["bc, point"]
-    calls = replaced(monkeypatch)
-    assert serve.run([str(path), "--port", "0"]) == 0
-    said = capsys.readouterr().out
-    assert ("the policy" in said) == (not listed)
-    address = re.search(r"on (http://127\.0\.0\.1:\d+)", said)[1]
-    words = shlex.split(re.search(r"try: (curl .*)", said)[1])
-    assert words[1] == f"{address}/{'recommend' if listed else 'act'}"
-    if listed:
-        endpoint, body = RecommendEndpoint(calls[0][0], 10), json.loads(words[-1])
-        assert body["history"] == list(calls[0][0].spec.action.ids[:2])
-        assert len(endpoint.compute(endpoint.read(words[-1].encode()))["items"]) == body["k"]

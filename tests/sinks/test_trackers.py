@@ -9,7 +9,7 @@ from tests.sinks.readers import PACKAGES, expected, shown
 from tests.training.runs import STEPS, bc, begin, finish, stop_at, untimed
 from tidelog import ConfigError, load_run
 from tidelog.errors import CheckpointError, install
-from tidelog.sinks import SINKS, TRACKER_RUNS, SinkWarning, open_sink, read_tracker_runs
+from tidelog.sinks import TRACKER_RUNS, SinkWarning, open_sink, read_tracker_runs
 from tidelog.training.run import publish
 
 pytestmark = [
@@ -136,12 +136,3 @@ def test_a_package_that_is_not_installed_is_named_with_its_fix(sink, word, tmp_p
         open_sink(word, tmp_path / "run")
     assert str(raised.value).endswith(f". fix: {install(sink)}")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.sample("tensorboard")
-def test_names_of_sinks(sink, tmp_path):
-    assert sorted(SINKS) == sorted(PACKAGES)
-    with pytest.raises(ConfigError, match=f"unknown sink '{sink}x': did you mean '{sink}'"):
-        open_sink(f"{sink}x", tmp_path)
-    target = f"sqlite:///{tmp_path}/here.db" if sink == "mlflow" else "here"
-    assert open_sink(f"{sink}:{target}", tmp_path).target == target

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,14 +17,6 @@ IQL = "sweep iql --data /shared/visits.tidelog --grid temperature=1,3,10 --seeds
 JOB = {"entrypoint", "shutdownAfterJobFinishes", "rayClusterSpec"}
 CLUSTER = {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
 GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
-
-
-@pytest.mark.parametrize("name", ["slurm.sh", "slurm_processes.sh"])
-def test_the_scripts_for_slurm_are_bash(name):
-    for command in (["bash", "-n"], ["shellcheck"]):
-        if shutil.which(command[0]) is not None:
-            done = subprocess.run([*command, str(FILES / name)], capture_output=True, text=True, check=False)
-            assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_the_script_for_several_processes_has_flags_of_train():

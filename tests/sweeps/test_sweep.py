@@ -8,8 +8,6 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.own import own_actor
-from tests.algorithms.recommenders import small as recommender
-from tests.data.clicks import interactions
 from tests.sweeps.pools import InProcess
 from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, iql, untimed
 from tidelog import ConfigError, LogError, SpecError
@@ -21,8 +19,6 @@ from tidelog.sweeps import sweep as sweep_module
 from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import Plan, decide
 from tidelog.sweeps.sweep import MOST_LOSSES, Driver, judgement_of, train_trial, write_page
-from tidelog.training.fit import CLOSEST
-from tidelog.training.options import reports_every
 from tidelog.training.record import locked
 
 RATES = (1e-2, 3e-3, 1e30, 1e-3)
@@ -292,11 +288,6 @@ def test_a_damaged_plan_is_refused(halved, tmp_path):
         tl.Sweep(tmp_path / "nowhere")
 
 
-def test_what_is_for_runs_is_refused_for_a_sweep(halved):
-    with pytest.raises(ConfigError, match=r"is a sweep, and checkpoint= is for a run"):
-        tl.resume(halved.folder, checkpoint=0)
-
-
 def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
     assert [row["trial"] for row in halved.ranked] == [0, 1, 3, 2]
     assert halved.head == ["trial", "learning_rate", "state", "updates", LOSS, "of its seeds"]
@@ -343,12 +334,6 @@ def test_a_driver_waits_for_an_engine_that_is_not_ready(log, tmp_path):
     assert sweep.complete() == [0]
 
 
-def test_reports_fall_on_the_first_rung():
-    for steps, first, every in ((100_000, 10_000, 2_000), (1_000, 70, 35), (100, 7, 7)):
-        halving = sweep_module._halving((3, first), {"steps": steps, "best_metric": LOSS, "held_out": 0.2}, False)
-        assert (first % every, sweep_module._every(None, reports_every(None, steps, CLOSEST), halving)) == (0, every)
-
-
 def test_what_is_no_log_and_what_no_process_can_import_is_refused(log, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"log: expected a tl.Log, found str. fix: read it first with tl.read_log"):
         run_sweep("visits.csv", tmp_path / "sweep")
@@ -356,20 +341,6 @@ def test_what_is_no_log_and_what_no_process_can_import_is_refused(log, tmp_path,
     with pytest.raises(ConfigError, match="BC is defined in the script that runs, which other processes cannot import"):
         run_sweep(log, tmp_path / "sweep")
     assert not any(tmp_path.iterdir())
-
-
-def test_a_sweep_is_a_table_in_a_notebook(halved):
-    shown = halved._repr_html_()
-    assert "<b>Sweep: 1 complete, 2 stopped, 1 diverged. The order is by held_out/imitation_loss" in shown
-    assert shown.count("<tr>") == 5
-    for name in halved.head:
-        assert f">{name}</th>" in shown
-
-
-@pytest.mark.parametrize("trial", [-1, 4])
-def test_a_trial_that_there_is_not_has_no_folder(trial, halved):
-    with pytest.raises(ConfigError, match=f"trial = {trial}: this sweep has 4. fix: count them from 0"):
-        halved.run_folder(trial)
 
 
 def test_a_sweep_without_a_complete_trial_has_nothing_to_judge(log, tmp_path):
@@ -388,30 +359,6 @@ def test_without_held_out_episodes_no_command_judges(log, tmp_path):
     assert whole.complete() == [0]
     assert whole.judge_command is None
     assert whole.caution == "No metric was named (best_metric=...), so the trials have no order."
-
-
-@pytest.mark.full
-def test_trials_that_rank_items_have_no_verdict(tmp_path):
-    lists = run_sweep(
-        interactions(),
-        tmp_path / "lists",
-        algorithms=recommender(),
-        seeds=1,
-        steps=1,
-        eval_every=1,
-        best_metric=None,
-        held_out=0.3,
-    )
-    assert lists.complete() == [0]
-    assert lists.judge_command is None
-
-
-def test_a_judgement_of_one_trial_is_its_decision(halved, monkeypatch):
-    verdict = SimpleNamespace(decision="unsupported", advice="ask a shorter question")
-    monkeypatch.setattr(sweep_module, "judgement_of", lambda sweep: SimpleNamespace(together=None, verdict=verdict))
-    page = sweep_module.sweep_page(halved)
-    assert "unsupported: ask a shorter question" in page
-    assert "none of them is shown to be better" not in page
 
 
 def test_a_log_that_has_changed_since_the_sweep_began_is_refused(log, tmp_path):

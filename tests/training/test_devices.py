@@ -12,7 +12,6 @@ import tidelog as tl
 from tests.training.logs import log, saved
 from tests.training.runs import bc
 from tidelog.errors import ConfigError
-from tidelog.training.engine import Placement
 
 __all__ = ["log", "saved"]
 
@@ -56,23 +55,6 @@ played = [tl.learn(tl.PPG(num_envs=2, rollout_steps=8, minibatches=2, hidden=(8,
 told["played"] = [devices(run) for run in played], [metrics(run) for run in played]
 print(json.dumps({"one": metrics(one), "first": devices(one), **told}))
 """
-
-
-@pytest.mark.parametrize(
-    ("members", "vmap", "devices", "begins"),
-    [
-        (5, True, 4, (0, 1, 2, 3, 5)),
-        (3, True, 4, (0, 1, 2, 3)),
-        (4, True, None, (0, 4)),
-        (3, False, None, (0, 1, 2, 3)),
-        (1, True, None, (0, 1)),
-    ],
-)
-def test_groups_are_as_equal_as_they_can_be(members, vmap, devices, begins, monkeypatch):
-    monkeypatch.setattr("jax.local_devices", lambda: ["a", "b", "c", "d"])
-    placement = Placement.of(members, vmap, devices)
-    assert placement.begins == begins
-    assert placement.places == tuple("abcd"[: len(begins) - 1] if devices else [None] * (len(begins) - 1))
 
 
 @pytest.mark.full

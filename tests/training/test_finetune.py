@@ -15,11 +15,9 @@ from tests.training.test_learn import Breaking
 from tidelog.cli import main
 from tidelog.data.statistics import Scaler
 from tidelog.envs import registry
-from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
 from tidelog.training import stores
 from tidelog.training.learn import check_same_spaces, finetune
-from tidelog.training.record import Record
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 SMALL = {"hidden": (8,), "batch_size": 8}
@@ -218,20 +216,8 @@ def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
 def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monkeypatch, capsys):
     run, env = offline
     monkeypatch.chdir(tmp_path)
-    words = [
-        "train",
-        "--from",
-        str(run.folder),
-        "--env",
-        env,
-        "--steps",
-        "20",
-        "--eval-every",
-        "10",
-        "--offline",
-        "0.75",
-    ]
-    assert main([*words, "--evaluate", f"{env.removeprefix('jax:')}=1", "--out", "tuned"]) == 0
+    words = ["train", "--from", str(run.folder), "--env", env, "--steps", "20", "--eval-every", "10"]
+    assert main([*words, "--offline", "0.75", "--evaluate", f"{env.removeprefix('jax:')}=1", "--out", "tuned"]) == 0
     said = capsys.readouterr().out
     assert "last metrics" in said
     assert f"next: tidelog evaluate tuned --env {env}\nthen: tidelog judge tuned" in said
@@ -311,19 +297,6 @@ def test_scales_are_the_logs(offline):
     one = eqx.filter_jit(player.act)(params, raw, key=key).action
     two = eqx.filter_jit(inner.act)(params, scaler.observation(raw), key=key).action
     np.testing.assert_allclose(one, two, rtol=1e-5)
-
-
-@pytest.mark.full
-def test_an_environment_that_is_passed_needs_no_import(offline, tmp_path, monkeypatch):
-    def failing(record, folder, names):
-        raise CheckpointError(f"{names} cannot be imported")
-
-    run, env = offline
-    stop_at(begin(run, env, tmp_path / "run", save_seconds=0.0), 1)
-    monkeypatch.setattr(Record, "check_imported", failing)
-    with pytest.raises(CheckpointError, match="cannot be imported"):
-        tl.load_run(tmp_path / "run")
-    assert tl.load_run(tmp_path / "run", env=env).update > 0
 
 
 @pytest.mark.full

@@ -1,7 +1,6 @@
 """Training and judging state what they need, and are refused before anything is taken or written."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import jax
@@ -21,8 +20,6 @@ from tidelog.ope import ledger as ledgers
 from tidelog.training import stores
 from tidelog.training.loop import planned_stores
 from tidelog.types import Discrete, Image, Spec
-
-GROUPS = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)

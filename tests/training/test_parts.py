@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.conftest import call, table_of
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, untimed
-from tidelog import Columns, ConfigError, Log, load_run, read_log, resume
+from tidelog import Columns, Log, load_run, read_log, resume
 from tidelog.recommend.read import reopen_any
 
 COLUMNS = Columns(
@@ -59,14 +59,3 @@ def test_a_file_that_changed_is_not_taken_for_the_part(read, tmp_path):
     (tmp_path / "visits.csv").write_text("\n".join(lines[:-2]) + "\n")
     with pytest.raises(Exception, match="fix: pass the log that the run was trained on"):
         resume(tmp_path / "run", progress=False)
-
-
-def test_the_same_cell_again_is_answered_with_what_to_do_in_python(read, tmp_path):
-    begin(bc(), read, tmp_path / "run")
-    with pytest.raises(ConfigError) as refused:
-        begin(bc(), read, tmp_path / "run")
-    fix = str(refused.value)
-    assert f"tl.load_run({str(tmp_path / 'run')!r})" in fix
-    assert f"tl.resume({str(tmp_path / 'run')!r})" in fix
-    assert fix.endswith("or replace it with overwrite=True (--overwrite)")
-    assert begin(bc(), read, tmp_path / "run", overwrite=True).update == 0

@@ -109,11 +109,6 @@ def test_a_lost_process_is_named_with_the_way_on():
         Processes(2, 1, Lost()).decide(1, max)
 
 
-def test_one_process_decides_alone():
-    assert Processes(1, 0, None).decide(3, max) == 3
-    assert devices_of_all(4) == 4
-
-
 def test_every_process_needs_a_part_of_each_batch(monkeypatch):
     monkeypatch.setattr(module, "connected", lambda: Processes(2, 0, None))
     assert devices_of_all({"batch": 4}) == {"batch": 4}

@@ -141,13 +141,6 @@ def test_a_log_that_was_written_before_is_not_written_again(tmp_path):
     assert (tmp_path / "log" / "manifest.json").read_bytes() == before
 
 
-def test_a_checkpoint_that_cannot_be_deleted(tmp_path, monkeypatch):
-    saved = record.Checkpoints(tmp_path, 1)
-    monkeypatch.setattr(record._files, "delete", failing)
-    with pytest.raises(CheckpointError, match=r"0000000007 cannot be written: Permission denied; what was there is"):
-        saved.forget([7])
-
-
 def test_a_run_folder_that_cannot_be_written_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(record.os, "open", failing)
     with (
@@ -166,14 +159,6 @@ def test_a_folder_without_locks_counts_as_free(tmp_path, monkeypatch):
     warned = pytest.warns(UserWarning, match=r"cannot be locked \(Permission denied\): make sure that no other process")
     with warned, record.locked(tmp_path):
         pass
-
-
-def test_the_folder_of_a_run_is_no_file(tmp_path):
-    (tmp_path / "run").write_text("mine")
-    with pytest.raises(
-        ConfigError, match=r"run is a file: expected a folder; nothing was written\. fix: choose another"
-    ):
-        record.check_free(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -274,14 +274,6 @@ def test_a_resumed_run_keeps_its_scale(tmp_path):
     jax.tree.map(equal, policy_of(again.train(False)), policy_of(whole))
 
 
-def test_presets_keep_the_scaling_of_their_paper():
-    for name, cls in ALGORITHMS.items():
-        for preset, values in getattr(cls, "presets", {}).items():
-            if any(field.name == "reward_scaling" for field in dataclasses.fields(cls)):
-                assert "reward_scaling" in values, (name, preset)
-                assert cls.preset(preset).reward_scaling is not by_return_deviation
-
-
 @pytest.mark.sample("changes0")
 @pytest.mark.parametrize("changes", [{}, {"generator": "vae"}, {"negative_weight": 0.5}])
 def test_the_unit_of_rewards_changes_no_list(changes):

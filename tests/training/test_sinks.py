@@ -3,9 +3,7 @@
 import io
 import json
 import re
-import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 from rich import console
@@ -62,25 +60,6 @@ def test_long_work_writes_lines_with_the_time_where_there_is_no_terminal(capfd, 
     assert lines[-1].endswith("bc  propensities  40%")
 
 
-def test_a_line_that_stays_the_same_is_written_after_pauses_that_double(capfd, monkeypatch):
-    clock = [0.0]
-
-    def wait(seconds):
-        clock[0] += seconds
-        if clock[0] > 60.0:
-            screen._view._line = "export  comparing  50%"
-        return clock[0] > 75.0
-
-    screen = Progress("export")
-    monkeypatch.setattr(metrics.time, "monotonic", lambda: clock[0])
-    screen._view._ended = SimpleNamespace(wait=wait)
-    screen.update("writing the ONNX file", 0.0)
-    screen._view._write()
-    lines = [line.split("  ")[-2:] for line in capfd.readouterr().err.splitlines()]
-    assert lines[:-2] == [["writing the ONNX file", "0%"]] * 4  # at 3, 9, 18 and 36 seconds
-    assert lines[-2:] == [["comparing", "50%"]] * 2
-
-
 def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypatch, origin):
     monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
     monkeypatch.setattr(runs, "LONG_SECONDS", 0.0)
@@ -92,64 +71,6 @@ def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypa
     monkeypatch.setattr(runs, "LONG_SECONDS", 1e9)
     begin(bc(), origin).train()
     assert "note: about" not in capfd.readouterr().err
-
-
-def test_the_first_report_which_compiles_is_no_measure_of_the_others(capfd, monkeypatch, origin):
-    """Its 0.15 seconds for each of 50 reports would be said to take 10 seconds."""
-    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
-    monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
-    times = iter([0.15])
-    compiling = {"slow": lambda policy: time.sleep(next(times, 0.0)) or 0.0}
-    begin(bc(), origin, steps=50, eval_every=1, evaluate=compiling).train()
-    assert "note: about" not in capfd.readouterr().err
-
-
-@pytest.mark.full
-def test_the_time_that_is_left_includes_validation(origin):
-    """Evaluations of 0.2 seconds, many more than the updates take: they are announced, then measured."""
-    slow = {"slow": lambda policy: time.sleep(0.2) or 0.0}
-    told = [
-        now for now in begin(bc(), origin, steps=6, eval_every=1, evaluate=slow).stream() if now.doing == "training"
-    ]
-    assert [now.unmeasured_reports for now in told] == [0] * 6, "measured from the first report on"
-    for reports, now in zip(range(5, -1, -1), told, strict=True):
-        assert now.left >= 0.2 * reports
-    late = next(now for now in begin(bc(), origin, steps=60, eval_every=50).stream() if now.doing == "training")
-    assert late.unmeasured_reports == 2
-    assert "and 2 validations whose time is not known yet" in late.expected()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(44, "40 seconds"), (89, "90 seconds"), (240, "4 minutes"), (9000, "2.5 hours")]
-)
-def test_the_expected_duration_in_words(seconds, words):
-    assert TrainingProgress("training", 0, 9000, 12.0, seconds).expected() == (
-        f"about {words} for 9,000 updates at 12/s on this machine"
-    )
-
-
-def test_a_notebook_shows_one_bar_without_widgets(monkeypatch, capsys):
-    shown = []
-
-    class Handle:
-        def update(self, content, raw):
-            shown.append(content)
-
-    def display(content, raw, display_id):
-        shown.append(content)
-        return Handle()
-
-    shell = type("ZMQInteractiveShell", (), {})()
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
-    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
-    monkeypatch.setattr(metrics, "BAR_SECONDS", 0.0)
-    with Progress("<bc>") as screen:
-        screen.update("policy", 0.1)
-        screen.update("values", 0.9)
-    assert [one["text/plain"] for one in shown] == ["<bc>  policy  10%", "<bc>  values  90%", "<bc>  values  90%"]
-    assert 'value="0.1000"' in shown[0]["text/html"]
-    assert "&lt;bc&gt;" in shown[0]["text/html"]
-    assert capsys.readouterr().err == ""
 
 
 def test_the_screen_says_that_it_compiles_and_then_how_far_it_is(monkeypatch):
@@ -166,15 +87,17 @@ def test_the_screen_says_that_it_compiles_and_then_how_far_it_is(monkeypatch):
     assert "bc  500 / 1,000 updates  250/s  1:01:01 left  loss 0.1235  entropy 2" in terminal.getvalue()
 
 
-def test_a_validation_is_said_before_it_takes_its_time(origin, monkeypatch):
-    shown = []
-    monkeypatch.setattr(runs.Progress, "show", lambda _, now: shown.append(now.line("bc")))
-    slow = {"slow": lambda policy: shown.append("measured") or 0.0}
-    begin(bc(), origin, steps=6, eval_every=3, evaluate=slow).train()
-    assert [shown[place - 1] for place, line in enumerate(shown) if line == "measured"] == [
-        "bc  3 / 6 updates  validating ...",
-        "bc  6 / 6 updates  validating ...",
-    ]
+@pytest.mark.parametrize("line", [b'{"update": 1', b"\xff\xfe"])
+def test_a_damaged_line_is_refused_with_its_number_and_a_cut_last_one_is_left_out(line, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    first = b'{"update": 0, "member": 0, "seed": 0}\n'
+    path.write_bytes(first + line)
+    assert read_rows(path) == [json.loads(first)]
+    path.write_bytes(first + line + b"\n" + first)
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl, line 2 is damaged \("):
+        read_rows(path, len(first) + 1)
+    with pytest.warns(UserWarning, match=r"line 2 is damaged .* after the last checkpoint"):
+        assert read_rows(path, len(first)) == [json.loads(first)]
 
 
 def test_the_live_line_begins_with_the_metrics_that_the_user_named(origin, monkeypatch):
@@ -188,16 +111,3 @@ def test_the_live_line_begins_with_the_metrics_that_the_user_named(origin, monke
             assert names[: 2 + len(named)] == ["held_out/value_loss", "gain", *named]
             assert {"actor_loss", "critic_loss"} < set(names)
         assert "last held_out/value_loss" in run._repr_html_()
-
-
-@pytest.mark.parametrize("line", [b'{"update": 1', b"\xff\xfe"])
-def test_a_damaged_line_is_refused_with_its_number_and_a_cut_last_one_is_left_out(line, tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    first = b'{"update": 0, "member": 0, "seed": 0}\n'
-    path.write_bytes(first + line)
-    assert read_rows(path) == [json.loads(first)]
-    path.write_bytes(first + line + b"\n" + first)
-    with pytest.raises(CheckpointError, match=r"metrics.jsonl, line 2 is damaged \("):
-        read_rows(path, len(first) + 1)
-    with pytest.warns(UserWarning, match=r"line 2 is damaged .* after the last checkpoint"):
-        assert read_rows(path, len(first)) == [json.loads(first)]

@@ -56,15 +56,6 @@ def test_the_advice_on_a_divergence_can_be_followed():
         assert refused not in str(error.value)
 
 
-@pytest.mark.full
-def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has(capsys):
-    run = tl.fit(small(), described(), 1, held_out=0.3, eval_every=1)
-    assert "note: held out: " in capsys.readouterr().err
-    with pytest.raises(tl.ConfigError, match=r"best_metric='held_out/") as error:
-        run.best_policy()
-    assert str(error.value).split("best_metric='")[1].split("'")[0] in run.metrics[-1]
-
-
 def test_notes_of_training_name_a_share_of_events_far_from_that_of_the_time():
     lengths = np.arange(2, 42)
     users = np.repeat(np.arange(40), lengths)
@@ -177,10 +168,3 @@ def test_half_of_many_held_out_users_choose_a_policy_that_is_kept():
     assert user_selection_share(0.2, "held_out/ndcg@10", 0.3, few) == 0.2
     with pytest.raises(tl.ConfigError, match=r"selection_share = 0.2: no held-out metric chooses"):
         user_selection_share(0.2, None, 0.3, many)
-
-
-@pytest.mark.full
-def test_a_run_over_interactions_makes_twenty_reports():
-    run = tl.fit(small(), described(), 4_000, held_out=0.3, train=False)
-    assert run.record.options.eval_every == 200
-    assert tl.fit(small(), described(), 300, held_out=0.3, train=False).record.options.eval_every == 50  # not closer

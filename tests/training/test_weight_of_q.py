@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tidelog.recommend.held_out import LEAST_USERS, QWeightSelection, TimeSplit, rewards_if_shown
+from tidelog.recommend.held_out import LEAST_USERS, QWeightSelection, rewards_if_shown
 from tidelog.recommend.interactions import next_events
 from tidelog.runtime.ranking import FoundItems
 
@@ -75,10 +75,3 @@ def test_a_reward_that_comes_later_counts_where_propensities_are_known(propensit
 
 def test_a_later_reward_that_is_discounted_away_does_not_count():
     assert selected(visits(), discount=0.0) == 0.0
-
-
-def test_a_note_says_by_what_the_weight_is_chosen():
-    words = "the weight of Q by rewards until the session's end"
-    for propensity in (True, False):
-        (note,) = TimeSplit(visits(200, propensity), 0.3).notes()
-        assert (words in note) == propensity
