@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from benchmarks import calibration
-from tests.ope.cases import rules
+from tests.envs.corridor import chain
+from tests.ope.cases import Always, rules
 from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
 from tests.ope.test_tabular import exact_counts
 from tests.shared import shared
-from tidelog import Limits, Log
+from tidelog import Limits, Log, collect, judge
 from tidelog.data.log import number_observations
+from tidelog.envs import TabularEnvironment
 from tidelog.envs.treatment import treatment
 from tidelog.ope import decide
 from tidelog.ope.estimators import double_reinforcement, marginal_importance
@@ -158,3 +160,15 @@ def test_ratios_and_models_that_are_wrong_together_make_no_verdict(monkeypatch):
     monkeypatch.setattr(decide, "UNSUPPORTED", tuple(others))
     assert decided() == ("unsupported", ["carrying_episodes"])
     assert decided(**open_limits) == ("better", []), "either rule closes it"
+
+
+def test_who_decides_as_the_behavior_policy_is_no_different_however_long_the_episodes():
+    """Estimated ratios of visits are noise around 1 there: 35 of 60 episodes were the effective sample size."""
+    log = collect(TabularEnvironment(chain(12, 0.2), 8), episodes=60, seed=1, num_envs=8)
+    log = replace(log, reward=(log.reward - 0.01).astype(np.float32))
+    verdict = judge(Always(0.5, 0.5), log, sample=True, model="tabular", learnt_from="other data", ledger=False)
+    assert verdict.decision == "no difference shown"
+    assert tuple(verdict.difference) == (0.0, 0.0, 0.0)
+    assert "every weight is 1" in verdict.reasons[0]
+    other = judge(Always(0.4, 0.6), log, sample=True, model="tabular", learnt_from="other data", ledger=False)
+    assert any(one.rule == "carrying_episodes" and one.outcome != "not asked" for one in other.checks)

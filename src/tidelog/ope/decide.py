@@ -784,6 +784,7 @@ BOTH_SIDES = "the interval lies on both sides of 0"
 ONLY_BETTER = "only *better* is asked"
 KNOWN_REWARDS = "all rewards are known"
 RECORDED_ONES = "propensities were not estimated"
+SAME_DECISIONS = "every weight is 1: the policy decides as the behaviour policy did"
 
 
 def learnt_from_them(a: Assessment) -> list[RuleFinding]:
@@ -828,8 +829,9 @@ def contradicted_assumptions(a: Assessment) -> list[RuleFinding]:
     (and the time) need a behaviour policy that used nothing else.
     """
     history, drift = a.basis.behavior_policy.history, a.basis.behavior_policy.drift
+    needless = SAME_DECISIONS if a.same else "" if a.visits else "products of ratios need no Markov state"
     tests: tuple[tuple[str, Sequence[Dependence], tuple[str, ...], str], ...] = (
-        ("markov", history, (REWARDS, NEXT, ENDS), "" if a.visits else "products of ratios need no Markov state"),
+        ("markov", history, (REWARDS, NEXT, ENDS), needless),
         ("behavior_history", history, (BEHAVIOR,), "" if a.estimated else RECORDED_ONES),
         ("drift", drift, (BEHAVIOR,), "" if a.estimated else RECORDED_ONES),
     )
@@ -865,8 +867,8 @@ def propensities_misfit(a: Assessment) -> list[RuleFinding]:
 
 def unusual_habit(a: Assessment) -> list[RuleFinding]:
     """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
-    if not a.visits:
-        return [not_asked("habit", "products of ratios decide")]
+    if not a.visits or a.same:
+        return [not_asked("habit", SAME_DECISIONS if a.same else "products of ratios decide")]
     habit = unusual_action_count(a.evidence)
     above = habit.mean > habit.high
     end, side = (habit.high, "at most") if above else (habit.low, "at least")
@@ -877,6 +879,8 @@ def weak_support(a: Assessment) -> list[RuleFinding]:
     """Every limit on support, worst kind first."""
     if not (a.able or a.basis.without_support):
         return [not_asked(rule, NO_ESTIMATE) for rule in SUPPORT]
+    if a.visits and a.same:  # estimated ratios of visits are noise around 1
+        return [not_asked(rule, SAME_DECISIONS) for rule in SUPPORT]
     findings = a.support_findings
     for one in broken(findings)[:1]:
         one.sampled = a.can_sample and not a.sample
@@ -951,8 +955,8 @@ def few_episodes(a: Assessment) -> list[RuleFinding]:
     episodes, because no logged return bounds what they estimate.
     """
     rule = "carrying_episodes" if a.visits else "earning_episodes"
-    if not a.able:
-        return [not_asked(rule, NO_ESTIMATE)]
+    if not a.able or a.same:
+        return [not_asked(rule, SAME_DECISIONS if a.able else NO_ESTIMATE)]
     least, earning = getattr(a.limits, rule), a.earning(a.support.effective_sample_size)
     check = compare(rule, earning, "at least", least, rule, times=least / earning if earning > 0 else math.nan)
     return [RuleFinding(rule, check, episodes=earning, least=least, rare=a.rare_rewards)]
