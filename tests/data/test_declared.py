@@ -215,19 +215,30 @@ def test_recorded_propensities_that_do_not_fit_are_a_warning_of_the_log() -> Non
     assert checks(np.full(2_000, 0.5)) == ["doubtful propensities"]
 
 
-@pytest.mark.parametrize("apart", [0.013, 0.04])
-@pytest.mark.parametrize("digits", [2, 3, 7, None])
-def test_recorded_propensities_of_few_values_that_lie_close_are_no_warning(digits: int | None, apart: float) -> None:
+def floored(digits: int) -> Any:
+    return lambda exact: np.floor(exact * 10**digits) / 10**digits
+
+
+ROUNDINGS = {
+    "two digits": floored(2), "three digits": floored(3), "six digits": floored(6), "seven digits": floored(7),
+    "16 bits": lambda exact: exact.astype(np.float16),
+    "32 bits": lambda exact: np.nextafter(exact.astype(np.float32), 0),
+    "three of its digits": lambda exact: np.array([float(f"{one:.3g}") for one in exact]),
+    "two digits but for a row": lambda exact: np.append(floored(2)(exact[:-1]), exact[-1:]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("levels", [0.28 + 0.013 * np.arange(12), 0.28 + 0.04 * np.arange(12), [0.0512, 0.9488]])
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_recorded_propensities_of_few_values_are_no_warning(rounding: str, levels: Any) -> None:
     """A policy of few states has few probabilities: those of the logged actions tell them in two ways."""
     warned = 0
-    for seed in range(4):
+    for seed in range(3):
         generator = np.random.default_rng(seed)
-        often = 0.28 + 1 / 271 + apart * generator.integers(0, 12, 3_000)
+        often = (np.asarray(levels) + 1 / 271)[generator.integers(0, len(levels), 3_000)]
         action = (generator.random(3_000) < often).astype(int)
-        exact = np.where(action == 1, often, 1.0 - often)
-        single = exact.astype(np.float32)
-        below = np.nextafter(single, 0) if digits is None else (np.floor(exact * 10**digits) / 10**digits)
-        frame = table(3_000, arm=action).with_columns(p=pl.Series(below.astype(np.float32)))
+        recorded = ROUNDINGS[rounding](np.where(action == 1, often, 1.0 - often))
+        frame = table(3_000, arm=action).with_columns(p=pl.Series(recorded.astype(np.float32)))
         report = tl.check(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
         warned += "doubtful propensities" in [one.check for one in report.warnings]
     assert warned == 0

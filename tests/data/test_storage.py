@@ -290,3 +290,15 @@ def test_every_field_of_a_spec_has_its_type(log: Log) -> None:
     for data in wrong:
         with pytest.raises(SpecError):
             Spec.from_json(data)
+
+
+@pytest.mark.parametrize("name", ["reward", "action", "action_mask", "step", "cluster", "weight", "propensity"])
+def test_an_extra_column_may_have_the_name_of_a_role(name: str, tmp_path: Path) -> None:
+    log = Log.from_arrays(
+        observation=np.zeros((4, 1)), action=[0, 1, 0, 1], reward=np.ones(4), terminated=True, weight=np.ones(4),
+        propensity=np.full(4, 0.5), extra={name: np.array(["x", "y"] * 2)},
+    )  # fmt: skip
+    log.save(tmp_path / "log")
+    again = Log.load(tmp_path / "log")
+    assert again.extra[name].tolist() == ["x", "y"] * 2
+    assert again.fingerprint() == log.fingerprint()

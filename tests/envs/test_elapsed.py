@@ -28,9 +28,9 @@ class Visits(gymnasium.Env):
     observation_space = spaces.Box(0, 9, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def __init__(self, unit="hour", hours=(2.0, 3.0, 4.0)):
+    def __init__(self, unit="hour", hours=(2.0, 3.0, 4.0), divided=True):
         self.metadata = {} if unit is None else {"elapsed_unit": unit}
-        self.hours = hours
+        self.hours, self.divided = hours, divided
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -40,7 +40,7 @@ class Visits(gymnasium.Env):
     def step(self, action):
         hours = self.hours[self.visit]
         self.visit += 1
-        info = {} if hours is None else {"elapsed": hours / (1 + action)}
+        info = {} if hours is None else {"elapsed": hours / (1 + action) if self.divided else hours}
         return np.full(1, self.visit, np.float32), float(action), self.visit == 3, False, info
 
 
@@ -151,3 +151,19 @@ def test_a_vector_environment_and_one_of_ones_own_are_checked_too():
     own.spec = replace(own.spec, elapsed_unit="hour")
     with pytest.raises(EnvironmentFailure, match="elapsed_unit is 'hour'"):
         stepped(own, np.zeros(2, np.int32))
+
+
+class Odd(Visits):
+    """Every episode after a reset with a time of its own, which is none; the first copy's times are whole numbers."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"elapsed": float("nan")}
+
+
+def test_what_a_reset_says_is_no_time_and_whole_numbers_would_cut_those_of_other_copies():
+    for mode in AutoresetMode:
+        log = tl.collect(SyncVectorEnv([Odd] * 2, autoreset_mode=mode), episodes=4, num_envs=2, seed=1)
+        np.testing.assert_allclose(log.elapsed, np.tile([2.0, 3.0, 4.0], 4) / (1 + log.action))
+        whole = SyncVectorEnv([lambda: Visits(hours=(2, 3, 4), divided=False), Visits], autoreset_mode=mode)
+        with pytest.raises(EnvironmentFailure, match="elapsed is a whole number"):
+            play(make(whole, 2), first_action, 2)

@@ -170,5 +170,7 @@ def test_who_decides_as_the_behavior_policy_is_no_different_however_long_the_epi
     assert verdict.decision == "no difference shown"
     assert tuple(verdict.difference) == (0.0, 0.0, 0.0)
     assert "every weight is 1" in verdict.reasons[0]
+    assert verdict.ladder == ()
+    assert "No part" not in verdict.paragraph
     other = judge(Always(0.4, 0.6), log, sample=True, model="tabular", learnt_from="other data", ledger=False)
     assert any(one.rule == "carrying_episodes" and one.outcome != "not asked" for one in other.checks)

@@ -811,9 +811,10 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
     placed = ~raw.unplaced[raw.order.rows]  # a row that cannot be ordered has an error of its own
     at = raw.order.rows[raw.flags.assumed & placed]
     episodes = len(raw.order.ids) - int(raw.unplaced.sum())
-    found = f"{len(at):,} of {count_of(episodes, 'episode')} without a flag at the end; truncated is assumed"
-    advice = "set terminated= or truncated=; terminated=True if every episode terminated"
-    yield from in_rows(None, at, found, "terminated or truncated on each last row", advice)
+    if len(at):
+        found = f"{len(at):,} of {count_of(episodes, 'episode')} without a flag at the end; truncated is assumed"
+        advice = "set terminated= or truncated=; terminated=True if every episode terminated"
+        yield Finding(None, at, found, "terminated or truncated on each last row", advice)
 
 
 @check("ends without episodes", "warning")

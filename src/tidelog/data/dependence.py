@@ -364,7 +364,7 @@ def find_copies(raw: RawLog) -> Copies | None:
     hashes = _unit_hashes(_distinctive(columns), order.rows, order.step, starts)
     repeated = pl.Series(hashes).is_duplicated().to_numpy()
     clusters = None if raw.cluster is None else order.sort(raw.cluster.values)[starts]
-    for thin in (max(1, total // _UNITS), 1):
+    for thin in dict.fromkeys((max(1, total // _UNITS), 1)):
         among = hashes % np.uint64(thin) == 0
         units = np.flatnonzero(repeated & among)
         if not len(units):
@@ -389,10 +389,14 @@ def find_copies(raw: RawLog) -> Copies | None:
 def _distinctive(columns: list[Values]) -> list[Values]:
     """The fewest columns, most distinctive first, that tell 200 of the first 2,000 rows apart; else all."""
     heads = [_row_hashes([values[:_PREFIX]]) for values in columns]
+    if len(heads[0]) < _DISTINCT:
+        return columns
     order = sorted(range(len(columns)), key=lambda index: -len(np.unique(heads[index])))
+    together = heads[order[0]]
     for count in range(1, len(order)):
-        if len(np.unique(_row_hashes([heads[index] for index in order[:count]]))) >= _DISTINCT:
+        if len(np.unique(together)) >= _DISTINCT:
             return [columns[index] for index in order[:count]]
+        together = _row_hashes([together, heads[order[count]]])
     return columns
 
 
@@ -728,6 +732,9 @@ FEW_VALUES = 10  # different numbers that count as levels
 POWER = 0.8  # chance to find the imbalance that is named
 EXACT = 1e-9
 MOST_STATED, STATED = 3, "the size of the probabilities"  # recorded probabilities of so many actions are tested
+ROUNDED = 0.015  # difference of probabilities that rounding to two digits may make
+GRAINS = (1e-2, 2.0**-8, 1e-3, 2.0**-11, 1e-4, 1e-5, 1e-6)  # of which recorded probabilities may be multiples
+MOST_ROUNDED = 0.99  # share of them that are
 SINGLE = 1e-7  # difference of probabilities that 32 bits may make
 FREQUENT = 0.02  # share of the rows with one probability: if it was rounded in two ways, these tell the action
 BEFORE = "the decision before"
@@ -1032,24 +1039,32 @@ def fit_of(
 
 
 def _rounded_by(recorded: NDArray[Any]) -> float:
-    """By how much two roundings of a probability may differ: one and a half of the last digit, or of 32 bits."""
+    """By how much two roundings of a probability may differ: one and a half of the last digit, decimal or binary."""
     values = np.asarray(recorded, np.float64)
-    digits = next((one for one in range(2, 6) if np.abs(values - values.round(one)).max() < SINGLE), 7)
-    return max(1.5 * 10.0**-digits, 10.0 * SINGLE)
+    values = values[values >= 0.5] if (values >= 0.5).any() else values  # of few digits, those of large numbers count
+    for grain in GRAINS:
+        if (np.abs(values - np.round(values / grain) * grain) < SINGLE).mean() > MOST_ROUNDED:
+            return 1.5 * grain
+    return 10.0 * SINGLE
 
 
 def _without_rounding(chances: NDArray[np.float64], same: float) -> NDArray[np.float64] | None:
-    """[N]: probabilities with one value for those that rounding may have made different by `same`.
+    """[N]: probabilities with one value for those that rounding may have made different.
 
     A probability comes from that of the logged action, and is one minus it in other rows: rounded, its digits would
-    tell the action. Where values lie so close that rounding cannot be told from differences, they stay, or, where many
-    rows have one of them, None: this cannot be tested.
+    tell the action. Values are one if they are closer than two digits can be, or else than `same`. Where even then
+    rounding cannot be told from differences, they stay, or, where many rows have one of them, None: this cannot be
+    tested.
     """
     distinct, codes, counts = np.unique(chances, return_inverse=True, return_counts=True)
-    group = np.concatenate([[0], np.cumsum(np.diff(distinct) > same)])
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    width = np.maximum.reduceat(distinct, first) - distinct[first]
-    dense = (width > 2.0 * same)[group]
+    dense, first, group = np.zeros(len(distinct), bool), np.zeros(1, np.int64), np.zeros(len(distinct), np.int64)
+    for apart in (ROUNDED, same):
+        group = np.concatenate([[0], np.cumsum(np.diff(distinct) > apart)])
+        first = np.flatnonzero(np.diff(group, prepend=-1))
+        width = np.maximum.reduceat(distinct, first) - distinct[first]
+        dense = (width > 2.0 * apart)[group]
+        if not dense.any():
+            break
     if (counts[dense] > FREQUENT * len(chances)).any():
         return None
     return np.asarray(np.where(dense, distinct, distinct[first][group])[codes])

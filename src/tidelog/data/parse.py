@@ -1428,13 +1428,13 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 def lacking(table: ParsedTable, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
     known = [name for name in table.columns if name]
-    shown, found = shorten(map(repr, table.columns), 8), []
+    found, has = [], frozenset(table.columns)
     for name, role in roles.items():
-        if name in table.columns:
+        if name in has:
             continue
         near = nearest(name, known)
         advice = f": {near}" if near.startswith("did you mean") else ", or add the column to the file"
-        what = f"no column '{name}' for {role}; the columns are {shown}"
+        what = f"no column '{name}' for {role}; the columns are {shorten(map(repr, table.columns), 8)}"
         fix = f"correct the name in the mapping{advice}"
         found.append(("missing column", Finding(name, None, what, f"a column '{name}'", fix)))
     fix = "export the files alike, or read them apart and join the logs with tidelog.Log.concat"

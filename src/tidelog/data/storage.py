@@ -95,9 +95,10 @@ def check_structure(
     count, stored = len(plain["position"]), len(next(iter(observation.values())))
     if not count:
         raise LogError("the log has no rows")
-    columns = {**plain, **extra, **{f"observation/{name}": values for name, values in observation.items()}}
+    columns = dict(plain) | {f"extra/{name}": values for name, values in extra.items()}
+    columns |= {f"observation/{name}": values for name, values in observation.items()}
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {name: (kinds, (count,)) for name, kinds in _KINDS.items()}
-    shapes |= dict.fromkeys(extra, ("biufMU", (count,)))
+    shapes |= {f"extra/{name}": ("biufMU", (count,)) for name in extra}
     action = spec.action
     if isinstance(action, Discrete):
         shapes["action"] = ("i", (count,))
@@ -126,7 +127,7 @@ def check_structure(
         shapes["action_mask"] = ("b", (stored, action.n))
     for name, (kinds, shape) in shapes.items():
         if columns.get(name) is not None:
-            expect_array(name, columns[name], kinds, shape)
+            expect_array(name.removeprefix("extra/"), columns[name], kinds, shape)
         elif name in PLAIN and name not in OPTIONAL and name in columns:
             raise LogError(f"the column '{name}' is missing")
     if declared is not None:
@@ -183,7 +184,7 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
         _expect(plain["reward"] is not None, "rewards are known, but there are none")
         _expect(np.isnan(plain["reward"][~rewarded]).all(), "an unknown reward has a value")
         numbers["reward"] = plain["reward"][rewarded]
-    for name, values in {**numbers, **observation}.items():
+    for name, values in (*numbers.items(), *observation.items()):
         if values is not None and values.dtype.kind == "f":
             _expect(np.isfinite(values).all(), f"'{name}' holds a number that is not finite")
     propensity, cluster, elapsed, stratum = (plain[name] for name in ("propensity", "cluster", "elapsed", "stratum"))

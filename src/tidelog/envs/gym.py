@@ -594,17 +594,19 @@ class VectorGymnasium:
         """Elapsed times `[W]`, None without a unit; 0 in rows that are no decisions."""
         if self.spec.elapsed_unit is None:
             return None
-        times, has_time = np.zeros(self.count), np.zeros(self.count, bool)
-        final = info.get("final_info", {}) if self._mode == "SAME_STEP" else {}
-        for part, of in ((info, np.ones(self.count, bool)), (final, ended)):
-            if "elapsed" in part:
-                has = of & np.asarray(part.get("_elapsed", of), bool)
-                times[has] = self._batch().numbers("elapsed", part["elapsed"], ())[has]
-                has_time |= has
-        missing = np.flatnonzero(~has_time if valid is None else valid & ~has_time)
-        if missing.size:
-            raise self._batch().failure(int(missing[0]), _NO_ELAPSED)
-        return self._batch().times(times)
+        times, decided = np.zeros(self.count, np.float32), np.ones(self.count, bool) if valid is None else valid
+        restarted = ended & (self._mode == "SAME_STEP")  # whose info is that of the reset
+        for part, of in ((info, decided & ~restarted), (info.get("final_info", {}), restarted)):
+            rows = np.flatnonzero(of)
+            has = part.get("_elapsed", np.full(self.count, "elapsed" in part))
+            missing = rows[~np.asarray(has, bool)[rows]]
+            if missing.size:
+                raise self._batch().failure(int(missing[0]), _NO_ELAPSED)
+            if rows.size and np.asarray(part["elapsed"]).dtype.kind != "f":
+                fix = "return float(elapsed): the type of the first copy is that of all, and would cut their times"
+                raise self._batch(rows).failure(0, "elapsed is a whole number", fix)
+            times[rows] = self._batch(rows).times(np.asarray(part["elapsed"])[rows]) if rows.size else 0.0
+        return times
 
     def _call(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the source and check the number of returned values."""

@@ -409,8 +409,13 @@ class Assessment:
 
     @property
     def has_support(self) -> bool:
-        """Whether there is a deciding estimate whose weights are within the limits."""
-        return self.able and not self.broken_support
+        """Whether there is a deciding estimate whose weights are within the limits, or need no limits."""
+        return self.able and (self.needs_no_visits or not self.broken_support)
+
+    @property
+    def needs_no_visits(self) -> bool:
+        """Whether ratios of visits would decide, which are noise around 1 where the policy decides as it was done."""
+        return self.visits and self.same
 
     @property
     def lacks_support(self) -> bool:
@@ -879,7 +884,7 @@ def weak_support(a: Assessment) -> list[RuleFinding]:
     """Every limit on support, worst kind first."""
     if not (a.able or a.basis.without_support):
         return [not_asked(rule, NO_ESTIMATE) for rule in SUPPORT]
-    if a.visits and a.same:  # estimated ratios of visits are noise around 1
+    if a.needs_no_visits:
         return [not_asked(rule, SAME_DECISIONS) for rule in SUPPORT]
     findings = a.support_findings
     for one in broken(findings)[:1]:
@@ -933,7 +938,7 @@ def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
     names = ("hardly_known", "known_weights")
     if a.missing is None:
         return [not_asked(name, KNOWN_REWARDS) for name in names]
-    if not a.able or a.broken_support:
+    if not a.has_support:
         return [not_asked(name, NO_ESTIMATE if not a.able else "the policy's own weights fail") for name in names]
     share, said = hardly_known(a.evidence, visits=a.visits), a.missing.sentence
     known = compare(names[0], share, "at most", a.limits.unsupported_mass, "unsupported_mass")
