@@ -224,6 +224,7 @@ ROUNDINGS = {
     "16 bits": lambda exact: exact.astype(np.float16),
     "32 bits": lambda exact: np.nextafter(exact.astype(np.float32), 0),
     "three of its digits": lambda exact: np.array([float(f"{one:.3g}") for one in exact]),
+    "two digits in every second row": lambda exact: np.where(np.arange(len(exact)) % 2, floored(2)(exact), exact),
     "two digits but for a row": lambda exact: np.append(floored(2)(exact[:-1]), exact[-1:]),
 }  # fmt: skip
 
@@ -232,6 +233,8 @@ ROUNDINGS = {
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_recorded_propensities_of_few_values_are_no_warning(rounding: str, levels: Any) -> None:
     """A policy of few states has few probabilities: those of the logged actions tell them in two ways."""
+    if rounding == "two digits in every second row" and np.diff(levels).min() < 0.02:
+        pytest.skip("rounding cannot be told from differences")
     warned = 0
     for seed in range(3):
         generator = np.random.default_rng(seed)
@@ -242,6 +245,21 @@ def test_recorded_propensities_of_few_values_are_no_warning(rounding: str, level
         report = tl.check(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
         warned += "doubtful propensities" in [one.check for one in report.warnings]
     assert warned == 0
+
+
+def test_wrong_propensities_of_few_values_that_lie_close_are_a_warning() -> None:
+    """The probability was raised by as much as it is said to be lowered: no observation tells."""
+    generator = np.random.default_rng(0)
+    said = 0.43 + 0.013 * generator.integers(0, 12, 20_000)
+    action = (generator.random(20_000) < 1.0 - said).astype(int)
+    recorded = np.where(action == 1, said, 1.0 - said)
+    frame = table(20_000, arm=action).with_columns(p=pl.Series(recorded))
+    (found,) = [
+        one
+        for one in tl.check(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"})).warnings
+        if one.check == "doubtful propensities"
+    ]
+    assert "the size of" in found.found
 
 
 @pytest.mark.parametrize("digits", [2, 3, 7, None])

@@ -281,6 +281,7 @@ def test_every_field_of_a_spec_has_its_type(log: Log) -> None:
         {},
         {**sound, "rewards": "1"},
         {**sound, "masked": 1},
+        {**sound, "elapsed_unit": 1},
         {**sound, "observation": {}},
     ]
     for value in (None, -1, "x", [1.5], {"a": 1}, [[]]):

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import tidelog as tl
 from tidelog.envs import make, play
 from tidelog.envs.functional import CartPole
-from tidelog.envs.protocol import stepped
+from tidelog.envs.protocol import step_copies
 from tidelog.errors import CheckpointError, EnvironmentFailure
 from tidelog.policies.policy import fingerprint
 from tidelog.types import Spec
@@ -150,7 +150,7 @@ def test_a_vector_environment_and_one_of_ones_own_are_checked_too():
     own.reset(0)
     own.spec = replace(own.spec, elapsed_unit="hour")
     with pytest.raises(EnvironmentFailure, match="elapsed_unit is 'hour'"):
-        stepped(own, np.zeros(2, np.int32))
+        step_copies(own, np.zeros(2, np.int32))
 
 
 class Odd(Visits):

@@ -594,9 +594,9 @@ class VectorGymnasium:
         """Elapsed times `[W]`, None without a unit; 0 in rows that are no decisions."""
         if self.spec.elapsed_unit is None:
             return None
-        times, decided = np.zeros(self.count, np.float32), np.ones(self.count, bool) if valid is None else valid
-        restarted = ended & (self._mode == "SAME_STEP")  # whose info is that of the reset
-        for part, of in ((info, decided & ~restarted), (info.get("final_info", {}), restarted)):
+        times, decisions = np.zeros(self.count, np.float32), np.ones(self.count, bool) if valid is None else valid
+        at_reset = ended & (self._mode == "SAME_STEP")  # whose info is that of the reset
+        for part, of in ((info, decisions & ~at_reset), (info.get("final_info", {}), at_reset)):
             rows = np.flatnonzero(of)
             has = part.get("_elapsed", np.full(self.count, "elapsed" in part))
             missing = rows[~np.asarray(has, bool)[rows]]

@@ -138,7 +138,7 @@ def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
     return action.astype(np.int32)
 
 
-def stepped(environment: Environment, action: NDArray[Any]) -> Outcome:
+def step_copies(environment: Environment, action: NDArray[Any]) -> Outcome:
     """Step every copy; EnvironmentFailure where elapsed times are declared and not returned, or the reverse."""
     outcome, unit = environment.step(action), environment.spec.elapsed_unit
     if (outcome.elapsed is None) != (unit is None):
@@ -396,7 +396,7 @@ def play(
     while True:
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
         action, propensity = act(observed, generator)
-        outcome = stepped(environment, action)
+        outcome = step_copies(environment, action)
         if outcome.valid is not None:
             active &= outcome.valid
         if keep:

@@ -27,7 +27,7 @@ from tidelog.data.export import declared_space
 from tidelog.data.log import Log
 from tidelog.data.storage import LOG
 from tidelog.envs.functional import Functional, HostedCopies, advance, begin, look
-from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable, stepped
+from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable, step_copies
 from tidelog.envs.registry import is_one_object, make
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.losses.td import discounted
@@ -387,7 +387,7 @@ class Host:
         while step < steps:
             row, carry = self._act(leaves, observed.observation, observed.action_mask, key, calls, carried)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
-            outcome = stepped(self.environment, row.pop("executed"))
+            outcome = step_copies(self.environment, row.pop("executed"))
             row |= _row(observed, outcome)
             if not columns:
                 columns = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], steps, *leaf.shape[1:]), leaf.dtype), row)
