@@ -640,15 +640,21 @@ def by_hour(generator: Generator, n: int, observed: bool, propensities: str, ste
     return Drawn(log, (Table(np.tile([1.0 - policy, policy], (2, 1))),), truth, asked(propensities))
 
 
-def unsupported_step(generator: Generator, n: int, propensities: str, chance: float = 0.65) -> Drawn:
-    """Five steps; at the third, once in four times, the policy takes what the behaviour policy never took there."""
+def unsupported_step(
+    generator: Generator, n: int, propensities: str, chance: float = 0.65, gain: float = 2 / 3
+) -> Drawn:
+    """Five steps; at the third, once in four times, the policy takes what the behaviour policy never took there.
+
+    Elsewhere it takes the second action more often, which earns more by `gain`.
+    """
     context = generator.integers(0, 3, (n, 5))
     context[generator.random(n) < 0.25, 2] = 3
     action = generator.integers(0, 2, (n, 5))
-    reward = np.where(context < 3, np.where(action == 1, 1.0, 1 / 3), 0.0) + 0.3 * generator.standard_normal((n, 5))
-    log = several(context, action, reward, np.full((n, 5), 0.5), propensities, actions=3)
+    earned = np.where(context < 3, np.where(action == 1, 1 / 3 + gain, 1 / 3), 0.0)
+    log = several(context, action, earned + 0.3 * generator.standard_normal((n, 5)), np.full((n, 5), 0.5), propensities,
+                  actions=3)  # fmt: skip
     target = Table([*[[1.0 - chance, chance, 0.0]] * 3, [0.0, 0.0, 1.0]])
-    return Drawn(log, (target,), 4.75 * (chance - 0.5) * 2 / 3 + 0.25 * -20.0, asked(propensities))
+    return Drawn(log, (target,), 4.75 * (chance - 0.5) * gain + 0.25 * -20.0, asked(propensities))
 
 
 BAD = (0.02, 0.08)  # odds a step of a bad end, by action

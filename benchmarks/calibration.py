@@ -4,7 +4,8 @@ Problems with exact values (the treatment problem, ICU-Sepsis) and two whose val
 Pendulum). For each log and each target policy one verdict, at the defaults. Counted are: how often the log was said not
 to support an answer; among the supported, how often the 95% interval on the difference from the behaviour policy covers
 the true difference; and how often *better* or *worse* was said although it is not so. Where the whole has no support,
-the largest part that is better (`ope/ladder.py`) is counted apart, beside the part's true difference.
+the largest part that is better (`ope/ladder.py`) is counted apart, beside the part's true difference; in the problems
+with exact values as many other episodes are the training episodes that such parts ask for.
 
 The default limits were chosen by `benchmarks/choose_limits.py` in the history, on logs of other seeds than those
 that are counted here.
@@ -30,6 +31,7 @@ from tidelog.ope.decide import NOTHING_KNOWN, Assessment, decide
 from tidelog.ope.judge import gather, question_of
 from tidelog.ope.ladder import climb
 from tidelog.ope.policies import kernel_density, kernel_draws
+from tidelog.ope.verdict import LadderStep
 from tidelog.policies.rollout import log_of
 from tidelog.types import Continuous
 
@@ -41,6 +43,7 @@ KEYS = ("problem", "propensities", "episodes", "target")
 NARROW = 0.2  # deviations of returns: half-width of an interval around no difference that says something
 DEVIATIONS = {"treatment": 0.486, "icu-sepsis": 0.41, "CartPole": 34.9, "Pendulum": 134.5}  # of one log each
 FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
+TRAIN_SEED = 600_000  # more, of the training episodes
 TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its behaviour policy: a share of half the range
 
 
@@ -64,11 +67,26 @@ class World(NamedTuple):
 
 
 @cache
-def gain(name: str, target: str, share: float = 1.0) -> float:
-    """By how much a policy is better than the behaviour policy, exactly, if it decides with this probability."""
-    here = world(name)
-    mixed = (1.0 - share) * here.behavior_policy + share * here.targets[target]
+def gain(name: str, target: str) -> float:
+    """By how much a policy is better than the behaviour policy, exactly."""
+    return mixed_gain(name, target, np.ones(len(world(name).behavior_policy)))
+
+
+def mixed_gain(name: str, target: str, follows: np.ndarray) -> float:
+    """By how much the policy is better that follows one with these probabilities [S], and else decides as before."""
+    here, follows = world(name), follows[:, None]
+    mixed = (1.0 - follows) * here.behavior_policy + follows * here.targets[target]
     return float(here.problem.value_of(mixed) - here.problem.value_of(here.behavior_policy))
+
+
+def part_gain(name: str, target: str, seen: Assessment, step: LadderStep) -> float:
+    """By how much a part of a policy is better than the behaviour policy, exactly."""
+    here = world(name)
+    follows = np.full(len(here.behavior_policy), step.level)
+    if step.largest_ratio is not None:
+        usual = seen.ladder.practice.probabilities(here.problem.observations())
+        follows[(here.targets[target] / np.maximum(usual, 1e-12)).max(axis=1) > step.largest_ratio] = 0.0
+    return mixed_gain(name, target, follows)
 
 
 @cache
@@ -158,10 +176,11 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     """What is shown of every target of a finite problem, from one log."""
     here, log = world(name), made_log(name, episodes, seed)
     targets = {label: Table(target, lookup(name)) for label, target in here.targets.items()}
-    found = evidence(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular")
+    how = {"propensities": PROPENSITIES[propensities], "train": made_log(name, episodes, seed + TRAIN_SEED)}
+    found = evidence(targets, log, seed, model="tabular", **how)
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
     return [
-        {**about, "target": label, **row(found_of, gain(name, label), partial(gain, name, label))}
+        {**about, "target": label, **row(found_of, gain(name, label), partial(part_gain, name, label))}
         for label, found_of in found.items()
     ]
 
@@ -178,14 +197,16 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     return found
 
 
-def row(seen: Assessment | None, truth: float, of_share: Callable[[float], float] | None = None) -> dict:
+def row(
+    seen: Assessment | None, truth: float, of_part: Callable[[Assessment, LadderStep], float] | None = None
+) -> dict:
     """What the default limits make of what was shown, beside the truth: of the whole, and of the best part."""
     if seen is None:
         return {"truth": truth, "decision": "unsupported", "rule": "refused", "interval": None, "part": None}
     decide(seen)
     rule = seen.findings[0].rule if seen.findings else None
-    better = [one for one in climb(seen) if one.decision == "better"] if of_share is not None else []
-    part = [better[-1].level, of_share(better[-1].level)] if better and of_share is not None else None
+    better = [one for one in climb(seen) if one.decision == "better"] if of_part is not None else []
+    part = [better[-1].share, of_part(seen, better[-1])] if better and of_part is not None else None
     return {"truth": truth, "decision": seen.decision, "rule": rule, "interval": seen.difference, "part": part}
 
 

@@ -1,12 +1,14 @@
 """Parts of policies whose whole has no support: how often the log can answer, and how often the answer is wrong.
 
 Problems with exact values. Sequences: the treatment problem of `benchmarks/calibration.py` with its eight
-policies, 2,500 episodes, propensities recorded or estimated; parts are by share. Single decisions: a shop with twenty
+policies, 2,500 episodes, propensities recorded or estimated, without and with as many training episodes; parts are by
+share, with training episodes also of the decisions that the log shows. Single decisions: a shop with twenty
 segments and three, six or ten offers, of which the behaviour policy explores some segments; the policy makes the offers
 that earned most in 3,000 training decisions, and 3,000 others are judged; parts are by support. In a third of the shops
 no offer matters. Three more problems hide a deed that was never logged and costs much, among others that gain: in a
 quarter of the cases, in a fifth of those that the behaviour policy never varied, or at the third of five steps
-(`benchmarks/adversarial_worlds.py`).
+(`benchmarks/adversarial_worlds.py`); the last also where all else that the policy changes gains or loses nothing, or
+loses.
 
 Counted are verdicts on the whole that say *better*, verdicts of which a part is *better*, such claims that are wrong
 (the part, exactly, is no better), and how often the interval of the largest better part covers its exact difference.
@@ -15,6 +17,7 @@ Counted are verdicts on the whole that say *better*, verdicts of which a part is
 """
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +27,13 @@ import tidelog as tl
 from benchmarks import adversarial_worlds
 from benchmarks.adversarial import state
 from benchmarks.adversarial_worlds import partly_fixed, quarter, unsupported_step
-from benchmarks.calibration import PROPENSITIES, Table, lookup, made_log, world
+from benchmarks.calibration import PROPENSITIES, TRAIN_SEED, Table, gain, lookup, made_log, part_gain, world
 from benchmarks.keep import keep, share
 from benchmarks.spread import scratch, spread
 from tidelog.ope.decide import Assessment, decide, look_at
 from tidelog.ope.judge import gather, question_of
 from tidelog.ope.ladder import climb
+from tidelog.ope.verdict import LadderStep
 
 NAME, COMMAND, FIRST_SEED, SEGMENTS = "parts", "python -m benchmarks parts", 90_000, 20
 SCRATCH = scratch(NAME)
@@ -49,30 +53,25 @@ def judged(policies: dict[str, Any], log: tl.Log, seed: int, **how: Any) -> list
 
 
 def row(a: Assessment, truth: float, part_truth: Any) -> dict[str, Any]:
-    """The decision on the whole and on its largest better part, beside the truth; `part_truth(level)` is that of it."""
+    """The decision on the whole and on its largest better part, beside the truth; `part_truth(step)` is that of it."""
     better = [one for one in climb(a) if one.decision == "better"]
     last = better[-1] if better else None
     return {
         "decision": a.decision, "truth": truth, "asked": a.ladder is not None,
-        "part": None if last is None else [last.share, *last.difference, part_truth(last.level)],
+        "part": None if last is None else [last.share, *last.difference, part_truth(last)],
     }  # fmt: skip
 
 
-def sequences(seed: int, propensities: str) -> list[dict[str, Any]]:
-    """The policies of the treatment problem on one log."""
-    here, log = world("treatment"), made_log("treatment", 2_500, seed)
-    own = here.behavior_policy
-    worth = here.problem.value_of(own)
-    rows = []
-    targets = {name: Table(target, lookup("treatment")) for name, target in here.targets.items()}
-    for a in judged(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular"):
-        target = here.targets[a.name]
-
-        def gain(level: float, target: np.ndarray = target) -> float:
-            return float(here.problem.value_of(level * target + (1.0 - level) * own) - worth)
-
-        rows.append({"kind": f"sequences, {propensities}", "target": a.name, **row(a, gain(1.0), gain)})
-    return rows
+def sequences(seed: int, propensities: str, training: bool) -> list[dict[str, Any]]:
+    """The policies of the treatment problem on one log, without or with training episodes."""
+    name, log = "treatment", made_log("treatment", 2_500, seed)
+    targets = {label: Table(target, lookup(name)) for label, target in world(name).targets.items()}
+    known = {"train": made_log(name, 2_500, seed + TRAIN_SEED)} if training else {}
+    kind = f"sequences, {propensities}{', training episodes' if training else ''}"
+    return [
+        {"kind": kind, "target": a.name, **row(a, gain(name, a.name), partial(part_gain, name, a.name, a))}
+        for a in judged(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular", **known)
+    ]
 
 
 class Offers:
@@ -110,9 +109,9 @@ def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
 
     (a,) = judged({"offers": Offers(table)}, held_out, seed, train=train)
 
-    def gain_of(level: float) -> float:
+    def gain_of(step: LadderStep) -> float:
         followed = np.zeros(SEGMENTS)
-        followed[segment[3_000:]] = a.ladder.ratio <= level
+        followed[segment[3_000:]] = a.ladder.ratio <= step.level
         return float(followed @ gains)
 
     kind = f"single decisions, {'no effect' if gain == 0.0 else f'effects of {gain:g}'}"
@@ -131,20 +130,31 @@ def hidden(seed: int, name: str, propensities: str) -> list[dict[str, Any]]:
     context = np.asarray(held_out.transitions.observation["context"]).reshape(-1)
     gains = bandit.odds * ((bandit.target - bandit.behavior_policy[0]) * bandit.worth[0]).sum(axis=1)  # of each context
 
-    def gain_of(level: float) -> float:
+    def gain_of(step: LadderStep) -> float:
         followed = np.zeros(len(gains))
-        followed[context] = a.ladder.ratio <= level
+        followed[context] = a.ladder.ratio <= step.level
         return float(followed @ gains)
 
     return [{"kind": f"{name}, {propensities}", "target": "policy", **row(a, bandit.truth, gain_of)}]
 
 
-def hidden_step(seed: int, propensities: str) -> list[dict[str, Any]]:
-    """A policy of five steps with such a deed at the third; what a share gains is that share of the whole's gain."""
-    drawn = unsupported_step(np.random.default_rng([seed, len(propensities)]), 600, propensities)
-    (a,) = judged({"policy": drawn.policies[0]}, drawn.log, seed, propensities=PROPENSITIES[propensities])
-    whole = drawn.truth
-    return [{"kind": f"a step never logged, {propensities}", "target": "policy", **row(a, whole, lambda s: s * whole)}]
+def hidden_step(seed: int, propensities: str, training: bool = False, gain: float = 2 / 3) -> list[dict[str, Any]]:
+    """A policy of five steps with such a deed at the third; the others gain `gain` each time that it changes them."""
+    generator = np.random.default_rng([seed, len(propensities)])
+    drawn = unsupported_step(generator, 600, propensities, gain=gain)
+    known = {"train": unsupported_step(generator, 600, propensities, gain=gain).log} if training else {}
+    (a,) = judged({"policy": drawn.policies[0]}, drawn.log, seed, propensities=PROPENSITIES[propensities], **known)
+    context = np.asarray(drawn.log.transitions.observation["context"]).reshape(-1)
+
+    def gain_of(step: LadderStep) -> float:
+        """What a share gains is that share of what the whole gains where it is followed."""
+        if step.largest_ratio is None or (a.ladder.ratio[context == 3] <= step.largest_ratio).any():
+            return step.level * drawn.truth
+        return step.level * (drawn.truth + 0.25 * 20.0)
+
+    kind = f"a step never logged, {propensities}{', training episodes' if training else ''}"
+    kind += "" if gain > 0.0 else ", no effect" if gain == 0.0 else ", a loss"
+    return [{"kind": kind, "target": "policy", **row(a, drawn.truth, gain_of)}]
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -166,10 +176,11 @@ def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str
 
     def jobs() -> Iterator[tuple[Any, tuple[Any, ...]]]:
         for seed in range(FIRST_SEED, FIRST_SEED + logs):
-            yield from ((sequences, (seed, kind)) for kind in PROPENSITIES)
+            yield from ((sequences, (seed, kind, training)) for kind in PROPENSITIES for training in (False, True))
             yield from ((decisions, (seed, gain)) for gain in GAINS)
             yield from ((hidden, (seed, name, kind)) for name in HIDDEN for kind in PROPENSITIES)
             yield from ((hidden_step, (seed, kind)) for kind in PROPENSITIES)
+            yield from ((hidden_step, (seed, kind, True, gain)) for kind in PROPENSITIES for gain in (2 / 3, 0.0, -0.1))
 
     calls = {
         "_".join(map(str, (function.__name__, *arguments))): (function, arguments) for function, arguments in jobs()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.adversarial_worlds import unsupported_step
 from benchmarks.parts import hidden, hidden_step
 from tests.ope.cases import assessed, bandit, episodes, outcome
 from tidelog import DiscreteBCQ, Log, collect, fit, judge, load_policy, runtime
@@ -14,8 +15,9 @@ from tidelog.errors import SpecError
 from tidelog.ope import ladder
 from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bounds, unshown_share
 from tidelog.ope.decide import worst_case
-from tidelog.ope.ladder import carriers, part_of, rescaling
-from tidelog.ope.verdict import read_verdict, write
+from tidelog.ope.judge import gather, question_of
+from tidelog.ope.ladder import carriers, part_of, rescaling, training_practice
+from tidelog.ope.verdict import LadderStep, read_verdict, write
 from tidelog.types import Discrete
 
 SEGMENTS, OFFERS = 20, 6
@@ -211,6 +213,90 @@ def test_sequences_have_parts_by_share_without_training_episodes():
     assert verdict.ladder
     assert {one.by for one in verdict.ladder} == {"share"}
     assert [one.level for one in verdict.ladder] == sorted(one.level for one in verdict.ladder)
+
+
+class Steps:
+    """By context: the second action more often; in the last one always the third, which was never logged there."""
+
+    def probabilities(self, observation, mask=None):
+        context = np.asarray(observation["context"]).reshape(-1)
+        return np.asarray([*[[0.35, 0.65, 0.0]] * 3, [0.0, 0.0, 1.0]])[context]
+
+
+@pytest.fixture(scope="module")
+def of_steps():
+    """Training and judged episodes of five steps, and verdicts on `Steps` without and with the first ones."""
+    generator = np.random.default_rng(5)
+    train, held_out = (unsupported_step(generator, 600, "recorded").log for _ in range(2))
+    asked = {"sample": True, "ledger": False, "learnt_from": "other data"}
+    return train, held_out, judge(Steps(), held_out, **asked), judge(Steps(), held_out, train=train, **asked)
+
+
+def test_sequences_have_parts_where_the_log_shows_their_actions(of_steps, tmp_path):
+    _, held_out, alone, verdict = of_steps
+    assert alone.decision == verdict.decision == "unsupported"
+    assert alone.ladder == ()
+    assert "need the episodes that it learnt from (train=)" in alone.paragraph
+    safe = verdict.safe
+    assert (safe.by, safe.level) == ("share", 1.0)
+    shown = np.asarray(held_out.observation["context"]).reshape(-1)[np.asarray(held_out.position)] < 3
+    assert safe.share == pytest.approx(shown.mean())
+    assert safe.difference.low < 4.75 * 0.15 * 2 / 3 < safe.difference.high
+    assert f"only where the log shows its actions ({safe.share:.0%} of decisions)" in verdict.advice
+    assert "in the other decisions the log cannot tell" in verdict.paragraph
+    assert safe.title == "probability 1 where shown"
+    write(verdict, tmp_path / "verdict.json")
+    assert read_verdict(tmp_path / "verdict.json").verdict.safe == safe
+
+
+@pytest.mark.parametrize(
+    ("step", "where", "rest"),
+    [
+        (("share", 0.5, 0.5, None), "with probability 0.5 in each decision", "with larger probabilities"),
+        (
+            ("share", 0.5, 0.2, 6.0),
+            "with probability 0.5 in each decision where the log shows its actions (40% of decisions)",
+            "in the other decisions and with larger probabilities",
+        ),
+        (("share", 1.0, 0.4, 6.0), "where the log shows its actions (40% of decisions)", "in the other decisions"),
+        (("support", 6.0, 0.4, None), "where the log shows its actions (40% of decisions)", "in the other decisions"),
+    ],
+)
+def test_a_step_says_which_decisions_are_the_policys(step, where, rest):
+    by, level, share, most = step
+    one = LadderStep(by, level, share, "better", (0.1, 0.0, 0.2), most)
+    assert one.where == where
+    assert one.rest == rest
+
+
+def test_several_policies_ask_one_model_of_the_practice(of_steps, monkeypatch):
+    train, held_out, _, verdict = of_steps
+    asked, cloned = [], ladder.cloned
+    monkeypatch.setattr(ladder, "cloned", lambda *about: asked.append(1) or cloned(*about))
+    both = judge(
+        {"one": Steps(), "two": Steps()}, held_out, sample=True, train=train, learnt_from="other data", ledger=False
+    )
+    assert asked == [1]
+    assert [one.ladder[0].level for one in both] == [verdict.ladder[0].level] * 2
+
+
+def test_the_policy_of_a_share_of_what_is_shown_acts_so(tmp_path):
+    train, held_out = collect("treatment", episodes=3_000, seed=0).split(0.5, seed=0)
+    policy = fit(DiscreteBCQ(hidden=(16,), threshold=0.0), train, steps=400, progress=False).policy()
+    question = question_of(policy, held_out, False, train=train, ledger=False)
+    (a,) = gather(question)
+    practice = training_practice(question)
+    ratio = ladder.largest_ratios(a, held_out, practice)
+    a.ladder = ladder.Ladder("share", (0.3,), practice, ratio, 6.0)
+    share = float(0.3 * (ratio <= 6.0).mean())
+    part = ladder.safe_policy(a, LadderStep("share", 0.3, share, "better", (0.1, 0.0, 0.2), 6.0))
+    here = {name: np.asarray(leaf)[np.asarray(held_out.position)] for name, leaf in held_out.observation.items()}
+    chances = part.probabilities(here)
+    np.testing.assert_allclose(1.0 - chances[:, -1], 0.3 * (ratio <= 6.0), atol=1e-6)
+    own = policy.act(here)[0]
+    np.testing.assert_allclose(chances[np.arange(len(own)), own], 0.3 * (ratio <= 6.0), atol=1e-6)
+    part.save(tmp_path / "part")
+    np.testing.assert_allclose(runtime.load(tmp_path / "part").probabilities(here), chances, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

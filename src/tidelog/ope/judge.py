@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -47,7 +48,7 @@ from tidelog.ope.estimators import Estimates, Support, episode_weights, means
 from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
-from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder
+from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder, training_practice
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.missing_rewards import MissingRewards, with_stand_ins
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
@@ -323,6 +324,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
     shared: BehaviorModel | None = None
     one_step: OneStepValues = {}
     clones: dict[bool, Assessment] = {}  # the first policy with a clone that others share, by whether it is sampled
+    practice = cache(partial(training_practice, question))  # trained where a ladder asks for it
     quiet = question.progress if isinstance(question.progress, bool) else None if question.progress is None else False
     with Progress("judging", quiet) as screen:
         tell = question.progress if callable(question.progress) else screen.update
@@ -356,7 +358,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 first = clones.setdefault(a.sample, a)
                 a.policy_evidence = replace(a.basis, cloning=first.basis.cloning)
             if a.lacks_support:
-                set_ladder(a, question)
+                set_ladder(a, question, practice)
     return assessments
 
 

@@ -4,8 +4,9 @@ Where the weights of a whole policy have no support, those of a part of it often
 some decisions and leaves the others to the present practice, whose weight is 1. *By support*, where an episode is one
 decision: in decisions where a model of the training episodes shows the policy's actions, from strict to loose, as in
 SPIBB (Laroche, Trichelair, Tachet des Combes 2019). *By share*, where an episode is a sequence: in each decision with a
-probability; weights of small probabilities stay even over long episodes. With one decision a share would only shrink
-the difference and could not change its sign, so that it is no ladder there.
+probability; weights of small probabilities stay even over long episodes. Where the policy also takes actions that are
+hardly in the log, no share of it has support; then a share of those decisions in which that model shows its actions.
+With one decision a share would only shrink the difference and could not change its sign, so that it is no ladder there.
 
 A part of a policy risks in its own decisions what the whole risks: limits on what the log does not show are those of
 its own decisions, and not of a share that grows smaller with the part.
@@ -21,6 +22,7 @@ Letters: `N` steps of the log, `A` actions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
@@ -47,6 +49,14 @@ MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the judged decisions
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
 MOST_RATIO = 10.0  # times the number of actions: larger ratios are of actions that are hardly in the log
+RATIOS = (
+    0.25,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    MOST_RATIO,
+)  # times the number of actions: largest ratios of a part by share
 CARRIERS = 30.0  # smallest effective number of episodes that the first step weighs otherwise than the practice
 MOST = 50_000  # training steps that the model of the practice reads
 
@@ -57,15 +67,19 @@ class Ladder:
 
     by: Literal["support", "share"]
     levels: tuple[float, ...]  # by support: largest ratios of probabilities; by share: probabilities
-    first: int
-    practice: Policy | None = None  # by support: the model of the present practice that ratios are taken to
-    ratio: Floats | None = None  # [N]: by support: the largest ratio of each judged decision
+    practice: Policy | None = None  # the model of the present practice that ratios are taken to
+    ratio: Floats | None = None  # [N]: the largest ratio of each judged decision
+    largest_ratio: float | None = None  # by share: of the decisions that a part may change; None: it may change all
+    first: int = 0
 
     def parts(self, a: Assessment) -> list[Assessment]:
         """The assessment of each part."""
         if self.ratio is None:
             return [part_of(a, np.full(len(a.evidence.reward), level)) for level in self.levels]
-        return [part_of(a, (self.ratio <= level).astype(np.float64)) for level in self.levels]
+        if self.by == "support":
+            return [part_of(a, (self.ratio <= level).astype(np.float64)) for level in self.levels]
+        shown = self.ratio <= (np.inf if self.largest_ratio is None else self.largest_ratio)
+        return [part_of(a, level * shown.astype(np.float64)) for level in self.levels]
 
 
 def check_train(train: Any, log: Log, most: float) -> Log:
@@ -99,42 +113,69 @@ def limits_of_parts(limits: Limits, evidence: Evidence) -> Limits:
     return replace(limits, horizon=max(limits.horizon, evidence.horizon))
 
 
-def set_ladder(a: Assessment, question: JudgeQuestion) -> None:
-    """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not."""
+def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], Policy]) -> None:
+    """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not.
+
+    `practice` is `training_practice` of the question, asked once for all policies.
+    """
     a.no_ladder = obstacle(a, question)
-    if a.no_ladder:
+    is_sequence, space = a.evidence.horizon > 1, question.log.spec.action
+    if a.no_ladder or (is_sequence and choose(a, [Ladder("share", SHARES)])):
         return
-    ratio, practice, levels = None, None, SHARES
-    if a.evidence.horizon == 1:
+    if not is_sequence or (question.train is not None and isinstance(space, Discrete)):
         try:
-            train = question.train() if callable(question.train) else question.train
-            judged = question.log if question.missing is None else question.whole  # with its own rewards
-            train = some_episodes(check_train(train, judged, a.limits.overlap), question.seed)
+            model = practice()
+            ratio = largest_ratios(a, question.log, model)
         except (LogError, SpecError) as error:
             a.no_ladder = error.problem
             return
-        practice, log = cloned(train, question.seed)[0], question.log
-        if isinstance(a.policy, Policy) and (  # others are never saved as a part, which asks both about the same arrays
-            a.policy.spec.observation != practice.spec.observation
-            or action_orders(a.policy.spec, practice.spec, "the training log")[0] is not None
-        ):
-            a.no_ladder = "it learnt from actions or observations in another order than those of the judged episodes"
+        actions = space.n if isinstance(space, Discrete) else 0
+        if is_sequence:
+            most = [actions * one for one in RATIOS]
+            ladders = [Ladder("share", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
+        else:
+            rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
+            ladders = [Ladder("support", tuple(rising[rising <= MOST_RATIO * actions].tolist()), model, ratio)]
+        if choose(a, ladders):
             return
-        here, space = np.asarray(log.position), log.spec.action
-        mask = None if log.action_mask is None else np.asarray(log.action_mask)[here]
-        chances = practice.probabilities({name: np.asarray(leaf)[here] for name, leaf in log.observation.items()}, mask)
-        ratio = np.asarray((np.asarray(a.evidence.target_all) / np.maximum(chances, 1e-12)).max(axis=1))
-        rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
-        most = MOST_RATIO * (space.n if isinstance(space, Discrete) else 0)
-        levels = tuple(rising[rising <= most].tolist())
-    ladder = Ladder("share" if practice is None else "support", levels, 0, practice, ratio)
-    parts = list(takewhile(lambda one: exposure(one) <= a.limits.unshown_share, ladder.parts(a)))
-    predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
-    first = int(np.argmax(predicted)) if parts else 0
-    if not parts or not np.isfinite(predicted[first]):
-        a.no_ladder = "no part of it has support that enough episodes carry"
-        return
-    a.ladder, a.first_part = replace(ladder, levels=levels[: len(parts)], first=first), parts[first]
+    a.no_ladder = "no part of it has support that enough episodes carry"
+    if is_sequence and question.train is None:
+        a.no_ladder += "; parts where the log shows its actions need the episodes that it learnt from (train=)"
+
+
+def choose(a: Assessment, ladders: list[Ladder]) -> bool:
+    """Give a policy the ladder, and its first part, that promise most; False if no part has support."""
+    best = -np.inf
+    for ladder in ladders:
+        parts = list(takewhile(lambda one: exposure(one) <= a.limits.unshown_share, ladder.parts(a)))
+        predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
+        first = int(np.argmax(predicted)) if parts else 0
+        if parts and predicted[first] > best:
+            best = predicted[first]
+            a.ladder, a.first_part = replace(ladder, levels=ladder.levels[: len(parts)], first=first), parts[first]
+    return bool(np.isfinite(best))
+
+
+def training_practice(question: JudgeQuestion) -> Policy:
+    """A model of the practice in the training episodes; LogError or SpecError where they are gone or of another kind."""
+    train = question.train() if callable(question.train) else question.train
+    judged = question.log if question.missing is None else question.whole  # with its own rewards
+    return cloned(some_episodes(check_train(train, judged, question.limits.overlap), question.seed), question.seed)[0]
+
+
+def largest_ratios(a: Assessment, log: Log, practice: Policy) -> Floats:
+    """The largest ratio of each judged decision's probabilities to those of the practice, [N]; SpecError if the policy
+    reads other inputs.
+    """
+    if isinstance(a.policy, Policy) and (  # others are never saved as a part, which asks both about the same arrays
+        a.policy.spec.observation != practice.spec.observation
+        or action_orders(a.policy.spec, practice.spec, "the training log")[0] is not None
+    ):
+        raise SpecError("it learnt from actions or observations in another order than those of the judged episodes")
+    here = np.asarray(log.position)
+    mask = None if log.action_mask is None else np.asarray(log.action_mask)[here]
+    chances = practice.probabilities({name: np.asarray(leaf)[here] for name, leaf in log.observation.items()}, mask)
+    return np.asarray((np.asarray(a.evidence.target_all) / np.maximum(chances, 1e-12)).max(axis=1))
 
 
 def obstacle(a: Assessment, question: JudgeQuestion) -> str:
@@ -203,7 +244,8 @@ def climb(a: Assessment) -> tuple[LadderStep, ...]:
     for level, part in list(zip(a.ladder.levels, a.ladder.parts(a), strict=True))[a.ladder.first :]:
         decide(part)
         share = float(np.asarray(part.evidence.follows).mean())
-        steps.append(LadderStep(a.ladder.by, level, share, part.decision, part.difference))
+        ratio = a.ladder.largest_ratio
+        steps.append(LadderStep(a.ladder.by, level, share, part.decision, part.difference, ratio))
         if part.decision != "better":
             break
     return tuple(steps)
@@ -214,17 +256,16 @@ def safe_policy(a: Assessment, step: LadderStep) -> Policy | None:
     if not isinstance(a.policy, Policy) or not isinstance(space := a.policy.spec.action, Discrete):
         return None
     policy, practice = a.policy, a.ladder.practice
-    by_support = practice is not None
     part = PolicyPart(
         policy.algorithm,
-        practice.algorithm if by_support else None,
-        largest_ratio=step.level if by_support else 0.0,
-        share=1.0 if by_support else step.level,
+        None if practice is None else practice.algorithm,
+        largest_ratio=step.level if step.by == "support" else step.largest_ratio or 0.0,
+        share=1.0 if step.by == "support" else step.level,
         sampled=a.sample,
         actions=space.n,
     )
-    scale, shift = rescaling(policy.scaler, practice.scaler) if by_support else ({}, {})
-    params = PartParams(policy.params, practice.params if by_support else None, scale, shift)
+    scale, shift = ({}, {}) if practice is None else rescaling(policy.scaler, practice.scaler)
+    params = PartParams(policy.params, None if practice is None else practice.params, scale, shift)
     origin = {**policy.origin, "part": step._asdict()}
     return Policy(part, part_spec(policy.spec), policy.scaler, params, origin)
 

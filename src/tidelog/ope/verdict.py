@@ -275,18 +275,30 @@ class LadderStep(NamedTuple):
     share: float  # of the judged decisions that are the policy's
     decision: Decision
     difference: Interval  # mean return per episode minus that of the behaviour policy
+    largest_ratio: float | None = None  # by share: of the decisions that may be the policy's; None: all may be
 
     @property
     def title(self) -> str:
         """A few words for a row of a picture."""
-        return f"probability {self.level:g}" if self.by == "share" else f"{self.share:.0%} of decisions"
+        if self.by == "support":
+            return f"{self.share:.0%} of decisions"
+        return f"probability {self.level:g}" + ("" if self.largest_ratio is None else " where shown")
 
     @property
     def where(self) -> str:
         """Which decisions are the policy's, in words."""
-        if self.by == "share":
+        if self.by == "share" and self.largest_ratio is None:
             return f"with probability {self.level:g} in each decision"
-        return f"where the log shows its actions ({self.share:.0%} of decisions)"
+        drawn = f"with probability {self.level:g} in each decision " if self.by == "share" and self.level < 1.0 else ""
+        shown = self.share / self.level if drawn else self.share
+        return f"{drawn}where the log shows its actions ({shown:.0%} of decisions)"
+
+    @property
+    def rest(self) -> str:
+        """About which decisions the log cannot tell, in words."""
+        others = [] if self.by == "share" and self.largest_ratio is None else ["in the other decisions"]
+        larger = ["with larger probabilities"] if self.by == "share" and self.level < 1.0 else []
+        return " and ".join(others + larger)
 
 
 class GroupDifference(NamedTuple):
@@ -557,9 +569,8 @@ class Verdict:
         gain, least = (
             amount(one, self.reward_unit, sign=True) for one in (step.difference.estimate, step.difference.low)
         )
-        rest = "in the other decisions" if step.by == "support" else "with larger probabilities"
         number = f"{gain} per episode (lower limit {least}, {percent(self.level)} confidence)"
-        return f"It is better {step.where}: {number}; {rest} the log cannot tell."
+        return f"It is better {step.where}: {number}; {step.rest} the log cannot tell."
 
     @property
     def by(self) -> str:
@@ -715,7 +726,7 @@ def part_summary(verdict: Verdict) -> dict[str, Any]:
     left = f"it decides {step.where}; the others stay as they are"
     context = {
         **verdict.context,
-        "sample": step.by == "share" or verdict.acting == "sample",
+        "sample": (step.by == "share" and step.level < 1.0) or verdict.acting == "sample",
         "conditions": [left, *verdict.context.get("conditions", ())],
     }
     return replace(verdict, decision="better", difference=step.difference, context=context, ladder=()).summary
