@@ -157,7 +157,7 @@ def choose(a: Assessment, ladders: list[Ladder]) -> bool:
 
 
 def training_practice(question: JudgeQuestion) -> Policy:
-    """A model of the practice in the training episodes; LogError or SpecError where they are gone or of another kind."""
+    """A model of the practice in training episodes; LogError or SpecError where these are gone or of another kind."""
     train = question.train() if callable(question.train) else question.train
     judged = question.log if question.missing is None else question.whole  # with its own rewards
     return cloned(some_episodes(check_train(train, judged, question.limits.overlap), question.seed), question.seed)[0]
