@@ -4,9 +4,9 @@ Where the weights of a whole policy have no support, those of a part of it often
 some decisions and leaves the others to the present practice, whose weight is 1. *By support*, where an episode is one
 decision: in decisions where a model of the training episodes shows the policy's actions, from strict to loose, as in
 SPIBB (Laroche, Trichelair, Tachet des Combes 2019). *By share*, where an episode is a sequence: in each decision with a
-probability; weights of small probabilities stay even over long episodes. Where the policy also takes actions that are
-hardly in the log, no share of it has support; then a share of those decisions in which that model shows its actions.
-With one decision a share would only shrink the difference and could not change its sign, so that it is no ladder there.
+probability, or with a probability where that model shows the policy's actions; weights of small probabilities stay even
+over long episodes. With one decision a share would only shrink the difference and could not change its sign, so that it
+is no ladder there.
 
 A part of a policy risks in its own decisions what the whole risks: limits on what the log does not show are those of
 its own decisions, and not of a share that grows smaller with the part.
@@ -119,32 +119,33 @@ def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], Po
     `practice` is `training_practice` of the question, asked once for all policies.
     """
     a.no_ladder = obstacle(a, question)
-    is_sequence, space = a.evidence.horizon > 1, question.log.spec.action
-    if a.no_ladder or (is_sequence and choose(a, [Ladder("share", SHARES)])):
+    if a.no_ladder:
         return
-    if not is_sequence or (question.train is not None and isinstance(space, Discrete)):
+    is_sequence, space, missing = a.evidence.horizon > 1, question.log.spec.action, ""
+    ladders = [Ladder("share", SHARES)] if is_sequence else []
+    if question.train is None:
+        missing = "parts where the log shows its actions need the episodes that it learnt from (train=)"
+    elif isinstance(space, Discrete):
         try:
             model = practice()
             ratio = largest_ratios(a, question.log, model)
         except (LogError, SpecError) as error:
-            a.no_ladder = error.problem
-            return
-        actions = space.n if isinstance(space, Discrete) else 0
-        if is_sequence:
-            most = [actions * one for one in RATIOS]
-            ladders = [Ladder("share", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
+            missing = error.problem
         else:
+            most = [space.n * one for one in RATIOS]
             rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
-            ladders = [Ladder("support", tuple(rising[rising <= MOST_RATIO * actions].tolist()), model, ratio)]
-        if choose(a, ladders):
-            return
-    a.no_ladder = "no part of it has support that enough episodes carry"
-    if is_sequence and question.train is None:
-        a.no_ladder += "; parts where the log shows its actions need the episodes that it learnt from (train=)"
+            ladders += (
+                [Ladder("share", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
+                if is_sequence
+                else [Ladder("support", tuple(rising[rising <= MOST_RATIO * space.n].tolist()), model, ratio)]
+            )
+    if not choose(a, ladders):
+        nothing = "no part of it has support that enough episodes carry" if ladders else ""
+        a.no_ladder = "; ".join(filter(None, (nothing, missing)))
 
 
 def choose(a: Assessment, ladders: list[Ladder]) -> bool:
-    """Give a policy the ladder, and its first part, that promise most; False if no part has support."""
+    """Give a policy the ladder whose first part promises most, and that part; False if no part has support."""
     best = -np.inf
     for ladder in ladders:
         parts = list(takewhile(lambda one: exposure(one) <= a.limits.unshown_share, ladder.parts(a)))
