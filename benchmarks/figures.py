@@ -315,6 +315,7 @@ def adversarial(found: Found) -> Found:
     hidden = [one for one in found["cells"] if "words" in one]
     before = Counter(one["promise"] for one in kept("adversarial_before")["cells"])
     again = kept("adversarial_again")
+    shown = [one for one in again["cells"] if "words" not in one]
     return {
         "rows": [_world(world, cells) for world, cells in by_key(asked, lambda one: one["world"])],
         "hidden": [_hidden(cells) for _, cells in by_key(hidden, lambda one: one["world"])],
@@ -324,7 +325,13 @@ def adversarial(found: Found) -> Found:
         "before": {"count": before["broken"] + before["not answered"], "of": before.total()},
         "again": {"count": _held(again["cells"]), "of": len(again["cells"])},
         "again_logs": again["logs"],
-        "again_worlds": ", ".join(dict.fromkeys(f"*{one['world']}*" for one in again["cells"])),
+        "again_wrong": {
+            side: share(
+                sum(one[f"wrong_{side}"]["count"] for one in shown),
+                sum(one["logs"] for one in shown if sign * one["truth"] <= 1e-9),
+            )
+            for side, sign in (("better", 1.0), ("worse", -1.0))
+        },
     }
 
 
