@@ -346,6 +346,38 @@ def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts
     assert "episode" not in proposed(twice)
 
 
+def test_episodes_of_unequal_lengths_are_counted_too():
+    lengths = np.random.default_rng(0).geometric(0.3, 40)  # the longest has several times the mean
+    assert lengths.max() > 2 * lengths.mean()
+    rows, kept = int(lengths.sum()), np.random.default_rng(1)
+    turns = np.concatenate([np.arange(n) for n in lengths])
+    frame = pl.DataFrame(
+        {
+            "faden": np.repeat(np.arange(40) * 3 + 100, lengths), "zug": turns,
+            "stimmung": kept.normal(size=rows), "action": kept.choice(["reply", "close"], rows),
+        }
+    )  # fmt: skip
+    assert {name: proposed(frame)[name] for name in ("episode", "step")} == {"episode": "faden", "step": "zug"}
+    assert proposed(frame.rename({"faden": "conversation", "zug": "turn"}))["episode"] == "conversation"
+
+
+@pytest.mark.parametrize("name", ["reward", "satisfaction"])
+def test_a_reward_on_the_last_row_of_each_episode_alone_is_0_before(name):
+    last = np.arange(120) % 3 == 2
+    earned = [float(i % 2) if end else None for i, end in enumerate(last)]  # also a 0 is a value
+    frame = pl.DataFrame({"stay": np.arange(120) // 3, "step": np.arange(120) % 3, "x": np.arange(120) % 7,
+                          "action": np.arange(120) % 2, name: earned})  # fmt: skip
+    table = describe_table(frame, {"reward": name})
+    assert tomllib.loads(table.toml)["missing_reward"] == 0.0
+    assert table.report.ok
+    assert any("is on the last row of each episode, and the rows before it earn 0" in note for note in table.notes)
+    for other in (
+        frame.with_columns(pl.Series(name, [None, None, None, *earned[3:]])),  # one episode without
+        frame.with_columns(pl.Series(name, [1.0, *earned[1:]])),
+    ):  # a reward before an end
+        assert "missing_reward" not in tomllib.loads(describe_table(other, {"reward": name}).toml)
+
+
 def test_of_two_columns_that_may_be_the_action_inspect_asks():
     frame = ward(lage=np.tile(["links", "rechts"], 60))
     assert "action" not in proposed(frame)

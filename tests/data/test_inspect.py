@@ -484,7 +484,7 @@ def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     assert '# missing = { "CRP" = "mean+flag" }' in toml.split("\n")
     whole = tomllib.loads("\n".join(line.removeprefix("# ") for line in toml.split("\n")))
     assert read_log(frame, whole).steps == 400
-    numbers = frame.with_columns(reward=pl.Series([None, None, None, 1.0] * 100)).drop("Outcome")
+    numbers = frame.with_columns(reward=pl.Series([None, None, 1.0, None] * 100)).drop("Outcome")
     proposed = describe_table(numbers).toml.split("\n")
     assert "# missing_reward = 0.0   # if rows without a reward earned nothing" in proposed
     assert '# missing_reward = "unknown"   # if what they earned was not recorded' in proposed

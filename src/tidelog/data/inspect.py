@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tidelog._text import in_unit, shorten
 from tidelog.data import parse
@@ -145,11 +146,11 @@ def holds_several_numbers(series: pl.Series) -> bool:
 
 _CASES = (
     "episode", "trajectory", "stay", "admission", "encounter", "patient", "subject", "case", "session", "game", "run",
-    "trial",
+    "trial", "conversation", "dialogue", "dialog", "chat", "thread", "ticket",
 )  # fmt: skip
 EPISODE = (
     *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key", "_index")),
-    "traj", "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
+    "traj", "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "ep", "eps", "ep_id",
 )  # fmt: skip
 USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -299,14 +300,28 @@ class Proposal:
         return pairs.n_unique() == pairs["episode"].n_unique()
 
     def share_ended(self, episode: str, step: str | None, column: str) -> float:
-        """The share of episodes whose last row has a flag, or a number other than 0, that no other row has; else 0."""
-        table, flags = self.table, parse.flag(self.table.series(column))
-        flag = (parse.number(table.series(column)) if len(flags.unreadable) else flags).values != 0
+        """The share of episodes whose last row has a flag, or a number other than 0, that no other row has; else 0.
+
+        An empty cell counts as 0.
+        """
+        flags = parse.flag(self.table.series(column))
+        values = (parse.number(self.table.series(column)) if len(flags.unreadable) else flags).values
+        return self.share_last(episode, step, np.nan_to_num(values) != 0)
+
+    def share_last(self, episode: str, step: str | None, flag: NDArray[np.bool_]) -> float:
+        """The share of episodes whose last row is flagged, if no other row is; else 0."""
+        table = self.table
         order = pl.int_range(table.rows, eager=True) if step is None else parse.number(table.series(step)).values
         rows = pl.DataFrame({"episode": table.series(episode), "order": order, "flag": flag})
         last = rows.sort("order", maintain_order=True).group_by("episode").last()
         count = int(last["flag"].sum())
         return count / len(last) if count == flag.sum() and len(last) < table.rows else 0.0
+
+    def is_on_last_rows(self, column: str) -> bool:
+        """Whether the last row of every episode has a value in a column, and no other row has."""
+        episode, filled = self.mapping.get("episode"), np.ones(self.rows, np.bool_)
+        filled[parse.number(self.table.series(column)).missing] = False
+        return isinstance(episode, str) and self.share_last(episode, self.mapping.get("step"), filled) == 1.0
 
     def repeats(self, episode: str, step: str) -> int:
         """The number of rows that repeat a step of their episode."""
@@ -654,7 +669,7 @@ def _episode_by_time(named: Sequence[Field], proposal: Proposal) -> None:
 
 
 def _episode_by_count(named: Sequence[Field], proposal: Proposal) -> None:
-    """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
+    """Assign the one column within whose values another column counts the rows from 0 or 1."""
     if "episode" in proposal.mapping or names_interactions(named):
         return
     used = roles_of(proposal.mapping)
@@ -667,8 +682,8 @@ def _episode_by_count(named: Sequence[Field], proposal: Proposal) -> None:
         (key, step)
         for key in keys
         for step in steps
-        if key is not step and key.unique >= _FEWEST_EPISODES and 2 * key.unique <= proposal.rows
-        and step.unique <= key.unique <= 2 * proposal.rows / step.unique and proposal.counts(key.name, step.name)
+        if key is not step and key.unique >= max(_FEWEST_EPISODES, step.unique) and 2 * key.unique <= proposal.rows
+        and proposal.counts(key.name, step.name)
     ]  # fmt: skip
     if len(pairs) == 1:
         key, step = (one.name for one in pairs[0])
@@ -991,7 +1006,14 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {list_names(counted)}")
-    if any(used[one.name] == "reward" for one in empty):
+    unpaid = [one.name for one in empty if used[one.name] == "reward"]
+    if len(unpaid) == 1 and "missing_reward" not in proposal.mapping and proposal.is_on_last_rows(unpaid[0]):
+        proposal.mapping["missing_reward"] = 0.0
+        proposal.notes.append(
+            f"'{unpaid[0]}' is on the last row of each episode, and the rows before it earn 0: change `missing_reward` "
+            "if wrong"
+        )
+    elif unpaid:
         proposal.hints.append("missing_reward = 0.0   # if rows without a reward earned nothing")
         proposal.hints.append('missing_reward = "unknown"   # if what they earned was not recorded')
     needed = [one.name for one in empty if used[one.name] in ("action", "propensity")]
