@@ -57,6 +57,7 @@ RATIOS = (
     5.0,
     MOST_RATIO,
 )  # times the number of actions: largest ratios of a part by share
+ALIKE = 0.9  # share of the largest promise
 CARRIERS = 30.0  # smallest effective number of episodes that the first step weighs otherwise than the practice
 MOST = 50_000  # training steps that the model of the practice reads
 
@@ -145,12 +146,16 @@ def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], Po
 
 
 def choose(a: Assessment, ladders: list[Ladder]) -> bool:
-    """Give a policy the ladder whose first part promises most, and that part; False if no part has support."""
+    """Give a policy the ladder whose first part promises most, and that part; False if no part has support.
+
+    By share the first part is the largest one that promises nearly as much: small shares all promise the same.
+    """
     best = -np.inf
     for ladder in ladders:
         parts = list(takewhile(lambda one: exposure(one) <= a.limits.unshown_share, ladder.parts(a)))
         predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
-        first = int(np.argmax(predicted)) if parts else 0
+        enough = max(predicted, default=-np.inf) * (ALIKE if ladder.by == "share" else 1.0)
+        first = max((step for step, one in enumerate(predicted) if one >= enough), default=0)
         if parts and predicted[first] > best:
             best = predicted[first]
             a.ladder, a.first_part = replace(ladder, levels=ladder.levels[: len(parts)], first=first), parts[first]
