@@ -309,6 +309,30 @@ def _shares(one: Found) -> Found:
     return one | {f"share_{name}": count / one["verdicts"] for name, count in counts.items()}
 
 
+def power(found: Found) -> Found:
+    """A row an effect of each kind of log: verdicts at each size that show it, beside those of the oracle."""
+    effects = [one for one in found["cells"] if one["effect"] > 0.0]
+    nothing = [one for one in found["cells"] if one["effect"] == 0.0]
+
+    def shown(cells: Sequence[Found]) -> int:
+        return sum(one["better"] + one["better_if_randomised"] for one in cells)
+
+    def rows(kind: tuple[str, ...], cells: Sequence[Found]) -> Found:
+        sizes = {f"at_{one['episodes']}": f"{one['better']} + {one['better_if_randomised']} of {one['oracle']}"
+                 for one in cells}  # fmt: skip
+        return dict(zip(("logging", "propensities", "rewards", "effect"), kind, strict=True)) | sizes
+
+    kinds = by_key(effects, lambda one: tuple(one[name] for name in ("logging", "propensities", "rewards", "effect")))
+    return {
+        "rows": [rows(kind, cells) for kind, cells in kinds if kind[-1] < 0.5],
+        "recorded": {
+            "count": shown([one for one in effects if one["propensities"] == "recorded"]),
+            "of": sum(one["oracle"] for one in effects if one["propensities"] == "recorded"),
+        },
+        "wrong": share(shown(nothing), sum(one["logs"] for one in nothing)),
+    }
+
+
 def adversarial(found: Found) -> Found:
     """A row a world: those that a log can show, and those that it cannot."""
     asked = [one for one in found["cells"] if "words" not in one]
