@@ -134,6 +134,7 @@ def test_the_largest_part_with_support_is_better_where_the_whole_has_none(verdic
     assert f"where the log shows its actions ({verdict.safe.share:.0%} of decisions)" in verdict.advice
     assert "in the other decisions the log cannot tell" in verdict.paragraph
     assert verdict.safe_policy is None  # another package's policy cannot be saved
+    assert "deploy that part on a small share" in verdict.next_step
 
 
 def test_a_verdict_with_parts_is_read_back(verdict, tmp_path):
@@ -320,6 +321,7 @@ def test_the_policy_of_a_part_acts_where_it_was_judged(of_policy, tmp_path):
     action, chance = part.act(here, seed=0)
     np.testing.assert_array_equal(action, codes)
     np.testing.assert_allclose(chance, 1.0)
+    assert "deploy that part (verdict.safe_policy)" in verdict.next_step
     assert part.verdict["decision"] == "better"
     assert part.verdict["low"] == step.difference.low
     assert f"({step.share:.0%} of decisions)" in part.verdict["caveat"]

@@ -473,12 +473,12 @@ def verdict_of(
     )
     if gathered is not None:
         advise_first_steps(a)
-    verdict = with_words(verdict, a, question, look)
     safe = None if verdict.safe is None else safe_policy(a, verdict.safe)
+    verdict = with_words(replace(verdict, safe_policy=safe), a, question, look)
     if safe is not None:
         summary = part_summary(verdict)
         safe.declare(summary["acting"], summary)
-    return replace(verdict, safe_policy=safe)
+    return verdict
 
 
 def _missing(a: Assessment, missing: MissingRewards) -> dict[str, Any]:

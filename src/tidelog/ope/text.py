@@ -576,7 +576,8 @@ def next_step(verdict: Verdict, said: Sequence[FindingText]) -> str:
     """What to do after the advice of the verdict, and what would let the log answer; empty if there is nothing."""
     advice = list(dict.fromkeys(one for finding in said for one in finding.advice))[:3]
     if verdict.safe is not None:  # and what would let the log judge the whole
-        part = "deploy that part (verdict.safe_policy) on a small share of new cases, and record what it decides"
+        saved = "" if verdict.safe_policy is None else " (verdict.safe_policy)"
+        part = f"deploy that part{saved} on a small share of new cases, and record what it decides"
         advice = [part, *(one if one.startswith("or ") else f"or {one}" for one in advice[:1])]
     elif verdict.decision == "better":
         advice = ["try it on a small share of new cases alongside the current practice, and record the results"]
