@@ -333,6 +333,13 @@ def power(found: Found) -> Found:
     }
 
 
+def parts(found: Found) -> Found:
+    """How many parts were called better, and how many of them are not."""
+    kinds = [one for one in found["kinds"].values() if one["part better"]]
+    better = sum(one["part better"] for one in kinds)
+    return {"wrong": share(sum(one["part better though not"]["count"] for one in kinds), better)}
+
+
 def adversarial(found: Found) -> Found:
     """A row a world: those that a log can show, and those that it cannot."""
     asked = [one for one in found["cells"] if "words" not in one]
