@@ -11,12 +11,12 @@ from tests.ope.cases import assessed, bandit, episodes, outcome
 from tidelog import DiscreteBCQ, Log, collect, fit, judge, load_policy, runtime
 from tidelog.algorithms.part import PRACTICE
 from tidelog.data.statistics import Scaler
-from tidelog.errors import SpecError
+from tidelog.errors import MemoryLimitError, SpecError
 from tidelog.ope import ladder
 from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bounds, unshown_share
-from tidelog.ope.decide import worst_case
+from tidelog.ope.decide import Limits, support_findings, worst_case
 from tidelog.ope.judge import gather, question_of
-from tidelog.ope.ladder import carriers, part_of, rescaling, training_practice
+from tidelog.ope.ladder import carriers, part_of, promise, rescaling, training_practice
 from tidelog.ope.verdict import LadderStep, read_verdict, write
 from tidelog.types import Discrete
 
@@ -130,7 +130,6 @@ def test_the_largest_part_with_support_is_better_where_the_whole_has_none(verdic
     truth = 0.3 * (1.0 - 1.0 / OFFERS) * 0.3  # of those alone
     assert verdict.safe.difference.low < truth + 0.05
     assert [one.decision for one in verdict.ladder[:-1]] == ["better"] * (len(verdict.ladder) - 1)
-    assert verdict.ladder[-1].decision != "better"
     assert f"where the log shows its actions ({verdict.safe.share:.0%} of decisions)" in verdict.advice
     assert "in the other decisions the log cannot tell" in verdict.paragraph
     assert verdict.safe_policy is None  # another package's policy cannot be saved
@@ -195,6 +194,34 @@ def test_a_small_share_of_a_deed_that_was_never_logged_is_no_part():
     assert not found["asked"]
 
 
+@pytest.mark.parametrize(("unshown", "asked"), [(0.009, True), (0.011, False)])
+def test_a_deed_in_a_hundredth_of_an_episode_s_decisions_is_in_no_part(unshown, asked, parts, monkeypatch):
+    monkeypatch.setattr(ladder, "exposure", lambda part: unshown)
+    verdict = judge(Next(), parts[1], sample=True, train=parts[0], learnt_from="other data", ledger=False)
+    assert bool(verdict.ladder) == asked
+
+
+def test_a_part_that_decides_as_the_practice_does_promises_nothing():
+    evidence = episodes(count=512, length=3)
+    follows = np.full(1536, 0.5)
+    assert promise(part_of(assessed(evidence), follows)) > 0.0
+    rounded = replace(evidence, target=evidence.behaviour * (1.0 + 1e-8 * np.arange(1536) % 3))
+    assert promise(part_of(assessed(rounded), follows)) == -np.inf
+    near = 0.98 * evidence.behaviour_all + 0.02 * evidence.target_all  # as an estimate of the practice may differ
+    chosen = near[np.arange(1536), evidence.action]
+    guessed = replace(evidence, estimated=True, target_all=near, target=chosen)
+    assert promise(part_of(assessed(guessed), follows)) == -np.inf
+
+
+def test_a_small_share_does_not_hide_weight_that_is_missing():
+    support = replace(outcome(bandit()).support, mean_weight=0.994, mean_weight_error=0.001)
+    broken = [
+        [one.rule for one in support_findings(support, Limits(), follows=share) if one.check.outcome == "failed"]
+        for share in (1.0, 0.5)
+    ]
+    assert broken == [[], ["mean_weight"]]
+
+
 def test_what_is_hardly_in_the_log_is_in_no_part(monkeypatch):
     # two of four contexts have one action in the log, and the policy takes the other one in a fifth of these cases
     (found,) = hidden(0, "half never varied", "estimated")
@@ -239,13 +266,13 @@ def test_sequences_have_parts_where_the_log_shows_their_actions(of_steps, tmp_pa
     assert alone.ladder == ()
     assert "need the episodes that it learnt from (train=)" in alone.paragraph
     safe = verdict.safe
-    assert (safe.by, safe.level) == ("share", 1.0)
+    assert (safe.by, safe.level) == ("both", 1.0)
     shown = np.asarray(held_out.observation["context"]).reshape(-1)[np.asarray(held_out.position)] < 3
     assert safe.share == pytest.approx(shown.mean())
     assert safe.difference.low < 4.75 * 0.15 * 2 / 3 < safe.difference.high
     assert f"only where the log shows its actions ({safe.share:.0%} of decisions)" in verdict.advice
     assert "in the other decisions the log cannot tell" in verdict.paragraph
-    assert safe.title == "probability 1 where shown"
+    assert safe.title == f"{safe.share:.0%} of decisions"
     write(verdict, tmp_path / "verdict.json")
     assert read_verdict(tmp_path / "verdict.json").verdict.safe == safe
 
@@ -255,11 +282,11 @@ def test_sequences_have_parts_where_the_log_shows_their_actions(of_steps, tmp_pa
     [
         (("share", 0.5, 0.5, None), "with probability 0.5 in each decision", "with larger probabilities"),
         (
-            ("share", 0.5, 0.2, 6.0),
+            ("both", 0.5, 0.2, 6.0),
             "with probability 0.5 in each decision where the log shows its actions (40% of decisions)",
             "in the other decisions and with larger probabilities",
         ),
-        (("share", 1.0, 0.4, 6.0), "where the log shows its actions (40% of decisions)", "in the other decisions"),
+        (("both", 1.0, 0.4, 6.0), "where the log shows its actions (40% of decisions)", "in the other decisions"),
         (("support", 6.0, 0.4, None), "where the log shows its actions (40% of decisions)", "in the other decisions"),
     ],
 )
@@ -286,11 +313,12 @@ def test_the_policy_of_a_share_of_what_is_shown_acts_so(tmp_path):
     policy = fit(DiscreteBCQ(hidden=(16,), threshold=0.0), train, steps=400, progress=False).policy()
     question = question_of(policy, held_out, False, train=train, ledger=False)
     (a,) = gather(question)
-    practice = training_practice(question)
+    practice, reason = training_practice(question)
+    assert reason == ""
     ratio = ladder.largest_ratios(a, held_out, practice)
-    a.ladder = ladder.Ladder("share", (0.3,), practice, ratio, 6.0)
+    a.ladder = ladder.Ladder("both", (0.3,), practice, ratio, 6.0)
     share = float(0.3 * (ratio <= 6.0).mean())
-    part = ladder.safe_policy(a, LadderStep("share", 0.3, share, "better", (0.1, 0.0, 0.2), 6.0))
+    part = ladder.safe_policy(a, LadderStep("both", 0.3, share, "better", (0.1, 0.0, 0.2), 6.0))
     here = {name: np.asarray(leaf)[np.asarray(held_out.position)] for name, leaf in held_out.observation.items()}
     chances = part.probabilities(here)
     np.testing.assert_allclose(1.0 - chances[:, -1], 0.3 * (ratio <= 6.0), atol=1e-6)
@@ -365,13 +393,28 @@ def test_training_episodes_are_other_episodes_of_the_same_kind(train, problem, o
         judge(Next(), held_out, sample=True, train=train(None, held_out), ledger=False)
 
 
-def test_a_reason_is_said_where_the_training_episodes_are_gone(parts):
-    def gone():
-        raise SpecError("shop.csv is no longer there")
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SpecError("shop.csv is no longer there"), "shop.csv is no longer there"),
+        (MemoryLimitError("the log needs 9 GiB"), "the log needs 9 GiB"),
+        (ModuleNotFoundError("No module named 'minari'"), "No module named 'minari'"),
+    ],
+)
+def test_a_reason_is_said_where_the_training_episodes_are_gone(error, reason, parts, of_steps):
+    asked = []
 
-    verdict = judge(Next(), parts[1], sample=True, train=gone, ledger=False)
-    assert verdict.ladder == ()
-    assert "No part of it was judged: shop.csv is no longer there." in verdict.paragraph
+    def gone():
+        asked.append(1)
+        raise error
+
+    both = {"one": Next(), "two": Next()}
+    for verdict in judge(both, parts[1], sample=True, train=gone, learnt_from="other data", ledger=False):
+        assert verdict.ladder == ()
+        assert f"No part of it was judged: {reason}." in verdict.paragraph
+    assert asked == [1]
+    verdict = judge(Steps(), of_steps[1], sample=True, train=gone, learnt_from="other data", ledger=False)
+    assert f"support that enough episodes carry; {reason}." in verdict.paragraph
 
 
 def test_a_policy_of_actions_in_another_order_has_no_part():

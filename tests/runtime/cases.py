@@ -72,6 +72,7 @@ CASES = {
     "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single", recurrent_size=3), SEEN, FIVE),
     "part by support": (PolicyPart(DiscreteBCQ(**SMALL), BC(**SMALL), 3.0, 1.0, sampled=False, actions=4), SEEN, FIVE),
     "part, sampled": (PolicyPart(BC(**SMALL), BC(**SMALL), 3.0, 1.0, sampled=True, actions=4), SEEN, FIVE),
+    "part by both": (PolicyPart(DiscreteBCQ(**SMALL), BC(**SMALL), 3.0, 0.4, sampled=False, actions=4), SEEN, FIVE),
     "part by share": (PolicyPart(IQL(**SMALL), None, 0.0, 0.3, sampled=True, actions=4), SEEN, FIVE),
     "part, memory": (PolicyPart(REMEMBERS, BC(**SMALL), 3.0, 1.0, sampled=False, actions=4), SEEN, FIVE),
 }  # fmt: skip

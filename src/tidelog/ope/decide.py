@@ -400,7 +400,14 @@ class Assessment:
     def support_findings(self) -> list[RuleFinding]:
         """The deciding weights against each limit on support; no reward has a part in it."""
         tested = self.basis.behavior_policy.balance is not None and not self.estimated  # by all actions of the log
-        return support_findings(self.support, self.limits, visits=self.visits, estimated=self.estimated, tested=tested)
+        return support_findings(
+            self.support,
+            self.limits,
+            visits=self.visits,
+            estimated=self.estimated,
+            tested=tested,
+            follows=self.evidence.policy_share,
+        )
 
     @property
     def broken_support(self) -> list[RuleFinding]:
@@ -783,7 +790,7 @@ LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if t
 UPPER_95 = 1.645  # standard errors to the one-sided upper 95% confidence limit of a share
 TESTED = 1.3  # factor on the limit for the mean weight where the log's propensities were tested once, for all policies
 FIT_LEVEL, FIT_LEAST = 0.01, 1e-3  # of that test: p-value, and explained share of the actions' residuals
-HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
+HARMLESS = 0.01  # distance of a whole's mean weight from 1 that is always accepted, however small its standard error
 NO_ESTIMATE = "there is no deciding estimate"  # why a rule is not asked, as the next ones
 BOTH_SIDES = "the interval lies on both sides of 0"
 ONLY_BETTER = "only *better* is asked"
@@ -893,12 +900,19 @@ def weak_support(a: Assessment) -> list[RuleFinding]:
 
 
 def support_findings(
-    support: Support, limits: Limits, *, visits: bool = False, estimated: bool = False, tested: bool = False
+    support: Support,
+    limits: Limits,
+    *,
+    visits: bool = False,
+    estimated: bool = False,
+    tested: bool = False,
+    follows: float = 1.0,
 ) -> list[RuleFinding]:
     """Weights against every limit on support.
 
     `visits`: the support is that of occupancy ratios. `estimated`: propensities were estimated. `tested`: the log's own
-    ones fitted all of its actions.
+    ones fitted all of its actions. `follows`: the share of decisions that are a part's; its weights lack no more than
+    that of what the whole's lack.
     """
     mass, size, share = support.unsupported_mass, support.effective_sample_size, limits.effective_share
     needed = max(limits.effective_episodes, share * support.episodes)
@@ -922,8 +936,9 @@ def support_findings(
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
     most = limits.mean_weight_errors * (TESTED if tested and not (visits or lost) else 1.0)
     check = compare("mean_weight", off, "at most", most * error, "mean_weight_errors")
-    if off <= HARMLESS:
-        check = compare("mean_weight", off, "at most", HARMLESS)
+    harmless = HARMLESS * follows
+    if off <= harmless:
+        check = compare("mean_weight", off, "at most", harmless)
     elif check.outcome == "failed" and forgiven:
         factor = max(mean, 1.0 / mean)
         check = compare("mean_weight", factor, "at most", odds, "odds_ratio", subject="factor", passed=True)

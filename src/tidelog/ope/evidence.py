@@ -419,6 +419,11 @@ class Evidence:
         return int(self.lengths.max())
 
     @property
+    def policy_share(self) -> float:
+        """The share of decisions that are the policy's, and not left to the present practice: 1 but for a part."""
+        return 1.0 if self.follows is None else float(self.follows.mean())
+
+    @property
     def own_all(self) -> Floats | None:
         """[N, A]: the part of `target_all` that the policy decides, and not the present practice."""
         if self.follows is None or self.target_all is None or self.behaviour_all is None:

@@ -4,18 +4,19 @@ Where the weights of a whole policy have no support, those of a part of it often
 some decisions and leaves the others to the present practice, whose weight is 1. *By support*, where an episode is one
 decision: in decisions where a model of the training episodes shows the policy's actions, from strict to loose, as in
 SPIBB (Laroche, Trichelair, Tachet des Combes 2019). *By share*, where an episode is a sequence: in each decision with a
-probability, or with a probability where that model shows the policy's actions; weights of small probabilities stay even
-over long episodes. With one decision a share would only shrink the difference and could not change its sign, so that it
-is no ladder there.
+probability; weights of small probabilities stay even over long episodes. *By both*: with a probability where that model
+shows the policy's actions. With one decision a share would only shrink the difference and could not change its sign, so
+that it is no ladder there.
 
 A part of a policy risks in its own decisions what the whole risks: limits on what the log does not show are those of
 its own decisions, and not of a share that grows smaller with the part.
 
-The model is of the training episodes; the steps, their order and the first one read no outcome. The first step has the
-largest predicted difference over its standard error (`promise`) among those with support that enough episodes carry.
-The ladder is climbed while each step is better: in such a fixed sequence (Maurer, Hothorn, Lehmacher 1995) all steps
-together err as often as the first one alone. That one has the place of the whole policy in the look. The whole spends
-nothing there: without support it is not called better whatever was earned, and no reward has a part in that.
+The model is of the training episodes; the steps, their order and the first one read no reward, but in sequences the
+states that followed. The first step has the largest predicted difference over its standard error (`promise`) among
+those with support that enough episodes carry. The ladder is climbed while each step is better: in such a fixed sequence
+(Maurer, Hothorn, Lehmacher 1995) all steps together err as often as the first one alone. That one has the place of the
+whole policy in the look. The whole spends nothing there: without support it is not called better whatever was earned,
+and no reward has a part in that.
 
 Letters: `N` steps of the log, `A` actions.
 """
@@ -33,7 +34,7 @@ import numpy as np
 from tidelog.algorithms.part import PartParams, PolicyPart, part_spec
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler, Sketch
-from tidelog.errors import LogError, SpecError
+from tidelog.errors import SpecError, TidelogError
 from tidelog.networks.layers import from_host
 from tidelog.ope.assumptions import excess_unshown
 from tidelog.ope.decide import Assessment, JudgeQuestion, Limits, decide
@@ -49,14 +50,9 @@ MARGIN = 1.001  # on ratios, so that no judged decision lies on a level
 PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of the judged decisions
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
 MOST_RATIO = 10.0  # times the number of actions: larger ratios are of actions that are hardly in the log
-RATIOS = (
-    0.25,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
-    MOST_RATIO,
-)  # times the number of actions: largest ratios of a part by share
+RATIOS = (0.25, 0.5, 1.0, 2.0, 5.0, MOST_RATIO)  # by both: largest ratios, times the number of actions
+UNSHOWN = 0.01  # of the decisions of an episode, beyond the practice's: that the log does not show of a part
+CHANGED = 0.05  # smallest probability with which a decision of a part is another one than the practice's
 ALIKE = 0.9  # share of the largest promise
 CARRIERS = 30.0  # smallest effective number of episodes that the first step weighs otherwise than the practice
 MOST = 50_000  # training steps that the model of the practice reads
@@ -66,21 +62,19 @@ MOST = 50_000  # training steps that the model of the practice reads
 class Ladder:
     """The parts of a policy in rising order, and the first one that is asked about."""
 
-    by: Literal["support", "share"]
-    levels: tuple[float, ...]  # by support: largest ratios of probabilities; by share: probabilities
+    by: Literal["support", "share", "both"]
+    levels: tuple[float, ...]  # by support: largest ratios of probabilities; else: probabilities
     practice: Policy | None = None  # the model of the present practice that ratios are taken to
     ratio: Floats | None = None  # [N]: the largest ratio of each judged decision
-    largest_ratio: float | None = None  # by share: of the decisions that a part may change; None: it may change all
+    largest_ratio: float = np.inf  # by both: of the decisions that a part may change
     first: int = 0
 
     def parts(self, a: Assessment) -> list[Assessment]:
         """The assessment of each part."""
-        if self.ratio is None:
-            return [part_of(a, np.full(len(a.evidence.reward), level)) for level in self.levels]
+        ratio = np.zeros(len(a.evidence.reward)) if self.ratio is None else self.ratio
         if self.by == "support":
-            return [part_of(a, (self.ratio <= level).astype(np.float64)) for level in self.levels]
-        shown = self.ratio <= (np.inf if self.largest_ratio is None else self.largest_ratio)
-        return [part_of(a, level * shown.astype(np.float64)) for level in self.levels]
+            return [part_of(a, (ratio <= level).astype(np.float64)) for level in self.levels]
+        return [part_of(a, level * (ratio <= self.largest_ratio).astype(np.float64)) for level in self.levels]
 
 
 def check_train(train: Any, log: Log, most: float) -> Log:
@@ -114,7 +108,7 @@ def limits_of_parts(limits: Limits, evidence: Evidence) -> Limits:
     return replace(limits, horizon=max(limits.horizon, evidence.horizon))
 
 
-def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], Policy]) -> None:
+def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], tuple[Policy | None, str]]) -> None:
     """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not.
 
     `practice` is `training_practice` of the question, asked once for all policies.
@@ -124,19 +118,16 @@ def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], Po
         return
     is_sequence, space, missing = a.evidence.horizon > 1, question.log.spec.action, ""
     ladders = [Ladder("share", SHARES)] if is_sequence else []
-    if question.train is None:
+    if isinstance(space, Discrete) and question.train is None:
         missing = "parts where the log shows its actions need the episodes that it learnt from (train=)"
     elif isinstance(space, Discrete):
-        try:
-            model = practice()
+        model, missing = practice()
+        if model is not None and not (missing := other_inputs(a.policy, model)):
             ratio = largest_ratios(a, question.log, model)
-        except (LogError, SpecError) as error:
-            missing = error.problem
-        else:
             most = [space.n * one for one in RATIOS]
             rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
             ladders += (
-                [Ladder("share", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
+                [Ladder("both", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
                 if is_sequence
                 else [Ladder("support", tuple(rising[rising <= MOST_RATIO * space.n].tolist()), model, ratio)]
             )
@@ -148,13 +139,13 @@ def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], Po
 def choose(a: Assessment, ladders: list[Ladder]) -> bool:
     """Give a policy the ladder whose first part promises most, and that part; False if no part has support.
 
-    By share the first part is the largest one that promises nearly as much: small shares all promise the same.
+    In sequences the first part is the largest one that promises nearly as much: small shares all promise the same.
     """
-    best = -np.inf
+    best, unshown = -np.inf, min(a.limits.unshown_share, UNSHOWN)
     for ladder in ladders:
-        parts = list(takewhile(lambda one: exposure(one) <= a.limits.unshown_share, ladder.parts(a)))
+        parts = list(takewhile(lambda one: exposure(one) <= unshown, ladder.parts(a)))
         predicted = [promise(one) if one.has_support and carriers(one) >= CARRIERS else -np.inf for one in parts]
-        enough = max(predicted, default=-np.inf) * (ALIKE if ladder.by == "share" else 1.0)
+        enough = max(predicted, default=-np.inf) * (1.0 if ladder.by == "support" else ALIKE)
         first = max((step for step, one in enumerate(predicted) if one >= enough), default=0)
         if parts and predicted[first] > best:
             best = predicted[first]
@@ -162,22 +153,29 @@ def choose(a: Assessment, ladders: list[Ladder]) -> bool:
     return bool(np.isfinite(best))
 
 
-def training_practice(question: JudgeQuestion) -> Policy:
-    """A model of the practice in training episodes; LogError or SpecError where these are gone or of another kind."""
-    train = question.train() if callable(question.train) else question.train
+def training_practice(question: JudgeQuestion) -> tuple[Policy | None, str]:
+    """A model of the practice in the training episodes, or why there is none."""
     judged = question.log if question.missing is None else question.whole  # with its own rewards
-    return cloned(some_episodes(check_train(train, judged, question.limits.overlap), question.seed), question.seed)[0]
+    try:
+        train = question.train() if callable(question.train) else question.train
+        train = some_episodes(check_train(train, judged, question.limits.overlap), question.seed)
+    except (TidelogError, ImportError) as error:  # gone, of another kind, too large, or of a package that is not here
+        return None, error.problem if isinstance(error, TidelogError) else str(error)
+    return cloned(train, question.seed)[0], ""
+
+
+def other_inputs(policy: Any, practice: Policy) -> str:
+    """Why a policy cannot be a part beside this model of the practice, which is asked about the same arrays, or ""."""
+    if isinstance(policy, Policy) and (  # others are never saved as a part
+        policy.spec.observation != practice.spec.observation
+        or action_orders(policy.spec, practice.spec, "the training log")[0] is not None
+    ):
+        return "it learnt from actions or observations in another order than those of the judged episodes"
+    return ""
 
 
 def largest_ratios(a: Assessment, log: Log, practice: Policy) -> Floats:
-    """The largest ratio of each judged decision's probabilities to those of the practice, [N]; SpecError if the policy
-    reads other inputs.
-    """
-    if isinstance(a.policy, Policy) and (  # others are never saved as a part, which asks both about the same arrays
-        a.policy.spec.observation != practice.spec.observation
-        or action_orders(a.policy.spec, practice.spec, "the training log")[0] is not None
-    ):
-        raise SpecError("it learnt from actions or observations in another order than those of the judged episodes")
+    """The largest ratio of each judged decision's probabilities to those of the practice, [N]."""
     here = np.asarray(log.position)
     mask = None if log.action_mask is None else np.asarray(log.action_mask)[here]
     chances = practice.probabilities({name: np.asarray(leaf)[here] for name, leaf in log.observation.items()}, mask)
@@ -212,14 +210,17 @@ def promise(part: Assessment) -> float:
     """How many decisions a part changes, over the standard deviation of its weights.
 
     The predicted difference over its standard error, if every changed decision gains as much as any other. What the
-    policy earned in the episodes that it learnt from, whose luck it followed, predicts no better.
+    policy earned in the episodes that it learnt from, whose luck it followed, predicts no better. -inf for a part that
+    decides as the practice does, up to the error of what is known of it.
     """
     evidence = part.evidence
     changed = np.asarray(evidence.follows)
     if evidence.target_all is not None and evidence.behaviour_all is not None:
         changed = 1.0 - np.minimum(evidence.target_all, evidence.behaviour_all).sum(axis=1)
-    deviation = float(episode_weights(evidence).std())
-    return float(changed.mean()) / deviation if deviation > 0.0 else -np.inf
+    deviation, share = float(episode_weights(evidence).std()), float(changed.mean())
+    if part.same or share < CHANGED * evidence.policy_share or deviation == 0.0:
+        return -np.inf
+    return share / deviation
 
 
 def exposure(part: Assessment) -> float:
@@ -228,7 +229,7 @@ def exposure(part: Assessment) -> float:
     A small probability of a deed that was never logged makes weights even, and what it may cost small beside a limit,
     but not beside what the part gains. An episode holds what the whole's mean weight would lack.
     """
-    share = float(np.asarray(part.evidence.follows).mean())
+    share = part.evidence.policy_share
     return excess_unshown(part.evidence) * float(part.evidence.lengths.mean()) / share if share > 0.0 else 0.0
 
 
@@ -247,10 +248,10 @@ def climb(a: Assessment) -> tuple[LadderStep, ...]:
     if a.ladder is None:
         return ()
     steps = []
+    ratio = a.ladder.largest_ratio if a.ladder.by == "both" else None
     for level, part in list(zip(a.ladder.levels, a.ladder.parts(a), strict=True))[a.ladder.first :]:
         decide(part)
-        share = float(np.asarray(part.evidence.follows).mean())
-        ratio = a.ladder.largest_ratio
+        share = part.evidence.policy_share
         steps.append(LadderStep(a.ladder.by, level, share, part.decision, part.difference, ratio))
         if part.decision != "better":
             break
@@ -265,7 +266,7 @@ def safe_policy(a: Assessment, step: LadderStep) -> Policy | None:
     part = PolicyPart(
         policy.algorithm,
         None if practice is None else practice.algorithm,
-        largest_ratio=step.level if step.by == "support" else step.largest_ratio or 0.0,
+        largest_ratio=step.level if step.by == "support" else step.largest_ratio or 0.0,  # by share no ratio is asked
         share=1.0 if step.by == "support" else step.level,
         sampled=a.sample,
         actions=space.n,

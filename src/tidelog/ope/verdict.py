@@ -270,35 +270,39 @@ Decision = Literal["better", "better if randomised", "worse", "no difference sho
 class LadderStep(NamedTuple):
     """A part of a policy that was judged in place of the whole; the others of its decisions stay as they are."""
 
-    by: str  # "support": where the log shows its actions; "share": in each decision with a probability
+    by: str  # "support": where the log shows its actions; "share": in each decision with a probability; or "both"
     level: float  # largest ratio of an action's probability to that of the present practice; or the probability
     share: float  # of the judged decisions that are the policy's
     decision: Decision
     difference: Interval  # mean return per episode minus that of the behaviour policy
-    largest_ratio: float | None = None  # by share: of the decisions that may be the policy's; None: all may be
+    largest_ratio: float | None = None  # by both: that ratio
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether chance decides if a decision is the policy's."""
+        return self.by != "support" and self.level < 1.0
 
     @property
     def title(self) -> str:
         """A few words for a row of a picture."""
-        if self.by == "support":
+        if not self.is_drawn:
             return f"{self.share:.0%} of decisions"
-        return f"probability {self.level:g}" + ("" if self.largest_ratio is None else " where shown")
+        return f"probability {self.level:g}" + (" where shown" if self.by == "both" else "")
 
     @property
     def where(self) -> str:
         """Which decisions are the policy's, in words."""
-        if self.by == "share" and self.largest_ratio is None:
-            return f"with probability {self.level:g} in each decision"
-        drawn = f"with probability {self.level:g} in each decision " if self.by == "share" and self.level < 1.0 else ""
-        shown = self.share / self.level if drawn else self.share
-        return f"{drawn}where the log shows its actions ({shown:.0%} of decisions)"
+        drawn = f"with probability {self.level:g} in each decision" if self.is_drawn else ""
+        if self.by == "share":
+            return drawn
+        shown = self.share / self.level if self.is_drawn else self.share
+        return f"{drawn} where the log shows its actions ({shown:.0%} of decisions)".strip()
 
     @property
     def rest(self) -> str:
         """About which decisions the log cannot tell, in words."""
-        others = [] if self.by == "share" and self.largest_ratio is None else ["in the other decisions"]
-        larger = ["with larger probabilities"] if self.by == "share" and self.level < 1.0 else []
-        return " and ".join(others + larger)
+        others = [] if self.by == "share" else ["in the other decisions"]
+        return " and ".join([*others, *(["with larger probabilities"] if self.is_drawn else [])])
 
 
 class GroupDifference(NamedTuple):
@@ -726,7 +730,7 @@ def part_summary(verdict: Verdict) -> dict[str, Any]:
     left = f"it decides {step.where}; the others stay as they are"
     context = {
         **verdict.context,
-        "sample": (step.by == "share" and step.level < 1.0) or verdict.acting == "sample",
+        "sample": step.is_drawn or verdict.acting == "sample",
         "conditions": [left, *verdict.context.get("conditions", ())],
     }
     return replace(verdict, decision="better", difference=step.difference, context=context, ladder=()).summary
