@@ -213,6 +213,19 @@ def test_a_part_that_decides_as_the_practice_does_promises_nothing():
     assert promise(part_of(assessed(guessed), follows)) == -np.inf
 
 
+def test_in_sequences_the_first_part_is_the_largest_share_that_promises_nearly_as_much(monkeypatch):
+    monkeypatch.setattr(ladder, "exposure", lambda part: 0.0)
+    monkeypatch.setattr(ladder, "carriers", lambda part: np.inf)
+    monkeypatch.setattr(ladder, "promise", lambda part: 1.0 - 0.2 * part.evidence.policy_share)
+    a, decisions = assessed(episodes()), 1_200
+    shares = ladder.Ladder("share", ladder.SHARES)
+    assert ladder.choose(a, [shares])
+    assert a.ladder.levels[a.ladder.first] == 0.5  # 0.9, of at most 0.998
+    cases = ladder.Ladder("support", (1.0, 2.0, 3.0), ratio=np.linspace(0.0, 3.0, decisions))
+    assert ladder.choose(a, [cases])
+    assert a.ladder.first == 0
+
+
 def test_a_small_share_does_not_hide_weight_that_is_missing():
     support = replace(outcome(bandit()).support, mean_weight=0.994, mean_weight_error=0.001)
     broken = [
