@@ -17,7 +17,7 @@ from tidelog.ope.assumptions import excess_unshown, extreme_values, factor_bound
 from tidelog.ope.decide import Limits, support_findings, worst_case
 from tidelog.ope.judge import gather, question_of
 from tidelog.ope.ladder import carriers, part_of, promise, rescaling, training_practice
-from tidelog.ope.verdict import LadderStep, read_verdict, write
+from tidelog.ope.verdict import Interval, LadderStep, part_summary, read_verdict, write
 from tidelog.types import Discrete
 
 SEGMENTS, OFFERS = 20, 6
@@ -233,6 +233,10 @@ def test_a_small_share_does_not_hide_weight_that_is_missing():
         for share in (1.0, 0.5)
     ]
     assert broken == [[], ["mean_weight"]]
+    evidence = bandit()
+    for factor, rules in ((1.0, []), (0.8, ["mean_weight"])):  # a fifth of the policy's actions is not in the log
+        part = part_of(assessed(replace(evidence, target=factor * evidence.target)), np.full(600, 0.02))
+        assert [one.rule for one in part.broken_support] == rules
 
 
 def test_what_is_hardly_in_the_log_is_in_no_part(monkeypatch):
@@ -371,6 +375,15 @@ def test_the_policy_of_a_part_acts_where_it_was_judged(of_policy, tmp_path):
         np.testing.assert_array_equal(again.act(here)[0], codes)
         np.testing.assert_allclose(again.probabilities(here), part.probabilities(here), atol=1e-6)
         assert again.verdict == part.verdict
+
+
+@pytest.mark.parametrize(
+    ("by", "level", "acting"),
+    [("support", 3.0, "mode"), ("share", 0.3, "sample"), ("both", 0.3, "sample"), ("both", 1.0, "mode")],
+)
+def test_a_part_by_chance_samples(by, level, acting, of_policy):
+    step = LadderStep(by, level, 0.3, "better", Interval(0.1, 0.05, 0.2), None if by == "share" else 3.0)
+    assert part_summary(replace(of_policy[1], ladder=(step,)))["acting"] == acting
 
 
 def test_a_part_is_judged_again_as_the_policy_that_it_is(of_policy):
