@@ -229,7 +229,7 @@ def test_in_sequences_the_first_part_is_the_largest_share_that_promises_nearly_a
 def test_a_small_share_does_not_hide_weight_that_is_missing():
     support = replace(outcome(bandit()).support, mean_weight=0.994, mean_weight_error=0.001)
     broken = [
-        [one.rule for one in support_findings(support, Limits(), follows=share) if one.check.outcome == "failed"]
+        [one.rule for one in support_findings(support, Limits(), policy_share=share) if one.check.outcome == "failed"]
         for share in (1.0, 0.5)
     ]
     assert broken == [[], ["mean_weight"]]

@@ -406,7 +406,7 @@ class Assessment:
             visits=self.visits,
             estimated=self.estimated,
             tested=tested,
-            follows=self.evidence.policy_share,
+            policy_share=self.evidence.policy_share,
         )
 
     @property
@@ -906,13 +906,13 @@ def support_findings(
     visits: bool = False,
     estimated: bool = False,
     tested: bool = False,
-    follows: float = 1.0,
+    policy_share: float = 1.0,
 ) -> list[RuleFinding]:
     """Weights against every limit on support.
 
     `visits`: the support is that of occupancy ratios. `estimated`: propensities were estimated. `tested`: the log's own
-    ones fitted all of its actions. `follows`: the share of decisions that are a part's; its weights lack no more than
-    that of what the whole's lack.
+    ones fitted all of its actions. `policy_share`: that of a part; its weights may lack no more than
+    this share of what a whole's may.
     """
     mass, size, share = support.unsupported_mass, support.effective_sample_size, limits.effective_share
     needed = max(limits.effective_episodes, share * support.episodes)
@@ -936,7 +936,7 @@ def support_findings(
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
     most = limits.mean_weight_errors * (TESTED if tested and not (visits or lost) else 1.0)
     check = compare("mean_weight", off, "at most", most * error, "mean_weight_errors")
-    harmless = HARMLESS * follows
+    harmless = HARMLESS * policy_share
     if off <= harmless:
         check = compare("mean_weight", off, "at most", harmless)
     elif check.outcome == "failed" and forgiven:

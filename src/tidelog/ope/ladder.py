@@ -51,7 +51,7 @@ PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # by support: shares of t
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7)  # by share: probabilities in each decision
 MOST_RATIO = 10.0  # times the number of actions: larger ratios are of actions that are hardly in the log
 RATIOS = (0.25, 0.5, 1.0, 2.0, 5.0, MOST_RATIO)  # by both: largest ratios, times the number of actions
-UNSHOWN = 0.01  # of the decisions of an episode, beyond the practice's: that the log does not show of a part
+UNSHOWN = 0.01  # most decisions an episode, beyond the practice's, that the log may not show of a part
 CHANGED = 0.05  # smallest probability with which a decision of a part is another one than the practice's
 ALIKE = 0.9  # share of the largest promise
 CARRIERS = 30.0  # smallest effective number of episodes that the first step weighs otherwise than the practice
@@ -124,13 +124,12 @@ def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], tu
         model, missing = practice()
         if model is not None and not (missing := other_inputs(a.policy, model)):
             ratio = largest_ratios(a, question.log, model)
-            most = [space.n * one for one in RATIOS]
-            rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
-            ladders += (
-                [Ladder("both", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
-                if is_sequence
-                else [Ladder("support", tuple(rising[rising <= MOST_RATIO * space.n].tolist()), model, ratio)]
-            )
+            if is_sequence:
+                most = [space.n * one for one in RATIOS]
+                ladders += [Ladder("both", (*SHARES, 1.0), model, ratio, one) for one in most if (ratio <= one).any()]
+            else:
+                rising = MARGIN * np.unique(np.quantile(ratio, PARTS))
+                ladders = [Ladder("support", tuple(rising[rising <= MOST_RATIO * space.n].tolist()), model, ratio)]
     if not choose(a, ladders):
         nothing = "no part of it has support that enough episodes carry" if ladders else ""
         a.no_ladder = "; ".join(filter(None, (nothing, missing)))
