@@ -378,16 +378,6 @@ def test_a_reward_on_the_last_row_of_each_episode_alone_is_0_before(name):
         assert "missing_reward" not in tomllib.loads(describe_table(other, {"reward": name}).toml)
 
 
-def test_a_column_that_is_empty_except_on_last_rows_is_an_outcome():
-    last = np.arange(120) % 3 == 2
-    frame = pl.DataFrame({"stay": np.arange(120) // 3, "step": np.arange(120) % 3, "x": np.arange(120) % 7,
-                          "action": np.arange(120) % 2,
-                          "rest": [float(i % 5 + 1) if end else None for i, end in enumerate(last)]})  # fmt: skip
-    table = describe_table(frame)
-    assert tomllib.loads(table.toml)["observation"] == ["x"]
-    assert any(note.startswith("'rest' is empty except on last rows of episodes: an outcome") for note in table.notes)
-
-
 def test_of_two_columns_that_may_be_the_action_inspect_asks():
     frame = ward(lage=np.tile(["links", "rechts"], 60))
     assert "action" not in proposed(frame)

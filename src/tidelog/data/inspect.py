@@ -887,8 +887,7 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
     for one in last:
         if "terminated" not in proposal.mapping and one.kind == "flag":
             proposal.hints.append(f"terminated = {toml_text(one.name)}")
-        values = f"is {'empty' if one.empty else '0'} except on last rows of episodes"
-        values = "is 1 on last rows of episodes only" if one.kind == "flag" else values
+        values = "is 1 on last rows of episodes only" if one.kind == "flag" else "is 0 except on last rows of episodes"
         what = "an end or an outcome" if one.kind == "flag" else "an outcome"
         proposal.notes.append(f"'{one.name}' {values}: {what}, which is not known before the decision")
     if outcomes:
