@@ -300,13 +300,10 @@ class Proposal:
         return pairs.n_unique() == pairs["episode"].n_unique()
 
     def share_ended(self, episode: str, step: str | None, column: str) -> float:
-        """The share of episodes whose last row has a flag, or a number other than 0, that no other row has; else 0.
-
-        An empty cell counts as 0.
-        """
+        """The share of episodes whose last row has a flag, or a number other than 0, that no other row has; else 0."""
         flags = parse.flag(self.table.series(column))
         values = (parse.number(self.table.series(column)) if len(flags.unreadable) else flags).values
-        return self.share_last(episode, step, np.nan_to_num(values) != 0)
+        return self.share_last(episode, step, values != 0)
 
     def share_last(self, episode: str, step: str | None, flag: NDArray[np.bool_]) -> float:
         """The share of episodes whose last row is flagged, if no other row is; else 0."""
