@@ -47,3 +47,8 @@ def test_several_ways_of_acting_lead_with_the_best_part(judged, tidelog):
     code, out, _ = tidelog("judge", judged / "run", "--ledger", "off")
     assert code == 0
     assert "As a whole, none of the policies is shown to be better." in out
+    code, out, _ = tidelog("judge", judged / "run", "--ledger", "off", "--json")
+    assert code == 0
+    advice = json.loads(out)["advice"]  # also what training prints at its end
+    assert "Use it only where the log shows its actions" in advice
+    assert "Keep what you have" not in advice

@@ -556,16 +556,9 @@ def _export_command(one: _NamedPolicy) -> str:
 
 def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     """Print the answer, the table, and a line each on the rules, the episodes, and on what is missing."""
-    answer, safe = verdicts.answer, verdicts.safest
+    answer = verdicts.answer
     number = f"{answer.number}, {percent(verdicts.level)} interval" if answer.number else ""
-    part = None if safe is None or verdicts.recommended is not None else verdicts[safe]
-    lines = [answer.headline, number, answer.why]
-    if part is not None:
-        lines = [
-            f"{safe}: {part.advice}",
-            part.ladder_sentence,
-            "As a whole, none of the policies is shown to be better.",
-        ]
+    lines = verdicts.part_advice or (answer.headline, number, answer.why)
     for line in lines:
         if line:
             print_line(line)
@@ -590,7 +583,7 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     notes = [*filter(None, [verdicts[0].context.get("earlier_looks")]), *conditions]
     if notes:  # what makes the intervals wider, or the answer less sure
         print_line(f"note: {'; '.join(notes)}")
-    if verdicts.recommended is None and part is None and not details:
+    if verdicts.recommended is None and not verdicts.part_advice and not details:
         # why, and what to do: of one policy, as the others say the same
         most = max(verdicts.rows, key=lambda row: np.nan_to_num(row.effective_sample_size, nan=-1.0))
         name = (answer.row or most).name

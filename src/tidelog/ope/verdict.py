@@ -833,8 +833,16 @@ class Verdicts(Sequence[Verdict]):
 
     @property
     def advice(self) -> str:
-        """What to do with these policies, in a few sentences."""
-        return self.answer.text
+        """What to do with these policies, in a few sentences: with a part, if none is shown to be better as a whole."""
+        return " ".join(self.part_advice) or self.answer.text
+
+    @property
+    def part_advice(self) -> tuple[str, ...]:
+        """What to do with the best safe part, in sentences; empty if a whole is recommended, or no part is better."""
+        if self.recommended is not None or self.safest is None:
+            return ()
+        part, whole = self[self.safest], "As a whole, none of the policies is shown to be better."
+        return (f"{self.safest}: {part.advice}", part.ladder_sentence, whole)
 
     @property
     def rows(self) -> tuple[Row, ...]:
