@@ -291,7 +291,7 @@ def test_no_result_is_typed_into_the_template_of_evidence() -> None:
     """What looks like a result outside of a `{field}` is one of these levels, goals and settings."""
     template = redraw.FIELD.sub("", redraw.TEMPLATE.read_text(encoding="utf-8"))
     typed = re.findall(r"\d[\d,]*\.\d+%?|\d+%|\d{1,3}(?:,\d{3})+|\d{4,}", re.sub(r"`[^`]*`|\]\([^)]*\)", "", template))
-    goals = {"85%", "60%", "0.15", "0.5", "3,000"}
+    goals = {"85%", "60%", "3,000"}
     levels = {"95%", "97.5%", "2.5%", "1%"}
     settings = {"0.3", "1,000", "2,048", "1.5", "70%", "5,000"}
     assert set(typed) == goals | levels | settings

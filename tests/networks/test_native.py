@@ -15,6 +15,7 @@ import pytest
 import tidelog as tl
 from tests.training.runs import bc, begin, finish, stop_at
 from tidelog import load_run
+from tidelog.algorithms import short_form
 from tidelog.auto import sharpness
 from tidelog.errors import ConfigError
 from tidelog.networks import native
@@ -217,6 +218,14 @@ def test_training_uses_them_and_policies_do_not(monkeypatch, origin, tmp_path):
     monkeypatch.setattr(native, "dense", None)  # calling it would fail
     assert agreement(run.policy(), origin)
     assert agreement(load_run(tmp_path / "run").policy(), origin)
+
+
+@there
+def test_a_step_is_traced_once(monkeypatch, origin):
+    traces, step = [], short_form.step
+    monkeypatch.setattr(short_form, "step", lambda *inputs: traces.append(1) or step(*inputs))
+    tl.fit(tl.BC(hidden=(5,), batch_size=11), origin, 20, progress=False)  # sizes that no other test has
+    assert len(traces) == 1
 
 
 @there

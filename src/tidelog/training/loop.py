@@ -19,6 +19,7 @@ from tidelog.algorithms.sampling import Sampler, Samples, StoredLog
 from tidelog.algorithms.segments import Columns, Segments, added, drawn, looked_at
 from tidelog.envs.functional import Functional
 from tidelog.errors import ConfigError
+from tidelog.networks import native
 from tidelog.networks.layers import float32, fold_in, new_key, rounded, scalar, zeros
 from tidelog.recommend.next_item import StoredInteractions
 from tidelog.schema import Count
@@ -101,7 +102,9 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
         batch = jax.eval_shape(lambda: _each(phase, example_batch))
         return tuple(eqx.filter_eval_shape(_step, number, algorithm, state, batch)[1].metrics)
 
-    return {phase.name: names(number, phase) for number, phase in enumerate(algorithm.phases())}
+    precision = getattr(algorithm, "matmul_precision", "float32")
+    with native.in_training(precision if native.can_multiply(precision) else None):  # as the program will trace it
+        return {phase.name: names(number, phase) for number, phase in enumerate(algorithm.phases())}
 
 
 def _step_of(number: int, algorithm: Algorithm, state: Any, batch: Any) -> tuple[Any, Feedback]:
