@@ -1,5 +1,9 @@
 """`tidelog report`: the file that it writes, what it says, and what it refuses."""
 
+import polars as pl
+
+from tests.cli.conftest import Done
+
 
 def test_a_report_is_written_and_named(here, run, tidelog):
     done = tidelog("report", run)
@@ -18,3 +22,12 @@ def test_a_log_that_moved_is_given(here, run, tidelog):
     done = tidelog("report", run, "--data", "other.csv", "--columns", "columns.toml", "--out", "b.html")
     assert (done.code, (here / "b.html").exists()) == (2, False)
     assert "no run of the report learnt from this log" in done.said
+
+
+def test_a_table_is_read_with_the_columns_of_the_run_unless_others_are_named(here, run, tidelog):
+    pl.read_csv("visits.csv").rename({"severity": "badness"}).write_csv("renamed.csv")
+    for words in (["evaluate", run], ["report", run, "--out", "page.html"], ["judge", run], ["plan", run]):
+        own, named = (tidelog(*words, "--data", "visits.csv", *more) for more in ([], ["--columns", "columns.toml"]))
+        said = "--data is read with the columns of the run's log; --columns FILE names others\n"
+        assert own == Done(named.code, said + named.out, named.err)
+        assert "no column 'severity'" in tidelog(*words, "--data", "renamed.csv").err

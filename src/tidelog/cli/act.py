@@ -29,6 +29,7 @@ from tidelog.cli.flags import (
 )
 from tidelog.cli.policies import (
     WORDS,
+    columns_of_run,
     in_chosen_way,
     open_for_use,
     open_policy,
@@ -37,7 +38,7 @@ from tidelog.cli.policies import (
     print_way,
     with_rule,
 )
-from tidelog.data.columns import USUAL_FORM, Columns
+from tidelog.data.columns import Columns
 from tidelog.data.formats import ending_of
 from tidelog.data.read import ARRAYS as FILES_OF_ARRAYS
 from tidelog.data.read import SOURCES, table_with
@@ -256,16 +257,10 @@ def _write_rows(
 
 
 def _columns(options: ActFlags, source: str | list[str]) -> Columns | None:
-    """Return the mapping: that of the flag, or the one with which a run read its log, if its file had this ending."""
+    """Return the mapping: that of the flag, or the one with which a run read its log."""
     if options.actions.columns is not None:
         return Columns.from_file(options.actions.columns)
-    origin = _origin(options)
-    if not origin.get("columns"):
-        return None
-    columns = Columns.from_mapping(origin["columns"])
-    before, now = (one if isinstance(one, str) else one[0] for one in (origin["source"], source))
-    same = ending_of(before, SOURCES) == ending_of(now, SOURCES)
-    return columns if same else replace(columns, **USUAL_FORM._asdict())
+    return columns_of_run(_origin(options), source)
 
 
 def _origin(options: ActFlags) -> dict[str, Any]:

@@ -28,13 +28,11 @@ from tidelog.cli.flags import (
     print_details,
     print_line,
     print_notes,
-    source_of,
     table,
 )
-from tidelog.cli.policies import in_chosen_way, open_policy, refuse_lists
+from tidelog.cli.policies import in_chosen_way, log_for_runs, open_policy, refuse_lists
 from tidelog.data.log import Log
 from tidelog.data.raw import several_as_text
-from tidelog.data.read import read_log
 from tidelog.data.statistics import Sketch, episode_hashes
 from tidelog.data.storage import is_saved_log
 from tidelog.envs.registry import make
@@ -71,7 +69,7 @@ class Evaluate(OutputFlags):
     """a log: a table, a folder of tables or a glob (with --columns; repeat the flag for several), a saved log, an .npz
     or .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
-    """for tables: the mapping file"""
+    """for tables: the mapping file; default: the columns of the runs' log"""
 
 
 def run(words: list[str]) -> int:
@@ -106,7 +104,7 @@ def run(words: list[str]) -> int:
 def _evaluate(options: Evaluate, runs: dict[Path, Record]) -> dict[str, Any]:
     """Play or compare every run, then all pairs of runs, and return the returns or measures."""
     scores: dict[Path, dict[str, Values]] = {}
-    log = None if options.env else read_log(source_of(options.data, "--data"), options.columns)
+    log = None if options.env else log_for_runs(options.data, options.columns, runs.values())
     parts = {} if log is None else _parts(log, runs.values())
     results: list[dict[str, Any]] = []
     for folder, record in runs.items():

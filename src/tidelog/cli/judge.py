@@ -37,13 +37,11 @@ from tidelog.cli.flags import (
     present,
     print_details,
     print_line,
-    source_of,
     table,
 )
-from tidelog.cli.policies import chosen_way, open_policy, refuse_lists
+from tidelog.cli.policies import chosen_way, log_for_runs, open_policy, refuse_lists
 from tidelog.data.log import Log, is_declaration
 from tidelog.data.raw import several_as_text
-from tidelog.data.read import read_log
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.ope.decide import PROBABILITY, Limits
 from tidelog.ope.judge import judge
@@ -85,7 +83,7 @@ class QuestionFlags(DeclaredFlags):
     """the log, a table with --columns or a saved log (several: repeat the flag); default: the held-out episodes of the
     run"""
     columns: File | None = None
-    """for tables: the mapping file"""
+    """for tables: the mapping file; default: the columns of the run's log"""
     sample: bool = False
     """judge the policy by actions sampled from its distribution"""
     mode: bool = False
@@ -415,7 +413,8 @@ def _sources(names: Sequence[str], options: QuestionFlags, all_members: bool = F
 
 def _log(options: QuestionFlags, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
-    log = None if not options.data else read_log(source_of(options.data, "--data"), options.columns)
+    records = [source.record for source in sources if source.record is not None]
+    log = log_for_runs(options.data, options.columns, records) if options.data else None
     parts: dict[str, tuple[Log, str]] = {}
     for path, record, _ in sources:
         if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):

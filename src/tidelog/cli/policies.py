@@ -1,19 +1,21 @@
 """The policy that a command line names, a run folder or a saved policy, and the way in which it acts.
 
-Imports of JAX are inside the functions: a saved policy acts with NumPy, and starts in a fraction of the time.
+Imports of JAX and of readers are inside the functions: a saved policy acts with NumPy, and starts in a fraction of the
+time.
 """
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import tyro
 
-from tidelog.cli.flags import print_details
+from tidelog.cli.flags import Repeated, print_details, source_of
 from tidelog.errors import ConfigError
 from tidelog.hub import local
 from tidelog.runtime.artefact import SavedPolicy
@@ -23,6 +25,8 @@ from tidelog.runtime.way_of_acting import DOES, Acting, BasePolicy, P, in_way, v
 from tidelog.types import Catalogue
 
 if TYPE_CHECKING:
+    from tidelog.data.columns import Columns
+    from tidelog.data.log import Log
     from tidelog.policies.policy import Policy
     from tidelog.recommend.evaluate import RuleLists
     from tidelog.runtime.policy import NumpyPolicy
@@ -32,6 +36,37 @@ if TYPE_CHECKING:
 
 WORDS = ("constant", "tree")  # of simple rules
 SimpleRule: TypeAlias = Annotated[Literal["constant", "tree"], tyro.conf.arg(metavar="tree|constant")]
+
+
+def columns_of_run(origin: Mapping[str, Any], source: str | Sequence[str]) -> Columns | None:
+    """Return the mapping with which a run read its log, for another table; None where it needed none.
+
+    Its form of text is that of the run's file only if the endings are the same.
+    """
+    from tidelog.data.columns import USUAL_FORM, Columns
+    from tidelog.data.formats import ending_of
+    from tidelog.data.read import SOURCES
+
+    if not origin.get("columns"):
+        return None
+    columns = Columns.from_mapping(origin["columns"])
+    before, now = (one if isinstance(one, str) else one[0] for one in (origin["source"], source))
+    same = ending_of(before, SOURCES) == ending_of(now, SOURCES)
+    return columns if same else replace(columns, **USUAL_FORM._asdict())
+
+
+def log_for_runs(data: Repeated, columns: str | None, records: Iterable[Record]) -> Log:
+    """Read the log of `--data`: a table by `--columns`, or without it by the one mapping of the runs' own logs."""
+    from tidelog.data.read import is_table, read_log
+
+    source = source_of(data, "--data")
+    if columns is None and is_table(source):
+        mappings = [columns_of_run(record.data.origin or {}, source) for record in records]
+        own = mappings[0] if mappings else None
+        if own is not None and all(one == own for one in mappings):
+            print_details("--data is read with the columns of the run's log; --columns FILE names others")
+            return read_log(source, own)
+    return read_log(source, columns)
 
 
 def open_policy(path: str, member: int | None = None) -> Policy:

@@ -20,9 +20,8 @@ from tidelog.cli.flags import (
     parse,
     present,
     print_line,
-    source_of,
 )
-from tidelog.data.read import read_log
+from tidelog.cli.policies import log_for_runs
 from tidelog.errors import ConfigError, nearest
 from tidelog.ope.verdict import FOLDER, SavedVerdict, read_judgement, read_verdicts
 from tidelog.report.page import report_of
@@ -30,6 +29,7 @@ from tidelog.schema import to_plain
 from tidelog.sweeps.job import PLAN
 from tidelog.sweeps.sweep import Sweep, write_page
 from tidelog.training.metrics import Progress
+from tidelog.training.record import Record
 
 
 @dataclass
@@ -43,7 +43,7 @@ class ReportFlags(OutputFlags):
     data: Repeated = ()
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: File | None = None
-    """for tables: the mapping file"""
+    """for tables: the mapping file; default: the columns of the runs' log"""
 
 
 def run(words: list[str]) -> int:
@@ -64,7 +64,8 @@ def _report(options: ReportFlags) -> dict[str, Any]:
             log = None
             if options.data:
                 screen.update("the runs' log", 0.0)
-                log = read_log(source_of(options.data, "--data"), options.columns)
+                records = [Record.read(Path(run)) for run in options.runs]
+                log = log_for_runs(options.data, options.columns, records)
             path = report_of(options.runs, options.out, log=log, progress=screen.update)
     size = path.stat().st_size
     print_line(f"report: {path}{'' if options.quiet else f' ({size / 1e3:,.0f} kB)'}")
