@@ -1,8 +1,13 @@
 """`tidelog report`: the file that it writes, what it says, and what it refuses."""
 
-import polars as pl
+from pathlib import Path
 
-from tests.cli.conftest import Done
+import polars as pl
+import pytest
+
+from tests.cli.conftest import SMALL, Done
+from tidelog.cli.policies import log_for_runs
+from tidelog.training.record import Record
 
 
 def test_a_report_is_written_and_named(here, run, tidelog):
@@ -31,3 +36,17 @@ def test_a_table_is_read_with_the_columns_of_the_run_unless_others_are_named(her
         said = "--data is read with the columns of the run's log; --columns FILE names others\n"
         assert own == Done(named.code, said + named.out, named.err)
         assert "no column 'severity'" in tidelog(*words, "--data", "renamed.csv").err
+
+
+def test_propensities_that_a_mapping_declares_hold_for_the_rows_of_the_run_alone(here, tidelog, capsys):
+    table = pl.read_csv("visits.csv").drop("propensity")
+    table.write_csv("visits.csv")
+    table.filter(pl.col("patient") > pl.col("patient").median()).write_csv("others.csv")
+    text = Path("columns.toml").read_text().replace('propensity = "propensity"', 'propensity = "shares"')
+    Path("columns.toml").write_text(text)
+    words = ["--data", "visits.csv", "--columns", "columns.toml", "--steps", 20, "--out", "run", "--held-out", 0.5]
+    assert tidelog("train", "bc", *words, "--no-judge", *SMALL).code == 0
+    record = Record.read(Path("run"))
+    assert log_for_runs(("visits.csv",), None, [record]).propensity is not None
+    assert log_for_runs(("others.csv",), None, [record]).propensity is None
+    assert "the propensities that its mapping declares are not taken over" in capsys.readouterr().out

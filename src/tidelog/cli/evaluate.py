@@ -104,7 +104,7 @@ def run(words: list[str]) -> int:
 def _evaluate(options: Evaluate, runs: dict[Path, Record]) -> dict[str, Any]:
     """Play or compare every run, then all pairs of runs, and return the returns or measures."""
     scores: dict[Path, dict[str, Values]] = {}
-    log = None if options.env else log_for_runs(options.data, options.columns, runs.values())
+    log = None if options.env else log_for_runs(options.data, options.columns, [*runs.values()])
     parts = {} if log is None else _parts(log, runs.values())
     results: list[dict[str, Any]] = []
     for folder, record in runs.items():

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import tyro
 
-from tidelog.cli.flags import Repeated, print_details, source_of
+from tidelog.cli.flags import Repeated, print_details, print_notes, source_of
 from tidelog.errors import ConfigError
 from tidelog.hub import local
 from tidelog.runtime.artefact import SavedPolicy
@@ -55,18 +55,24 @@ def columns_of_run(origin: Mapping[str, Any], source: str | Sequence[str]) -> Co
     return columns if same else replace(columns, **USUAL_FORM._asdict())
 
 
-def log_for_runs(data: Repeated, columns: str | None, records: Iterable[Record]) -> Log:
-    """Read the log of `--data`: a table by `--columns`, or without it by the one mapping of the runs' own logs."""
+def log_for_runs(data: Repeated, columns: str | None, records: Sequence[Record]) -> Log:
+    """Read the log of `--data`: a table by `--columns`, or without it by the one mapping of the runs' own logs.
+
+    What their mapping declares about propensities holds for their own rows alone: others are read without it.
+    """
     from tidelog.data.read import is_table, read_log
 
     source = source_of(data, "--data")
-    if columns is None and is_table(source):
-        mappings = [columns_of_run(record.data.origin or {}, source) for record in records]
-        own = mappings[0] if mappings else None
-        if own is not None and all(one == own for one in mappings):
-            print_details("--data is read with the columns of the run's log; --columns FILE names others")
-            return read_log(source, own)
-    return read_log(source, columns)
+    mappings = [columns_of_run(record.data.origin or {}, source) for record in records]
+    own = mappings[0] if mappings and columns is None and is_table(source) else None
+    if own is None or any(one != own for one in mappings):
+        return read_log(source, columns)
+    print_details("--data is read with the columns of the run's log; --columns FILE names others")
+    log = read_log(source, own)
+    if own.declared is None or any(record.data.fingerprint == log.fingerprint() for record in records):
+        return log
+    print_notes(["other rows than the run's: the propensities that its mapping declares are not taken over"])
+    return read_log(source, replace(own, propensity=None))
 
 
 def open_policy(path: str, member: int | None = None) -> Policy:
