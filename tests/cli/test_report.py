@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from tests.cli.conftest import SMALL, Done
 from tidelog.cli.policies import log_for_runs
