@@ -789,3 +789,52 @@ def test_decisions_and_outcomes_may_be_yes_and_no(tmp_path, no, yes):
     assert (roles.get("reward_values"), roles.get("actions")) == values
     said = re.sub(r"\s+", " ", found.text())
     assert ("is read as a reward of 0 for 'no' and 1 for 'yes'" in said) == (no == "no")
+
+
+def requests(rows: int = 400) -> pl.DataFrame:
+    """A router's log: one model answers each request, and users come again."""
+    random = np.random.default_rng(0)
+    model = random.choice(3, rows, p=[0.5, 0.3, 0.2])
+    return pl.DataFrame({
+        "request_id": [f"req-{row:04d}" for row in range(rows)],
+        "user": random.choice([f"u{one}" for one in range(40)], rows),
+        "tokens": random.integers(1, 3_000, rows),
+        "model": np.asarray(["small", "medium", "large"])[model],
+        "model_prob": np.asarray([0.5, 0.3, 0.2])[model],
+        "latency_ms": random.normal(300.0, 50.0, rows),
+        "success": random.random(rows) < 0.6,
+    })  # fmt: skip
+
+
+def test_numbered_requests_are_one_decision_each_and_their_users_a_cluster() -> None:
+    described = describe_table(requests())
+    assert tomllib.loads(described.toml) == {
+        "reward": "success", "propensity": "model_prob", "terminated": True, "cluster": "user", "action": "model",
+        "observation": ["tokens"],
+    }  # fmt: skip
+    assert "every row has its own 'request_id' and is an episode of one step; set `episode = \"user\"`" in " ".join(
+        described.text().split()
+    )
+    without = describe_table(requests().drop("request_id"))
+    assert tomllib.loads(without.toml)["episode"] == "user"
+    bought = describe_table(requests().rename({"model": "item", "model_prob": "item_prob"}))
+    assert tomllib.loads(bought.toml)["episode"] == "user"
+
+
+def test_the_action_is_what_the_name_of_its_probability_says() -> None:
+    frame = requests().with_columns(offer=pl.Series(np.arange(400) % 2))
+    assert tomllib.loads(describe_table(frame).toml)["action"] == "model"
+    assert tomllib.loads(describe_table(frame.drop("model_prob")).toml)["action"] == "offer"
+
+
+@pytest.mark.parametrize(("name", "action"), [("email_version", "email_version"), ("app_version", None)])
+def test_the_last_word_of_a_name_may_say_the_action(name: str, action: str | None) -> None:
+    random = np.random.default_rng(0)
+    test = pl.DataFrame({
+        "customer_id": np.arange(400), "age": random.integers(18, 80, 400), name: random.choice(["A", "B"], 400),
+        "opened": random.integers(0, 2, 400), "clicked": random.integers(0, 2, 400),
+    })  # fmt: skip
+    proposed = tomllib.loads(describe_table(test).toml)
+    assert proposed.get("action") == action
+    assert "opened" not in proposed["observation"]
+    assert (name in proposed["observation"]) == (action is None)

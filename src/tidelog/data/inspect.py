@@ -161,6 +161,9 @@ ITEM = (
     "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
     "aid",
 )  # fmt: skip
+_UNITS = {  # what a decision answers; a column that numbers them numbers decisions
+    "request", "query", "prompt", "message", "email", "mail", "impression", "auction", "bid", "call", "decision",
+}  # fmt: skip
 SESSION = ("session", "session_id", "sessionid")
 RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
 EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
@@ -184,7 +187,8 @@ _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality
              "target", "churned", "converted", "conversion", "reward", "rewards", "redeemed", "redemption", "responded",
              "feedback", "clicked", "purchased", "bought", "revenue", "profit", "recovered", "satisfaction", "latency",
              "cost", "costs", "savings", "kwh", "discomfort", "benefit", "benefits", "click", "purchase", "sale",
-             "success", "payoff", "utility"}  # fmt: skip
+             "success", "payoff", "utility", "opened", "replied", "subscribed", "unsubscribed", "bounced", "complained",
+             "escalated", "resolved", "refunded"}  # fmt: skip
 _DOUBTFUL = {"clicks", "purchases", "sales", "score", "gain", "gains", "loss", "losses", "margin", "spend", "rating",
              "response", "result", "results", "quality", "points", "yield", "output"}  # fmt: skip
 _PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "since", "before", "ago", "avg", "average",
@@ -193,6 +197,9 @@ ACTION = (
     "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "arm_id", "dose", "decision",
     "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
 )  # fmt: skip
+_ACTION_WORDS = {"action", "treatment", "variant", "version", "arm", "offer", "coupon", "banner", "creative",
+                 "template", "campaign", "model", "route", "intervention", "therapy", "choice", "decision"}  # fmt: skip
+_MACHINES = {"app", "os", "browser", "device", "phone", "car", "vehicle", "software", "firmware", "api", "schema"}
 NEXT = {"next", "new", "following"}
 _OBSERVATION_WORDS = {"obs", "observation", "observations", "state", "states", "feature", "features", "context",
                       "covariate", "covariates", "affinity"}  # fmt: skip
@@ -443,14 +450,19 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
     called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
               if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
     called.sort(key=lambda one: ACTION.index(plain_name(one)))
-    if called:
-        proposal.mapping["action"] = called[0].name
-        _declare(called[:1], proposal)
+    propensity = proposal.mapping.get("propensity")
+    stem = [word for word in name_words(str(propensity)) if word != "p" and not word.startswith(("prob", "propens"))]
+    drawn = unused_columns(named, proposal, lambda words, one: words == stem and one.kind in ("word", *NUMERIC))
+    if drawn or called:
+        proposal.mapping["action"] = (drawn or called)[0].name
+        _declare((drawn or called)[:1], proposal)
     elif several:
         proposal.mapping["action"] = [one.name for one in several]
         _declare(several, proposal)
-    elif isinstance(proposal.mapping.get("propensity"), str):
-        _by_propensity(named, proposal.mapping["propensity"], proposal)
+    elif isinstance(propensity, str):
+        _by_propensity(named, propensity, proposal)
+    if "action" not in proposal.mapping:
+        _by_last_word(named, proposal)
 
 
 def _declare(several: Sequence[Field], proposal: Proposal) -> None:
@@ -466,6 +478,19 @@ def _declare(several: Sequence[Field], proposal: Proposal) -> None:
         proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
         note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
         proposal.notes.append(note)
+
+
+def _by_last_word(named: Sequence[Field], proposal: Proposal) -> None:
+    """Assign the action to the one column of few values whose last word names a choice, such as `email_version`."""
+
+    def chosen(words: list[str], one: Field) -> bool:
+        few = one.kind in ("word", "flag", "whole number") and 2 <= one.unique <= _FEW_WORDS
+        return few and words[-1:] != [] and words[-1] in _ACTION_WORDS and _MACHINES.isdisjoint(words) and not one.empty
+
+    called = unused_columns(named, proposal, chosen)
+    if len(called) == 1:
+        proposal.propose("action", called[0].name, "has the name of a choice and is read as the action")
+        _declare(called, proposal)
 
 
 def _by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) -> None:
@@ -587,6 +612,7 @@ _FEWEST_ENDS = 5  # last rows with a flag that no other row has, from which on i
 
 def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
     """Assign the roles of one column each."""
+    one_step = "no column marks which rows belong together: every row is an episode of one step"
     for role, known in SINGLE.items():
         if role in proposal.own_roles:
             continue
@@ -595,6 +621,11 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
         fitting = [
             one for one in called if _fits(role, one, proposal.rows) and one.name not in roles_of(proposal.mapping)
         ]
+        units = _numbered_units(named, proposal) if role == "episode" else []
+        if units and fitting and plain_name(fitting[0]) in USER:
+            one_step = f"every row has its own '{units[0].name}' and is an episode of one step; set `episode = "
+            one_step += f"{toml_text(fitting[0].name)}` if a decision changes what comes later"
+            fitting = []
         if fitting:
             proposal.mapping[role] = fitting[0].name
         for one in called:
@@ -610,7 +641,6 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
     _episode_by_count(named, proposal)
     _by_content(named, proposal)
     if "episode" not in proposal.mapping:
-        one_step = "no column marks which rows belong together: every row is an episode of one step"
         recording = "time" in proposal.mapping and "propensity" not in proposal.mapping
         recording = recording and not names_interactions(named)
         flags = [f"'{one.name}'" for one in named if one.kind == "flag" and one.unique == 2 and (
@@ -627,6 +657,14 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
                           "set `terminated = true` if every episode terminated")  # fmt: skip
+
+
+def _numbered_units(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+    """The columns that number what a decision answers, such as requests, with another value in every row."""
+    if any(plain_name(one) in ITEM for one in named):
+        return []
+    return [one for one in named if is_identity(one, proposal.rows) and one.unique == proposal.rows
+            and not _UNITS.isdisjoint(name_words(one.name))]  # fmt: skip
 
 
 def _fits(role: str, one: Field, rows: int) -> bool:
