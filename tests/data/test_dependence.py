@@ -602,7 +602,11 @@ def test_what_follows_a_decision_is_named_and_what_precedes_it_is_not() -> None:
 
 
 def test_what_follows_a_decision_is_not_proposed_and_that_is_said() -> None:
-    described = describe_table(mailings())
+    after = describe_table(mailings())
+    assert after.proposed is not None
+    assert list(after.proposed.observation) == ["recency", "channel", "history"]
+    assert any(note.startswith("'visit', 'spend': after the action in the table") for note in after.notes)
+    described = describe_table(mailings().select("visit", "spend", pl.exclude("visit", "spend")))
     assert described.proposed is not None
     assert described.proposed.reward == "conversion"
     assert list(described.proposed.observation) == ["recency", "channel", "history"]

@@ -55,7 +55,7 @@ def test_the_action_is_found_by_its_probabilities_and_what_follows_is_no_observa
     assert found["observation"] == ["task", "tokens"]
     assert hints(router()) == [
         '# reward = ["cost_usd", "latency_s", "feedback"]',
-        "# reward_weights = [1.0, 1.0, 1.0]   # with your numbers, below 0 for costs",
+        "# reward_weights = [-1.0, -1.0, 1.0]   # with your numbers, below 0 for costs",
         '# reward_values = { "bad" = 0.0, "good" = 0.0 }   # with your numbers',
     ]
 
@@ -66,7 +66,8 @@ def test_of_columns_that_are_equally_frequent_the_probabilities_depend_on_the_ac
     even = router(
         page=page, model=np.repeat(["large", "small", "local"], 200), routing_probability=np.full(ROWS, 1 / 3)
     )
-    assert "action" not in proposed(even)
+    assert "action" not in proposed(even.rename({"model": "place"}))
+    assert proposed(even)["action"] == "model", "by its name"
 
 
 def test_outcomes_of_the_past_are_observations():

@@ -533,7 +533,8 @@ def test_rows_of_one_thing_with_a_row_for_each_date_are_an_episode() -> None:
 
 
 def test_a_flag_of_some_last_rows_is_never_observed_and_needs_more_than_chance() -> None:
-    frame = pumps().with_columns(pl.Series("alarm", np.append(np.zeros(len(pumps()) - 1, int), 1)))
+    alarm = pl.Series("alarm", np.append(np.zeros(len(pumps()) - 1, int), 1))
+    frame = pumps().insert_column(0, alarm)
     proposed = tomllib.loads(describe_table(frame).toml)
     assert "broke" not in proposed["observation"]
     assert "alarm" in proposed["observation"], "one last row can be chance"
@@ -592,7 +593,9 @@ def test_an_amount_on_last_rows_alone_is_an_outcome() -> None:
     assert '# reward = "days"' in described.toml
     assert '# terminated = "days"' not in described.toml
     assert any(note.startswith("'days' is 0 except on last rows of episodes: an outcome") for note in described.notes)
-    anywhere = frame.with_columns(days=pl.Series(np.arange(120) % 11))
+    anywhere = frame.with_columns(days=pl.Series(np.arange(120) % 11)).select(
+        "patient", "step", "age", "days", "action"
+    )
     assert tomllib.loads(describe_table(anywhere).toml)["observation"] == ["age", "days"]
 
 
@@ -838,3 +841,49 @@ def test_the_last_word_of_a_name_may_say_the_action(name: str, action: str | Non
     assert proposed.get("action") == action
     assert "opened" not in proposed["observation"]
     assert (name in proposed["observation"]) == (action is None)
+
+
+@pytest.mark.parametrize(
+    ("columns", "observation"),
+    [
+        (["age", "height", "coupon", "spend_later", "reward"], ["age", "height"]),
+        (
+            ["age", "coupon", "height", "spend_later", "reward"],
+            ["age", "height", "spend_later"],
+        ),  # more of them follow it
+        (["age", "coupon", "spend_later", "reward"], ["age", "spend_later"]),  # as many
+        (["age", "coupon", "spend_later"], ["age"]),  # as many, and nothing else is a reward
+        (["age", "height", "coupon", "last_visits", "reward"], ["age", "height", "last_visits"]),
+    ],
+)
+def test_what_stands_after_the_action_of_a_table_is_no_observation(columns: list[str], observation: list[str]) -> None:
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({name: random.integers(0, 3 if name == "coupon" else 50, 300) for name in columns})
+    described = describe_table(frame)
+    assert tomllib.loads(described.toml)["observation"] == observation
+    out = "spend_later" in columns and "spend_later" not in observation
+    assert any(note.startswith("'spend_later': after the action in the table") for note in described.notes) == out
+    assert ('# reward = "spend_later"' in described.toml) == (out and "reward" not in columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "action"),
+    [
+        ("model_name", ["m1", "m2"], True),
+        ("treatment_group", ["a", "b"], True),
+        ("courier_assigned", ["near", "fast"], True),
+        ("car_model", ["a", "b"], False),
+        ("segment", ["Mens E-Mail", "No E-Mail"], True),
+        ("segment", ["north", "No E-Mail"], False),
+        ("who", ["control", "letter"], True),
+        ("who", ["new", "old"], False),
+    ],
+)
+def test_a_choice_is_known_by_its_name_or_its_labels(name: str, labels: list[str], action: bool) -> None:
+    frame = pl.DataFrame({"age": np.arange(60) % 7, name: np.tile(labels, 30), "reward": np.arange(60) % 5})
+    assert (tomllib.loads(describe_table(frame).toml).get("action") == name) == action
+
+
+def test_costs_are_proposed_with_a_weight_below_0() -> None:
+    frame = pl.DataFrame({"age": np.arange(60) % 7, "action": np.arange(60) % 2, "churned": np.arange(60) % 5 == 0})
+    assert "# reward_weights = [-1.0]   # with your numbers, below 0 for costs" in describe_table(frame).toml

@@ -189,6 +189,8 @@ _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality
              "cost", "costs", "savings", "kwh", "discomfort", "benefit", "benefits", "click", "purchase", "sale",
              "success", "payoff", "utility", "opened", "replied", "subscribed", "unsubscribed", "bounced", "complained",
              "escalated", "resolved", "refunded"}  # fmt: skip
+_COSTS = {"readmitted", "readmission", "died", "death", "mortality", "churned", "latency", "cost", "costs", "kwh",
+          "discomfort", "unsubscribed", "bounced", "complained", "escalated", "refunded"}  # fmt: skip
 _DOUBTFUL = {"clicks", "purchases", "sales", "score", "gain", "gains", "loss", "losses", "margin", "spend", "rating",
              "response", "result", "results", "quality", "points", "yield", "output"}  # fmt: skip
 _PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "since", "before", "ago", "avg", "average",
@@ -198,7 +200,11 @@ ACTION = (
     "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
 )  # fmt: skip
 _ACTION_WORDS = {"action", "treatment", "variant", "version", "arm", "offer", "coupon", "banner", "creative",
-                 "template", "campaign", "model", "route", "intervention", "therapy", "choice", "decision"}  # fmt: skip
+                 "template", "campaign", "model", "route", "intervention", "therapy", "choice", "decision", "assigned",
+                 "chosen", "selected", "recommended", "offered"}  # fmt: skip
+_KEYS = {"id", "name", "type", "code", "group", "key", "label"}  # after a word that says what they are of
+_ARMS = {"control", "placebo", "treatment", "treated"}  # labels of a trial
+_NUMBERED = ("action", "actions", "act", "control", "a", "torque", "command", "cmd")  # with a number
 _MACHINES = {"app", "os", "browser", "device", "phone", "car", "vehicle", "software", "firmware", "api", "schema"}
 NEXT = {"next", "new", "following"}
 _OBSERVATION_WORDS = {"obs", "observation", "observations", "state", "states", "feature", "features", "context",
@@ -258,6 +264,14 @@ def is_outcome(one: Field) -> bool:
 def _has_word(one: Field, known: set[str]) -> bool:
     words = set(name_words(one.name))
     return bool(words & known) and not words & _PAST and one.kind not in ("time", "empty", "list", "objects")
+
+
+def is_arms(one: Field) -> bool:
+    """Whether the labels of a column are arms of a trial: one is a control, or says that there is none of another."""
+    labels = [example.lower() for example in one.examples] if one.kind == "word" else []
+    without = [label.removeprefix("no ") for label in labels if label.startswith("no ")]
+    others = [label for label in labels if not label.startswith("no ")]
+    return not _ARMS.isdisjoint(labels) or any(other.endswith(what) for what in without for other in others)
 
 
 def names_interactions(named: Sequence[Field]) -> bool:
@@ -439,7 +453,7 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
     """Assign the action by its name, else by the probabilities of the logged actions."""
 
     def acted(words: list[str], one: Field) -> bool:
-        numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
+        numbered = len(words) == 2 and words[0] in _NUMBERED and words[1].isdigit()
         is_set = not {"setpoint", "setpoints"}.isdisjoint(words) or "_set_point" in f"_{'_'.join(words)}"
         return (numbered or is_set) and one.kind in NUMERIC
 
@@ -481,15 +495,20 @@ def _declare(several: Sequence[Field], proposal: Proposal) -> None:
 
 
 def _by_last_word(named: Sequence[Field], proposal: Proposal) -> None:
-    """Assign the action to the one column of few values whose last word names a choice, such as `email_version`."""
+    """Assign the action to the one column of few values that is named or labelled as a choice.
+
+    The last word of its name says it, such as `email_version` or `model_name`, or its labels are arms of a trial.
+    """
 
     def chosen(words: list[str], one: Field) -> bool:
-        few = one.kind in ("word", "flag", "whole number") and 2 <= one.unique <= _FEW_WORDS
-        return few and words[-1:] != [] and words[-1] in _ACTION_WORDS and _MACHINES.isdisjoint(words) and not one.empty
+        while len(words) > 1 and words[-1] in _KEYS:
+            words = words[:-1]
+        few = one.kind in ("word", "flag", "whole number") and 2 <= one.unique <= _FEW_WORDS and not one.empty
+        return few and (is_arms(one) or (not _ACTION_WORDS.isdisjoint(words[-1:]) and _MACHINES.isdisjoint(words)))
 
     called = unused_columns(named, proposal, chosen)
     if len(called) == 1:
-        proposal.propose("action", called[0].name, "has the name of a choice and is read as the action")
+        proposal.propose("action", called[0].name, "is named or labelled like a choice and is read as the action")
         _declare(called, proposal)
 
 
@@ -592,8 +611,11 @@ def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
     words = next((one for one in outcomes if one.kind == "word"), None)
     rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
     proposal.hints.append(f"reward = {toml_text(rewards if len(rewards) > 1 else rewards[0])}")
-    if len(rewards) > 1:
-        ones = ", ".join(["1.0"] * len(rewards))
+    costs = [one.name in rewards and not _COSTS.isdisjoint(name_words(one.name)) for one in outcomes]
+    if len(rewards) > 1 or any(costs):
+        ones = ", ".join(
+            "-1.0" if cost else "1.0" for one, cost in zip(outcomes, costs, strict=True) if one.name in rewards
+        )
         proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
     if words is not None:
         several = [*sorted(words.examples), *[""] * bool(words.empty)]
@@ -917,8 +939,6 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
         and one.name not in proposal.actions
         and not (one.consecutive and is_identity(one, proposal.rows))  # row numbers
     ]
-    if "reward" not in proposal.mapping and (outcomes or last):
-        suggest_rewards(outcomes or last, proposal)
     for one in last:
         if "terminated" not in proposal.mapping and one.kind == "flag":
             proposal.hints.append(f"terminated = {toml_text(one.name)}")
@@ -937,8 +957,12 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             readable, proposal, lambda words, one: not is_identity(one, proposal.rows) and not is_person(one)
         )
         now = [one for one in left if one not in later]
+        after = _after_the_action(named, now, proposal)
+        now, outcomes = [one for one in now if one not in after], [*outcomes, *after]
     if "observation" in proposal.own_roles:
         now = own_columns(named, proposal, "observation")
+    if "reward" not in proposal.mapping and (outcomes or last):
+        suggest_rewards(outcomes or last, proposal)
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
         coded = [
@@ -975,6 +999,26 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
         elif later:
             proposal.notes.append(f"next observations are not used: {list_names(without)} has no next column")
     _ask_about_endings(named, now, proposal)
+
+
+def _after_the_action(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> list[Field]:
+    """The columns after the action, of a table that has more of them before it: outcomes often stand there.
+
+    Where nothing else is a reward, as many before it are enough. Names of observations and of the past do not count.
+    """
+    action, order = proposal.mapping.get("action"), [one.name for one in named]
+    if action is None or "observation" in proposal.own_roles:
+        return []
+    places = [order.index(name) for name in ([action] if isinstance(action, str) else action)]
+    after = [one for one in now if order.index(one.name) > max(places) and _PAST.isdisjoint(name_words(one.name))]
+    before = sum(order.index(one.name) < min(places) for one in now)
+    if not after or before < len(after) or (before == len(after) and "reward" in proposal.mapping):
+        return []
+    listed = list_names([f"'{one.name}'" for one in after])
+    proposal.notes.append(
+        f"{listed}: after the action in the table, as outcomes are; add to `observation` what was known before it"
+    )
+    return after
 
 
 def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
