@@ -887,3 +887,16 @@ def test_a_choice_is_known_by_its_name_or_its_labels(name: str, labels: list[str
 def test_costs_are_proposed_with_a_weight_below_0() -> None:
     frame = pl.DataFrame({"age": np.arange(60) % 7, "action": np.arange(60) % 2, "churned": np.arange(60) % 5 == 0})
     assert "# reward_weights = [-1.0]   # with your numbers, below 0 for costs" in describe_table(frame).toml
+
+
+def test_the_price_of_items_is_the_action_where_nobody_is_named_who_took_them() -> None:
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({
+        "product": random.choice(["tea", "salt"], 300), "stock": random.integers(0, 50, 300),
+        "price": random.choice([2.5, 3.0, 3.5], 300), "units_sold": random.poisson(3, 300),
+        "revenue": random.gamma(3, 3, 300),
+    })  # fmt: skip
+    proposed = tomllib.loads(describe_table(frame).toml)
+    assert (proposed["action"], proposed["observation"]) == ("price", ["product", "stock"])
+    shopped = frame.with_columns(user=random.integers(0, 20, 300))
+    assert tomllib.loads(describe_table(shopped).toml)["action"] == "product"

@@ -188,7 +188,7 @@ _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality
              "feedback", "clicked", "purchased", "bought", "revenue", "profit", "recovered", "satisfaction", "latency",
              "cost", "costs", "savings", "kwh", "discomfort", "benefit", "benefits", "click", "purchase", "sale",
              "success", "payoff", "utility", "opened", "replied", "subscribed", "unsubscribed", "bounced", "complained",
-             "escalated", "resolved", "refunded"}  # fmt: skip
+             "escalated", "resolved", "refunded", "sold", "csat", "nps", "thumbs"}  # fmt: skip
 _COSTS = {"readmitted", "readmission", "died", "death", "mortality", "churned", "latency", "cost", "costs", "kwh",
           "discomfort", "unsubscribed", "bounced", "complained", "escalated", "refunded"}  # fmt: skip
 _DOUBTFUL = {"clicks", "purchases", "sales", "score", "gain", "gains", "loss", "losses", "margin", "spend", "rating",
@@ -464,6 +464,9 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
     called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
               if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
     called.sort(key=lambda one: ACTION.index(plain_name(one)))
+    prices = unused_columns(named, proposal, lambda words, one: words == ["price"] and one.kind in NUMERIC)
+    if prices and called and plain_name(called[0]) in ITEM and not any(plain_name(one) in USER for one in named):
+        called = prices  # what was asked for an item; beside users it would be a property of what they took
     propensity = proposal.mapping.get("propensity")
     stem = [word for word in name_words(str(propensity)) if word != "p" and not word.startswith(("prob", "propens"))]
     drawn = unused_columns(named, proposal, lambda words, one: words == stem and one.kind in ("word", *NUMERIC))
