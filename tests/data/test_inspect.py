@@ -900,3 +900,18 @@ def test_the_price_of_items_is_the_action_where_nobody_is_named_who_took_them() 
     assert (proposed["action"], proposed["observation"]) == ("price", ["product", "stock"])
     shopped = frame.with_columns(user=random.integers(0, 20, 300))
     assert tomllib.loads(describe_table(shopped).toml)["action"] == "product"
+
+
+def test_an_end_that_is_an_outcome_may_be_the_reward_too() -> None:
+    frame = pl.DataFrame({
+        "stay_id": np.repeat(np.arange(40), 3), "hours": np.tile(np.arange(3), 40), "pulse": np.arange(120) % 7,
+        "dose": np.arange(120) % 2, "died": np.tile([0, 0, 1, 0, 0, 0], 20),
+    })  # fmt: skip
+    described = describe_table(frame)
+    assert tomllib.loads(described.toml)["terminated"] == "died"
+    assert '# reward = "died"' in described.toml
+    assert "# reward_weights = [-1.0]" in described.toml
+    text = described.toml.replace("# reward", "reward")
+    log = read_log(frame, tomllib.loads(text))
+    assert log.reward is not None
+    assert np.asarray(log.reward).sum() == -20.0

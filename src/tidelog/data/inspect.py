@@ -964,8 +964,9 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
         now, outcomes = [one for one in now if one not in after], [*outcomes, *after]
     if "observation" in proposal.own_roles:
         now = own_columns(named, proposal, "observation")
-    if "reward" not in proposal.mapping and (outcomes or last):
-        suggest_rewards(outcomes or last, proposal)
+    ends = [one for one in named if one.name == proposal.mapping.get("terminated") and is_outcome(one)]
+    if "reward" not in proposal.mapping and (outcomes or last or ends):
+        suggest_rewards(outcomes or last or ends, proposal)
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
         coded = [
