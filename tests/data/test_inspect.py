@@ -872,7 +872,12 @@ def test_what_stands_after_the_action_of_a_table_is_no_observation(columns: list
         ("model_name", ["m1", "m2"], True),
         ("treatment_group", ["a", "b"], True),
         ("courier_assigned", ["near", "fast"], True),
+        ("scheduled_partition", ["p1", "p2"], True),
         ("car_model", ["a", "b"], False),
+        ("group", ["A", "B"], True),
+        ("group", ["north", "B"], False),
+        ("blood", ["A", "B"], False),
+        ("treat", ["yes", "no"], True),
         ("segment", ["Mens E-Mail", "No E-Mail"], True),
         ("segment", ["north", "No E-Mail"], False),
         ("who", ["control", "letter"], True),
@@ -915,3 +920,21 @@ def test_an_end_that_is_an_outcome_may_be_the_reward_too() -> None:
     log = read_log(frame, tomllib.loads(text))
     assert log.reward is not None
     assert np.asarray(log.reward).sum() == -20.0
+
+
+def test_a_probability_is_of_the_logged_action_only_where_values_agree_and_no_outcome_is_meant() -> None:
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({
+        "learner": np.repeat(np.arange(50), 4), "attempt": np.tile(np.arange(4), 50), "skill": random.normal(size=200),
+        "exercise_type": random.choice(["easy", "hard"], 200), "p_correct": random.uniform(0.2, 0.9, 200),
+        "correct": random.integers(0, 2, 200),
+    })  # fmt: skip
+    tutored = tomllib.loads(describe_table(frame).toml)
+    assert "propensity" not in tutored
+    assert tutored["action"] == "exercise_type", "the words that change within episodes"
+    arms = pl.DataFrame({"age": random.integers(18, 80, 300), "chosen_arm": random.integers(0, 4, 300)})
+    even = tomllib.loads(describe_table(arms.with_columns(p_chosen=pl.lit(0.25))).toml)
+    assert (even["propensity"], even["action"]) == ("p_chosen", "chosen_arm")
+    score = arms.with_columns(arm_probability=pl.Series(random.uniform(0.8, 1.0, 300)), arm_x=pl.col("age") % 3)
+    guessed = tomllib.loads(describe_table(score.rename({"chosen_arm": "arm_y"}).rename({"arm_x": "arm"})).toml)
+    assert guessed["action"] == "arm", "by its own name"

@@ -188,20 +188,21 @@ _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality
              "feedback", "clicked", "purchased", "bought", "revenue", "profit", "recovered", "satisfaction", "latency",
              "cost", "costs", "savings", "kwh", "discomfort", "benefit", "benefits", "click", "purchase", "sale",
              "success", "payoff", "utility", "opened", "replied", "subscribed", "unsubscribed", "bounced", "complained",
-             "escalated", "resolved", "refunded", "sold", "csat", "nps", "thumbs"}  # fmt: skip
+             "escalated", "resolved", "refunded", "sold", "csat", "nps", "thumbs", "correct", "passed",
+             "failed", "solved"}  # fmt: skip
 _COSTS = {"readmitted", "readmission", "died", "death", "mortality", "churned", "latency", "cost", "costs", "kwh",
-          "discomfort", "unsubscribed", "bounced", "complained", "escalated", "refunded"}  # fmt: skip
+          "discomfort", "unsubscribed", "bounced", "complained", "escalated", "refunded", "failed"}  # fmt: skip
 _DOUBTFUL = {"clicks", "purchases", "sales", "score", "gain", "gains", "loss", "losses", "margin", "spend", "rating",
              "response", "result", "results", "quality", "points", "yield", "output"}  # fmt: skip
 _PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "since", "before", "ago", "avg", "average",
          "mean", "expected", "budget"}  # fmt: skip
 ACTION = (
-    "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "arm_id", "dose", "decision",
-    "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
+    "action", "actions", "a", "act", "action_id", "treatment", "treat", "treated", "intervention", "arm", "arm_id",
+    "dose", "decision", "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
 )  # fmt: skip
 _ACTION_WORDS = {"action", "treatment", "variant", "version", "arm", "offer", "coupon", "banner", "creative",
-                 "template", "campaign", "model", "route", "intervention", "therapy", "choice", "decision", "assigned",
-                 "chosen", "selected", "recommended", "offered"}  # fmt: skip
+                 "template", "campaign", "model", "route", "intervention", "therapy", "choice", "decision"}  # fmt: skip
+_CHOSEN = {"assigned", "chosen", "selected", "recommended", "offered", "scheduled", "applied", "served"}
 _KEYS = {"id", "name", "type", "code", "group", "key", "label"}  # after a word that says what they are of
 _ARMS = {"control", "placebo", "treatment", "treated"}  # labels of a trial
 _NUMBERED = ("action", "actions", "act", "control", "a", "torque", "command", "cmd")  # with a number
@@ -267,11 +268,12 @@ def _has_word(one: Field, known: set[str]) -> bool:
 
 
 def is_arms(one: Field) -> bool:
-    """Whether the labels of a column are arms of a trial: one is a control, or says that there is none of another."""
+    """Whether the labels of a column are arms of a trial: letters of groups, a control, or none of what another has."""
     labels = [example.lower() for example in one.examples] if one.kind == "word" else []
     without = [label.removeprefix("no ") for label in labels if label.startswith("no ")]
     others = [label for label in labels if not label.startswith("no ")]
-    return not _ARMS.isdisjoint(labels) or any(other.endswith(what) for what in without for other in others)
+    letters = last_word(one.name) in ("group", "bucket", "branch") and {*labels} <= {*"abcde"} and len(labels) > 1
+    return letters or not _ARMS.isdisjoint(labels) or any(other.endswith(what) for what in without for other in others)
 
 
 def names_interactions(named: Sequence[Field]) -> bool:
@@ -469,7 +471,8 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
         called = prices  # what was asked for an item; beside users it would be a property of what they took
     propensity = proposal.mapping.get("propensity")
     stem = [word for word in name_words(str(propensity)) if word != "p" and not word.startswith(("prob", "propens"))]
-    drawn = unused_columns(named, proposal, lambda words, one: words == stem and one.kind in ("word", *NUMERIC))
+    drawn = [one for one in unused_columns(named, proposal, lambda words, one: words == stem)
+             if one.kind in ("word", *NUMERIC) and proposal.weighed(one.name, str(propensity)) >= 0]  # fmt: skip
     if drawn or called:
         proposal.mapping["action"] = (drawn or called)[0].name
         _declare((drawn or called)[:1], proposal)
@@ -507,7 +510,8 @@ def _by_last_word(named: Sequence[Field], proposal: Proposal) -> None:
         while len(words) > 1 and words[-1] in _KEYS:
             words = words[:-1]
         few = one.kind in ("word", "flag", "whole number") and 2 <= one.unique <= _FEW_WORDS and not one.empty
-        return few and (is_arms(one) or (not _ACTION_WORDS.isdisjoint(words[-1:]) and _MACHINES.isdisjoint(words)))
+        says = not _ACTION_WORDS.isdisjoint(words[-1:]) or not _CHOSEN.isdisjoint(words)
+        return few and (is_arms(one) or (says and _MACHINES.isdisjoint(words) and not is_outcome(one)))
 
     called = unused_columns(named, proposal, chosen)
     if len(called) == 1:
@@ -800,7 +804,7 @@ def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
         [one for one in left if one.kind in ("whole number", "number") and one.zeros] if episode is not None else []
     )
     shares |= {one.name: proposal.share_ended(str(episode), step, one.name) for one in amounts}
-    names_of_columns = {*map(plain_name, named), *ACTION}
+    names_of_columns = {*(plain_name(one) for one in named if not is_outcome(one)), *ACTION, *_CHOSEN}
     probable = [
         one.name
         for one in left
