@@ -198,7 +198,8 @@ _PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "si
          "mean", "expected", "budget"}  # fmt: skip
 ACTION = (
     "action", "actions", "a", "act", "action_id", "treatment", "treat", "treated", "intervention", "arm", "arm_id",
-    "dose", "decision", "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
+    "dose", "decision", "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant",
+    "banner",
 )  # fmt: skip
 _ACTION_WORDS = {"action", "treatment", "variant", "version", "arm", "offer", "coupon", "banner", "creative",
                  "template", "campaign", "model", "route", "intervention", "therapy", "choice", "decision"}  # fmt: skip
