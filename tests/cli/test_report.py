@@ -1,5 +1,6 @@
 """`tidelog report`: the file that it writes, what it says, and what it refuses."""
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -35,6 +36,9 @@ def test_a_table_is_read_with_the_columns_of_the_run_unless_others_are_named(her
         said = "--data is read with the columns of the run's log; --columns FILE names others\n"
         assert own == Done(named.code, said + named.out, named.err)
         assert "no column 'severity'" in tidelog(*words, "--data", "renamed.csv").err
+    assert said not in tidelog("judge", run, "--data", "visits.csv", "--quiet").out
+    assert said in tidelog("judge", run, "--data", "visits.csv", "--json").err
+    json.loads(tidelog("evaluate", run, "--data", "visits.csv", "--json").out)
 
 
 def test_propensities_that_a_mapping_declares_hold_for_the_rows_of_the_run_alone(here, tidelog, capsys):

@@ -17,7 +17,7 @@ import shlex
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -483,17 +483,21 @@ def json_only(wanted: bool) -> AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr) if wanted and not silent else contextlib.nullcontext()
 
 
-def present(options: Flags, work: Callable[[Flags], Any]) -> int:
-    """Do the work of a command, print what it returns as JSON if that is wanted, and return exit code 0.
-
-    With `--quiet`, `print_details` and `print_notes` print nothing in it.
-    """
-    outer = _is_quiet.set(options.quiet)
+@contextlib.contextmanager
+def output_of(quiet: bool, json: bool) -> Iterator[None]:
+    """A context for the work of a command: `json_only`, and with `quiet` no `print_details` and `print_notes`."""
+    outer = _is_quiet.set(quiet)
     try:
-        with json_only(options.json):
-            result = work(options)
+        with json_only(json):
+            yield
     finally:
         _is_quiet.reset(outer)
+
+
+def present(options: Flags, work: Callable[[Flags], Any]) -> int:
+    """Do the work of a command in its `output_of`, print what it returns as JSON if wanted, and return exit code 0."""
+    with output_of(options.quiet, options.json):
+        result = work(options)
     if options.json:
         print_json(result)
     return 0

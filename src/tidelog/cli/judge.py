@@ -33,6 +33,7 @@ from tidelog.cli.flags import (
     check_targets,
     declared_value,
     json_only,
+    output_of,
     parse,
     present,
     print_details,
@@ -212,7 +213,8 @@ def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None]:
     saved = [source.path for source in sources if source.record is None]
     if saved and options.sink:
         raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs", fix="name its run folder, or drop --sink")
-    log, which = _log(options, sources)
+    with output_of(options.quiet, options.json):
+        log, which = _log(options, sources)
     ledger = None
     if options.ledger != "off":
         ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
