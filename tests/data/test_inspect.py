@@ -938,3 +938,32 @@ def test_a_probability_is_of_the_logged_action_only_where_values_agree_and_no_ou
     score = arms.with_columns(arm_probability=pl.Series(random.uniform(0.8, 1.0, 300)), arm_x=pl.col("age") % 3)
     guessed = tomllib.loads(describe_table(score.rename({"chosen_arm": "arm_y"}).rename({"arm_x": "arm"})).toml)
     assert guessed["action"] == "arm", "by its own name"
+
+
+def test_requests_are_no_decisions_of_their_own_where_a_number_comes_twice_or_episodes_are_named() -> None:
+    twice = requests().with_columns(pl.when(pl.col("request_id") == "req-0001").then(pl.lit("req-0000"))
+                                    .otherwise(pl.col("request_id")).alias("request_id"))  # fmt: skip
+    assert tomllib.loads(describe_table(twice).toml)["episode"] == "user"
+    spoken = requests().rename({"user": "conversation_id", "request_id": "message_id"})
+    assert tomllib.loads(describe_table(spoken).toml)["episode"] == "conversation_id"
+
+
+def test_a_choice_has_few_values() -> None:
+    many = pl.DataFrame({"age": np.arange(300) % 7, "model_name": [f"m{row % 60}" for row in range(300)]})
+    assert "action" not in tomllib.loads(describe_table(many).toml)
+
+
+def test_a_forecast_is_no_probability_of_an_action() -> None:
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({
+        "rain": random.integers(0, 2, 300), "rain_probability": random.uniform(0.4, 1.0, 300),
+        "treatment": random.integers(0, 2, 300), "reward": random.random(300),
+    })  # fmt: skip
+    assert tomllib.loads(describe_table(frame).toml)["action"] == "treatment"
+
+
+def test_what_stands_between_actions_is_observed() -> None:
+    random = np.random.default_rng(0)
+    names = ["height", "speed", "torque_0", "joint", "torque_1", "force", "reward"]
+    proposed = tomllib.loads(describe_table(pl.DataFrame({name: random.normal(size=100) for name in names})).toml)
+    assert (proposed["action"], proposed["observation"]) == (["torque_0", "torque_1"], ["height", "speed", "joint"])
