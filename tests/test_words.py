@@ -103,3 +103,9 @@ def test_a_percentage_is_written_in_one_form(where):
     """95%, not 95 %: both were on one screen."""
     found = {str(path): percentages(path) for path in (PAGES if where == "pages" else SOURCES)}
     assert {path: spaced for path, spaced in found.items() if spaced} == {}
+
+
+def test_a_package_names_modules_that_it_has() -> None:
+    for page in (ROOT / "src/tidelog").glob("*/__init__.py"):
+        named = set(re.findall(r"`([a-z_]+)`", ast.get_docstring(ast.parse(page.read_text())) or ""))
+        assert named <= {module.stem for module in page.parent.glob("*.py")}, page
