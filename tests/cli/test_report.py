@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
+import pytest
 
 from tests.cli.conftest import SMALL, Done
-from tidelog.cli.policies import log_for_runs
+from tidelog.cli.policies import columns_of_run, log_for_runs
+from tidelog.errors import ConfigError
 from tidelog.training.record import Record
 
 
@@ -53,3 +56,13 @@ def test_propensities_that_a_mapping_declares_hold_for_the_rows_of_the_run_alone
     assert log_for_runs(("visits.csv",), None, [record]).propensity is not None
     assert log_for_runs(("others.csv",), None, [record]).propensity is None
     assert "the propensities that its mapping declares are not taken over" in capsys.readouterr().out
+
+
+def test_columns_are_those_of_all_runs_and_their_form_of_text_that_of_the_ending(here):
+    origins = [
+        {"source": "a.csv", "columns": {"observation": ["x"], "action": name, "separator": ";"}} for name in "bc"
+    ]
+    assert [columns_of_run(origins[0], name).separator for name in ("new.csv", "new.parquet")] == [";", None]
+    records = [SimpleNamespace(data=SimpleNamespace(origin=origin)) for origin in origins]
+    with pytest.raises(ConfigError, match="without a mapping"):
+        log_for_runs(("visits.csv",), None, records)

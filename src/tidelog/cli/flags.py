@@ -484,11 +484,11 @@ def json_only(wanted: bool) -> AbstractContextManager[Any]:
 
 
 @contextlib.contextmanager
-def output_of(quiet: bool, json: bool) -> Iterator[None]:
+def output_of(quiet: bool, as_json: bool) -> Iterator[None]:
     """A context for the work of a command: `json_only`, and with `quiet` no `print_details` and `print_notes`."""
     outer = _is_quiet.set(quiet)
     try:
-        with json_only(json):
+        with json_only(as_json):
             yield
     finally:
         _is_quiet.reset(outer)

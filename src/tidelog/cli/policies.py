@@ -71,7 +71,10 @@ def log_for_runs(data: Repeated, columns: str | None, records: Sequence[Record])
     log = read_log(source, own)
     if own.declared is None or any(record.data.fingerprint == log.fingerprint() for record in records):
         return log
-    print_notes(["other rows than the run's: the propensities that its mapping declares are not taken over"])
+    print_notes([
+        "other rows than the run's: the propensities that its mapping declares are not taken over. fix: where they "
+        "hold here too, declare them in a mapping (--columns)"
+    ])  # fmt: skip
     return read_log(source, replace(own, propensity=None))
 
 

@@ -472,18 +472,18 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
         called = prices  # what was asked for an item; beside users it would be a property of what they took
     propensity = proposal.mapping.get("propensity")
     stem = [word for word in name_words(str(propensity)) if word != "p" and not word.startswith(("prob", "propens"))]
-    drawn = [one for one in unused_columns(named, proposal, lambda words, one: words == stem)
-             if one.kind in ("word", *NUMERIC) and proposal.weighed(one.name, str(propensity)) >= 0]  # fmt: skip
-    if drawn or called:
-        proposal.mapping["action"] = (drawn or called)[0].name
-        _declare((drawn or called)[:1], proposal)
+    by_stem = [one for one in unused_columns(named, proposal, lambda words, one: words == stem)
+               if one.kind in ("word", *NUMERIC) and proposal.weighed(one.name, str(propensity)) >= 0]  # fmt: skip
+    if by_stem or called:
+        proposal.mapping["action"] = (by_stem or called)[0].name
+        _declare((by_stem or called)[:1], proposal)
     elif several:
         proposal.mapping["action"] = [one.name for one in several]
         _declare(several, proposal)
     elif isinstance(propensity, str):
         _by_propensity(named, propensity, proposal)
     if "action" not in proposal.mapping:
-        _by_last_word(named, proposal)
+        _by_name_or_labels(named, proposal)
 
 
 def _declare(several: Sequence[Field], proposal: Proposal) -> None:
@@ -501,7 +501,7 @@ def _declare(several: Sequence[Field], proposal: Proposal) -> None:
         proposal.notes.append(note)
 
 
-def _by_last_word(named: Sequence[Field], proposal: Proposal) -> None:
+def _by_name_or_labels(named: Sequence[Field], proposal: Proposal) -> None:
     """Assign the action to the one column of few values that is named or labelled as a choice.
 
     The last word of its name says it, such as `email_version` or `model_name`, or its labels are arms of a trial.
@@ -619,12 +619,9 @@ def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
     words = next((one for one in outcomes if one.kind == "word"), None)
     rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
     proposal.hints.append(f"reward = {toml_text(rewards if len(rewards) > 1 else rewards[0])}")
-    costs = [one.name in rewards and not _COSTS.isdisjoint(name_words(one.name)) for one in outcomes]
-    if len(rewards) > 1 or any(costs):
-        ones = ", ".join(
-            "-1.0" if cost else "1.0" for one, cost in zip(outcomes, costs, strict=True) if one.name in rewards
-        )
-        proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
+    weights = ["1.0" if _COSTS.isdisjoint(name_words(name)) else "-1.0" for name in rewards]
+    if weights != ["1.0"]:
+        proposal.hints.append(f"reward_weights = [{', '.join(weights)}]   # with your numbers, below 0 for costs")
     if words is not None:
         several = [*sorted(words.examples), *[""] * bool(words.empty)]
         listed = ", ".join(f"{toml_text(word)} = 0.0" for word in several)
@@ -1018,9 +1015,9 @@ def _after_the_action(named: Sequence[Field], now: Sequence[Field], proposal: Pr
     action, order = proposal.mapping.get("action"), [one.name for one in named]
     if action is None or "observation" in proposal.own_roles:
         return []
-    places = [order.index(name) for name in ([action] if isinstance(action, str) else action)]
-    after = [one for one in now if order.index(one.name) > max(places) and _PAST.isdisjoint(name_words(one.name))]
-    before = sum(order.index(one.name) < min(places) for one in now)
+    positions = [order.index(name) for name in ([action] if isinstance(action, str) else action)]
+    after = [one for one in now if order.index(one.name) > max(positions) and _PAST.isdisjoint(name_words(one.name))]
+    before = sum(order.index(one.name) < min(positions) for one in now)
     if not after or before < len(after) or (before == len(after) and "reward" in proposal.mapping):
         return []
     listed = list_names([f"'{one.name}'" for one in after])
