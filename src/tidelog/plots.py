@@ -84,9 +84,8 @@ def figure(pictures: Sequence[Plot], title: str = "") -> Figure:
     height = head + sum(max(one.height for one in row) for row in rows)
     made = Figure(figsize=(width / 72, height / 72))
     if lines:
-        made.suptitle(
-            _label("\n".join(lines), len(title) + len(lines)), y=1 - 6 / height, fontsize=13, color=LIGHT["ink"]
-        )
+        words = _label("\n".join(lines), len(title) + len(lines))
+        made.suptitle(words, y=1 - 6 / height, fontsize=13, color=LIGHT["ink"])
     top = height - head
     for row in rows:
         left = 0.0
@@ -230,14 +229,12 @@ def _name_axes(picture: Any, across: str, up: str = "", below: float = 29.0) -> 
     """Write the name of the horizontal axis `below` it, and that of the vertical one above its upper end."""
     box = picture.get_position()
     points = 72 * picture.figure.get_size_inches() * (box.width, box.height)
-    picture.set_xlabel(
-        _label(across, int((points[0] + 24) / _LETTER)), style="italic", color=LIGHT["soft"], fontsize=_TEXT
-    )
+    style: dict[str, Any] = {"style": "italic", "color": LIGHT["soft"], "fontsize": _TEXT}
+    picture.set_xlabel(_label(across, int((points[0] + 24) / _LETTER)), **style)
     picture.xaxis.set_label_coords(0.5, -below / points[1])
     picture.xaxis.label.set_verticalalignment("baseline")
     if up:
-        words = _label(up, int(points[0] / _LETTER))
-        picture.set_title(words, loc="left", style="italic", color=LIGHT["soft"], fontsize=_TEXT, y=1.0, pad=4)
+        picture.set_title(_label(up, int(points[0] / _LETTER)), loc="left", y=1.0, pad=4, **style)
 
 
 def _note(
@@ -251,6 +248,12 @@ def _note(
     """Write words at a point and an offset in points from it."""
     style = {"fontsize": _TEXT, "color": LIGHT["soft"], **style}
     axes.annotate(words, point, xycoords=coordinates, xytext=offset, textcoords="offset points", **style)
+
+
+def _write(axes: Any, x: float, y: float, words: str, **style: Any) -> None:
+    """Write words at a height of the data, and a share of the width of the axes."""
+    style = {"fontsize": _TEXT, "color": LIGHT["soft"], **style}
+    axes.text(x, y, words, transform=axes.get_yaxis_transform(), **style)
 
 
 def _name_numbers(axes: Any, ticks: Sequence[float], names: Sequence[str] | None = None) -> None:
@@ -365,9 +368,8 @@ def bars(
     more: int = 0,
 ) -> Plot:
     """Bars: for every name one of each source, `(colour, numbers [names])`; `more` names are not shown."""
-    thick, width = (12, WIDTH) if len(sources) > 1 else (17, _SMALL)
-    tall = thick * len(sources) + (8 if len(sources) > 1 else 0)
-    letters = 17 if width == WIDTH else 13
+    thick, width, letters, gap = (12, WIDTH, 17, 8) if len(sources) > 1 else (17, _SMALL, 13, 0)
+    tall = thick * len(sources) + gap
 
     def draw(axes: Any) -> None:
         top = max((float(values.max()) for _, values in sources if len(values)), default=1.0) or 1.0
@@ -415,10 +417,7 @@ def curves(
     chosen: tuple[float, float] | None = None,
     has_legend: bool = False,
 ) -> Plot:
-    """A chart of curves; its vertical axis is logarithmic, and says so, if positive numbers span decades.
-
-    A thick line is a mean, a thin one a seed, a band an interval; `chosen` is a point that gets a star.
-    """
+    """A chart of means (thick), seeds (thin) and intervals (bands), logarithmic over decades; `chosen` gets a star."""
     across = Range.of(np.concatenate([one.updates for one in drawn]))
     numbers = np.concatenate([np.ravel(part) for one in drawn for part in (one.seeds, one.mean)])
     up = Range.of(numbers, positive=True)
@@ -442,16 +441,8 @@ def curves(
                 axes.fill_between(one.updates, low, high, where=there, color=style["color"], alpha=0.2, linewidth=0)
             for seed in one.seeds if len(one.seeds) > 1 else ():
                 axes.plot(one.updates, seed, linewidth=0.7, alpha=0.4, **style)
-            alone = np.isfinite(one.mean).sum() == 1
-            axes.plot(
-                one.updates,
-                one.mean,
-                linewidth=1.8,
-                marker="o" if alone else "",
-                markersize=6,
-                label=_label(one.name, 40),
-                **style,
-            )
+            style |= {"marker": "o" if np.isfinite(one.mean).sum() == 1 else "", "label": _label(one.name, 40)}
+            axes.plot(one.updates, one.mean, linewidth=1.8, markersize=6, **style)
         if chosen is not None:
             axes.plot(*([end] for end in chosen), "*", color=LIGHT["ink"], markersize=11, label="chosen checkpoint")
         _name_axes(axes, across_name, f"{up_name}{scale}", 31.0)
@@ -482,10 +473,7 @@ def intervals(
     sides: tuple[str, str] = ("", ""),
     width: float = WIDTH,
 ) -> Plot:
-    """Estimates with their intervals, as a chart and as numbers, and a vertical line.
-
-    `sides` are the labels on the line's left and right. Arrows mark ends outside the chart.
-    """
+    """Estimates with their intervals, as a chart and as numbers, and a vertical line between two labelled `sides`."""
     also = [] if line is None else [line]
     along = Range.of([row.interval for row in rows], also=also)
     strong = [row.interval for row in rows if row.strong and np.isfinite(row.interval).any()]
@@ -519,18 +507,17 @@ def _interval(axes: Any, row: Reach, along: Range, top: float) -> None:
     written = with_ends(row.interval) if known else ""
     box = axes.get_position()
     letters = int(72 * axes.figure.get_size_inches()[0] * box.width / 6) - len(written)
-    style = {"transform": axes.get_yaxis_transform(), "fontsize": _TEXT, "color": LIGHT["soft"]}
-    named = style | ({"color": LIGHT["ink"], "fontweight": "bold"} if row.strong else {})
-    axes.text(0, top + 13, _label(row.name, letters), **named)
+    strong = {"color": LIGHT["ink"], "fontweight": "bold"} if row.strong else {}
+    _write(axes, 0, top + 13, _label(row.name, letters), **strong)
     if not known:
-        axes.text(0, top + 30, "no number: the log does not support it", **style)
+        _write(axes, 0, top + 30, "no number: the log does not support it")
         return
-    axes.text(1, top + 13, written, ha="right", **style)
+    _write(axes, 1, top + 13, written, ha="right")
     ends = np.clip([low, high], along.low, along.high)
     axes.plot(ends, [top + 26] * 2, color=LIGHT[row.colour], linewidth=3, solid_capstyle="butt", label=row.name)
     for outside, x, words, side in ((low < along.low, 0, "◂", "right"), (high > along.high, 1, "▸", "left")):
         if outside:
-            axes.text(x, top + 30, words, ha=side, **style)
+            _write(axes, x, top + 30, words, ha=side)
     if along.low <= estimate <= along.high:
         axes.plot([estimate], [top + 26], "o", color=LIGHT[row.colour], markersize=9, markeredgewidth=0)
 
@@ -555,19 +542,12 @@ def ridges(description: str, sources: Sequence[Source], across_name: str) -> Plo
     def draw(axes: Any) -> None:
         edges = _spread(axes, common)
         axes.set_ylim(0, height)
-        style = {"transform": axes.get_yaxis_transform(), "fontsize": _TEXT, "color": LIGHT["soft"]}
         for index, one in enumerate(sources):
             foot = height - (index + 1) * (_TALL + _GAP)
             counts = _shared(one.values, common)
-            axes.text(0, foot + _TALL + 6, _label(one.name, 30), **style)
-            axes.text(
-                1,
-                foot + _TALL + 6,
-                f"up to {int(counts.max()):,} episodes in a bar",
-                ha="right",
-                style="italic",
-                **style,
-            )
+            most = f"up to {int(counts.max()):,} episodes in a bar"
+            _write(axes, 0, foot + _TALL + 6, _label(one.name, 30))
+            _write(axes, 1, foot + _TALL + 6, most, ha="right", style="italic")
             _bars(axes, counts / max(1, counts.max()) * _TALL, edges, common.whole, foot, color=LIGHT[one.colour])
             axes.axhline(foot, color=LIGHT["line"], linewidth=1)
             axes.plot([np.mean(one.values)] * 2, [foot - 4, foot + _TALL], color=LIGHT["ink"], linewidth=1.2)

@@ -148,8 +148,8 @@ def test_the_updates_of_a_recommender_follow_its_events():
 
 def test_large_logs_have_the_defaults_of_networks(log):
     facts = auto.facts_of(log, 0.0, 0)._replace(decisions=100_000)
-    assert auto.width(facts) is None
-    assert auto.learning_rate(facts) is None
+    assert auto.RULES["widths"](facts) is None
+    assert auto.RULES["learning rate"](facts) is None
 
 
 @pytest.mark.parametrize(("level", "decisions", "value"), [

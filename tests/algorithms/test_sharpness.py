@@ -139,7 +139,7 @@ def test_the_unit_of_rewards_has_no_part_in_what_is_suggested(factor, constant, 
 
 FIT = CrossFit(
     starts=np.arange(5), reward=np.asarray([1.0, 0.0, 2.0, 0.0]), action=np.asarray([0, 1, 0, 1]),
-    propensity=np.full(4, 0.5), estimated=False, clone=np.tile([0.75, 0.25, 0.0], (4, 1)),
+    propensity=np.full(4, 0.5), clone=np.tile([0.75, 0.25, 0.0], (4, 1)),
     q=np.tile([2.0, 4.0, 9.0], (4, 1)), advantage=np.tile([-1.0, 1.0, 6.0], (4, 1)), clusters=None, unit=5.0,
 )  # fmt: skip
 

@@ -109,10 +109,7 @@ class Preset(NamedTuple):
 
 
 def preset_of(cls: type[Any], spec: Spec) -> Preset | None:
-    """Return the preset of an algorithm for an environment's observations and actions, None where it names none.
-
-    An algorithm names it by a class method `preset_for(spec)`.
-    """
+    """Return the preset that an algorithm's class method `preset_for(spec)` names for an environment, if any."""
     name = getattr(cls, "preset_for", lambda spec: None)(spec)
     if name is None:
         return None
@@ -261,14 +258,9 @@ def early_stopping() -> dict[str, Setting]:
     }
 
 
-def width(facts: Facts) -> Setting | None:
-    """Narrow layers for a small log."""
-    return Setting(NARROW, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
-
-
-def learning_rate(facts: Facts) -> Setting | None:
-    """The rate for narrow layers."""
-    return Setting(QUICK, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
+def of_small_log(facts: Facts, value: Any) -> Setting | None:
+    """A value for a small log: of narrow layers, or of the rate for them."""
+    return Setting(value, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
 
 
 def precision(facts: Facts) -> Setting | None:
@@ -338,8 +330,8 @@ def _sharpness(
 
 
 RULES: dict[str, Callable[[Facts], Setting | None]] = {
-    "widths": width,
-    "learning rate": learning_rate,
+    "widths": lambda facts: of_small_log(facts, NARROW),
+    "learning rate": lambda facts: of_small_log(facts, QUICK),
     "precision": precision,
     "discount": discount,
     "inverse temperature": temperature,

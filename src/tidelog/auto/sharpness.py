@@ -42,8 +42,9 @@ from tidelog.ope.estimators import (
     weighted_per_decision_is,
 )
 from tidelog.ope.evidence import Evidence, atoms_of, clusters_of, episode_folds, fold_of_steps, without
+from tidelog.ope.networks import in_chunks
 from tidelog.ope.propensities import propensities_of
-from tidelog.policies.policy import CHUNK, Policy
+from tidelog.policies.policy import Policy
 from tidelog.training.fit import fit
 from tidelog.training.stores import is_mapped
 from tidelog.types import Continuous, Discrete
@@ -73,7 +74,6 @@ class CrossFit:
     reward: Floats  # [N]
     action: NDArray[np.int64]  # [N]
     propensity: Floats  # [N]: of the logged actions, recorded or estimated
-    estimated: bool
     clone: Floats  # [N, A]
     q: Floats  # [N, A]
     advantage: Floats  # [N, A]
@@ -135,7 +135,6 @@ def cross_fit(log: Log, discount: float, updates: int, seed: int = 0, tell: Tell
         reward=reward,
         action=np.asarray(log.action, np.int64),
         propensity=known.logged,
-        estimated=known.estimated,
         clone=clone,
         q=q,
         advantage=q - v[:, None],
@@ -157,11 +156,12 @@ def _instrument(temperature: float, discount: float) -> IQL:
 
 def _values(policy: Policy, value: Any, log: Log, rows: NDArray[Any]) -> tuple[Floats, Floats]:
     """Return Q [N, A] and V [N] in scaled rewards, at stored observations [N]."""
-    parts = []
-    for start in range(0, len(rows), CHUNK):
-        seen = {name: np.asarray(leaf[rows[start : start + CHUNK]]) for name, leaf in log.observation.items()}
-        parts.append(_ask(policy.algorithm, policy.params, value, policy.scaler.observation(seen)))
-    q, v = (np.concatenate([np.asarray(part, np.float64) for part in column]) for column in zip(*parts, strict=True))
+
+    def ask(part: slice) -> tuple[Any, Any]:
+        seen = {name: np.asarray(leaf[rows[part]]) for name, leaf in log.observation.items()}
+        return _ask(policy.algorithm, policy.params, value, policy.scaler.observation(seen))
+
+    q, v = in_chunks(ask, len(rows))
     return q, v
 
 
@@ -205,18 +205,14 @@ def rungs(fitted: CrossFit, settings: Sequence[float], policy: Callable[[float],
     return [_rung(setting, fitted.evidence(policy(setting)), clone, weighted_dr) for setting in settings]
 
 
-class PopulationFit(NamedTuple):
-    """The rungs of temperatures that were trained, and the unit of their rewards in the log's."""
-
-    rungs: list[Rung]
-    unit: float
-
-
 @native.off()
 def population_fit(
     log: Log, temperatures: Sequence[float], discount: float, updates: int, seed: int = 0, tell: Tell = no_progress
-) -> PopulationFit:
-    """Return estimates of policies of continuous actions, each trained on the other half of a log's episodes."""
+) -> tuple[list[Rung], float]:
+    """Return estimates of policies of continuous actions, each trained on the other half of a log's episodes.
+
+    The number is the unit of their rewards in the log's.
+    """
     folds = episode_folds(log, FOLDS, seed)
     of, seen, action = fold_of_steps(log, folds), log.transitions.observation, np.asarray(log.action)
     several = [_instrument(temperature, discount) for temperature in (0.0, *temperatures)]
@@ -227,7 +223,8 @@ def population_fit(
         mine = of == fold
         there = {name: leaf[mine] for name, leaf in seen.items()}
         for member in range(len(several)):
-            densities[member, mine] = _density(run.policy(member=member), there, action[mine])
+            logs = run.policy(member=member).log_probability(there, action[mine])
+            densities[member, mine] = np.exp(np.asarray(logs, np.float64))
         reward[mine] = run.record.scaler.reward(np.asarray(log.reward)[mine])
         scales.append(run.record.scaler.reward_scale)
     starts, logged = np.asarray(log.starts, np.int64), np.asarray(log.propensity, np.float64)
@@ -237,12 +234,7 @@ def population_fit(
     evidence = [Evidence(starts, reward, one, logged, clusters=clusters_of(log)) for one in densities]
     pairs = zip(temperatures, evidence[1:], strict=True)
     found = [_rung(value, one, evidence[0], weighted_per_decision_is) for value, one in pairs]
-    return PopulationFit(found, 1.0 / float(np.mean(scales)))
-
-
-def _density(policy: Policy, seen: dict[str, NDArray[Any]], action: NDArray[Any]) -> Floats:
-    """Return the densities [N] of actions under a policy that has one."""
-    return np.exp(np.asarray(policy.log_probability(seen, action), np.float64))
+    return found, 1.0 / float(np.mean(scales))
 
 
 def _rung(setting: float, evidence: Evidence, clone: Evidence, estimator: Callable[[Evidence], Ratios]) -> Rung:

@@ -93,11 +93,7 @@ class Dependence(NamedTuple):
 
 
 def history_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
-    """Test whether the history of an episode predicts later outcomes; empty for one-step episodes.
-
-    One result for each of rewards, terminations, next observations and the behaviour policy's actions that is not
-    constant.
-    """
+    """Test whether the history of an episode predicts later outcomes that vary; empty for one-step episodes."""
     if int(np.diff(log.starts).max()) < 2:
         return []
     rows = _some_rows(log, seed)
@@ -206,9 +202,8 @@ class _Conditions(NamedTuple):
                 for position, part in enumerate((x.T @ x, x.T @ values[block], float(np.square(x).sum()))):
                     moments[one][position] = moments[one][position] + part
         for one in blocks if len(blocks) > 1 else ():
-            gram, cross, square = (
-                sum(own[position] for f, own in moments.items() if f != one) for position in range(3)
-            )
+            others = [own for fold_of_own, own in moments.items() if fold_of_own != one]
+            gram, cross, square = (sum(parts) for parts in zip(*others, strict=True))
             weights = np.linalg.solve(gram + RIDGE * square / len(gram) * np.eye(len(gram)), cross)
             for block in blocks[one]:
                 residuals[block] = values[block] - self._features(block) @ weights
@@ -393,9 +388,8 @@ def _features(log: Log, states: States | None, rows: Ordinals, seed: int) -> tup
         states = numbered if log.steps >= CELL * visited else None
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
-        return _Conditions(here, all_rows), _Conditions(
-            here * log.spec.action.n + np.asarray(log.action)[rows], all_rows
-        )
+        pair = here * log.spec.action.n + np.asarray(log.action)[rows]
+        return _Conditions(here, all_rows), _Conditions(pair, all_rows)
     generator = np.random.default_rng([seed, 10])
     seen, actions = _observed(log)[position], _actions(log, rows).values
     actions = _standardised(actions) if isinstance(log.spec.action, Continuous | Hybrid) else actions
@@ -434,13 +428,11 @@ class ClusteredLog(NamedTuple):
 
 
 def with_detected_clusters(log: Log) -> ClusteredLog:
-    """The log with detected clusters, if it has no cluster column.
+    """The log with detected clusters, if it has no cluster column, and notes about them.
 
-    Copies form one cluster each: exact ones that the readers warned about, and nearly equal episodes that occur too
-    evenly for chance. Otherwise a column that looks like a person, a
-    session, a store or a day is the cluster if it has enough values. A column with fewer values is only reported: so
-    few units show little, and if the behaviour policy samples each action independently, rewards that vary with the day
-    are harmless.
+    Exact copies form one cluster each, and nearly equal episodes that occur too evenly for chance; else the values of
+    a column that looks like a person, a session, a store or a day. A column with few values is only reported: so few
+    units show little, and rewards that vary with the day are harmless if actions are sampled independently.
     """
     as_one = "are counted as one cluster, not as independent ones"
     if log.cluster is not None:
@@ -533,11 +525,9 @@ def unshown_share(evidence: Evidence) -> float:
 
 
 def excess_unshown(evidence: Evidence) -> float:
-    """Excess of the target over the behaviour policy in the share of actions that other episodes do not show; 0 if
-    unknown.
+    """How many more of the target's actions than of the behaviour policy's own no other episode shows; 0 if unknown.
 
-    The behaviour policy also takes actions that are in no other episode, more often in rare contexts. A lack of rows
-    does not explain the target's excess over that share.
+    A lack of rows, as in rare contexts, does not explain that excess.
     """
     if evidence.supported is None or evidence.target_all is None or evidence.action is None:
         return 0.0

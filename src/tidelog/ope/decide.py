@@ -71,7 +71,7 @@ from tidelog.ope.intervals import (
 from tidelog.ope.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.missing_rewards import MissingRewards, extreme_rewards, hardly_known, known_factors
 from tidelog.ope.policies import EstimatorPolicy, ExternalPolicy, target_of
-from tidelog.ope.policy_evidence import PolicyEvidence, row
+from tidelog.ope.policy_evidence import PolicyEvidence, table
 from tidelog.ope.propensities import FilePropensities, cut_evidence, is_by_classifier
 from tidelog.ope.risk import ALPHA
 from tidelog.ope.verdict import Decision, PlanLine, RuleCheck
@@ -326,6 +326,7 @@ class Assessment:
     no_ladder: str = ""  # why there is none although it was wanted
     first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
     widening: float = 1.0  # of the deciding interval, for earlier looks and other policies
+    shift: float = 0.0  # of every interval, in a plan: as if the effect had the planned size
     decision: Decision = field(default="unsupported", init=False)
     findings: list[RuleFinding] = field(default_factory=list, init=False)  # that fail
     asked: list[RuleFinding] = field(default_factory=list, init=False)  # all, after the preconditions
@@ -517,10 +518,7 @@ class Assessment:
 
     @cached_property
     def with_hidden_cause(self) -> float | None:
-        """Lower end of "better" if an unrecorded cause changed one decision per episode; None where none is asked for.
-
-        That is with estimated propensities.
-        """
+        """Lower end of "better" if an unrecorded cause changed one decision per episode; None where it is not asked."""
         asked = self.side == "better" and self.estimated and self.limits.odds_ratio != 1.0
         return worst_case(self) if asked else None
 
@@ -534,11 +532,7 @@ class Assessment:
 
     @property
     def costs(self) -> dict[str, float]:
-        """By how much each thing that the log leaves open could bring the interval's near end closer to 0.
-
-        Unshown decisions and an unrecorded cause are one doubt, of the behaviour policy's probabilities: the larger
-        counts.
-        """
+        """By how much each thing that the log leaves open could bring the interval's near end closer to 0."""
         near, sign = self.near_end(self.interval), 1.0 if self.side == "better" else -1.0
         known = self.missing is None or self.missing.at_random
         ends = {
@@ -547,6 +541,7 @@ class Assessment:
             "an unrecorded cause": self.with_hidden_cause,
         }
         costs = {name: sign * (near - end) for name, end in ends.items() if end is not None}
+        # both doubt the behaviour policy's probabilities: the larger counts
         doubts = sorted(costs.keys() & {"unshown decisions", "an unrecorded cause"}, key=costs.__getitem__)
         for smaller in doubts[:-1]:
             del costs[smaller]
@@ -580,9 +575,7 @@ class Assessment:
     @cached_property
     def estimates(self) -> Estimates:
         """Every estimate with its interval and support."""
-        names = [name for name in ESTIMATORS if is_listed(name, self.evidence)]
-        shared = (self.evidence, self.supports, self.confidence, self.limits.groups)
-        return Estimates([row(name, *shared) for name in names])
+        return table(self.evidence, None, self.confidence, self.limits.groups, self.supports)
 
     @cached_property
     def from_cloning(self) -> Interval | None:
@@ -590,26 +583,26 @@ class Assessment:
         estimator, cloning = ESTIMATORS[self.deciding], self.basis.cloning
         if not self.able or cloning is None or any(getattr(cloning, one) is None for one in estimator.needs):
             return None
-        found = self._with_chance(estimator.ratios(self.evidence).minus(estimator.ratios(cloning)), cloning)
+        found = self._with_chance(self.minus(cloning), cloning)
         return found if np.isfinite(found.estimate) else None
+
+    def minus(self, other: Evidence | None = None) -> Ratios:
+        """The deciding estimate minus that of another policy; None: minus the behaviour policy's mean return."""
+        estimate = ESTIMATORS[self.deciding].ratios
+        return estimate(self.evidence).minus(logged_return(self.evidence) if other is None else estimate(other))
 
     @property
     def deciding_ratios(self) -> Ratios:
         """The deciding estimator's difference from the behaviour policy, over the rows that the bootstrap resamples."""
-        return self._resampled(ESTIMATORS[self.deciding].ratios(self.evidence).minus(logged_return(self.evidence)))
+        return self._resampled(self.minus())
 
     def ratios_against(self, other: Assessment) -> Ratios | None:
         """The same difference from another policy; None without an estimate of one of them."""
-        if not (self.able and other.able):
-            return None
-        estimate = ESTIMATORS[self.deciding].ratios
-        return self._resampled(estimate(self.evidence).minus(estimate(other.evidence)))
+        return self._resampled(self.minus(other.evidence)) if self.able and other.able else None
 
     def against(self, other: Assessment, widening: float) -> Interval:
         """Interval of the difference from another policy, widened so; whatever unknown rewards are."""
-        estimate = ESTIMATORS[self.deciding].ratios
-        ratios = estimate(self.evidence).minus(estimate(other.evidence))
-        found = self._with_chance(ratios, other.evidence, widening)
+        found = self._with_chance(self.minus(other.evidence), other.evidence, widening)
         is_whole = self.missing is None or self.missing.at_random
         return found if is_whole else self._whatever_unknown(found, other, widening)
 
@@ -624,7 +617,8 @@ class Assessment:
 
     def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
         """Interval of an estimate, over at most `limits.groups` groups of episodes; rounding errors become 0."""
-        return self._without_rounding(*bca(self._resampled(ratios), replace(self.confidence, widening=widening)))
+        found = self._without_rounding(*bca(self._resampled(ratios), replace(self.confidence, widening=widening)))
+        return Interval(*(end + self.shift for end in found))
 
     def _resampled(self, ratios: Ratios) -> Ratios:
         return ratios.clustered(self.evidence.clusters).grouped(self.limits.groups)
@@ -661,7 +655,7 @@ class Assessment:
         expected.
         """
         evidence, logged = self.evidence, logged_return(self.evidence)
-        difference = self._effective_influences(ESTIMATORS[self.deciding].ratios(evidence).minus(logged))
+        difference = self._effective_influences(self.minus())
         if difference == 0.0:
             return np.inf  # every return is the same
         farther = 1.0  # how far returns lie from the behaviour policy's mean under the policy over those under itself
@@ -733,20 +727,16 @@ def preconditions_of(
         findings.append(RuleFinding("atoms", share, share=on.any(axis=1).mean(), values=np.unique(action[on])))
     if not broken([density]):
         findings += _off_atoms(policy, log, sample, bandwidth, needed)
-    known_ones, space = RuleCheck("propensities", "passed"), log.spec.action
-    if recorded or passed:
-        return [*findings, RuleFinding("propensities", known_ones)]
+    space = log.spec.action
     constant = isinstance(space, Continuous) and bool((np.ptp(np.asarray(log.action), axis=0) == 0).any())
     several = isinstance(space, MultiDiscrete | Hybrid)
-    if several or constant:
-        return [*findings, RuleFinding("propensities", several=several)]
-    return [*findings, RuleFinding("propensities", known_ones)]
+    unknown = not (recorded or passed) and (several or constant)
+    check = RuleCheck("propensities", "failed" if unknown else "passed")
+    return [*findings, RuleFinding("propensities", check, several=several)]
 
 
 def _cut_actions(log: Log) -> RuleFinding:
-    """Continuous actions that were clipped at their bounds; there the behaviour policy has a probability and no
-    density.
-    """
+    """Continuous actions that were clipped at their bounds, where there is a probability and no density."""
     space = log.spec.action
     if not isinstance(space, Continuous | Hybrid) or not has_densities(space):
         return not_asked("cut_actions", "actions are not continuous")
@@ -771,16 +761,6 @@ def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, nee
         return [not_asked("atoms", "the policy takes repeated values itself", "rows")]
     check = compare("atoms", off, "at least", needed, subject="rows")
     return [RuleFinding("atoms", check, share=on.mean(), of=atoms.text, off=off, needed=needed)]
-
-
-def leaks_of(log: Log) -> tuple[str, ...]:
-    """The observation columns that look like outcomes of the decision, by the checks of the log."""
-    return tuple(one.column for one in log.report.warnings if one.check == LEAK and one.column is not None)
-
-
-def late_of(log: Log) -> str:
-    """That the newest rewards are empty more often than others, by the checks of the log; empty if they are not."""
-    return next((one.found for one in log.report.warnings if one.check == LATE), "")
 
 
 # Rules that make a verdict unsupported: earlier use of the episodes, no estimate, contradicted assumptions, support.
@@ -889,10 +869,9 @@ def unusual_habit(a: Assessment) -> list[RuleFinding]:
 
 def weak_support(a: Assessment) -> list[RuleFinding]:
     """Every limit on support, worst kind first."""
-    if not (a.able or a.basis.without_support):
-        return [not_asked(rule, NO_ESTIMATE) for rule in SUPPORT]
-    if a.needs_no_visits:
-        return [not_asked(rule, SAME_DECISIONS) for rule in SUPPORT]
+    is_possible = a.able or a.basis.without_support
+    if not is_possible or a.needs_no_visits:
+        return [not_asked(rule, SAME_DECISIONS if is_possible else NO_ESTIMATE) for rule in SUPPORT]
     findings = a.support_findings
     for one in broken(findings)[:1]:
         one.sampled = a.can_sample and not a.sample
@@ -946,10 +925,7 @@ def support_findings(
 
 
 def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
-    """Whether known rewards are too few for the policy: they are hardly known after some decisions, or weigh unevenly.
-
-    The weights are those of the policy over the chance that the reward is known.
-    """
+    """Whether known rewards are too few for the policy: hardly known after some decisions, or of uneven weights."""
     names = ("hardly_known", "known_weights")
     if a.missing is None:
         return [not_asked(name, KNOWN_REWARDS) for name in names]
@@ -983,10 +959,7 @@ def few_episodes(a: Assessment) -> list[RuleFinding]:
 
 
 def unshown_excess(a: Assessment) -> list[RuleFinding]:
-    """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
-
-    The behaviour policy's own rare actions do not count; the limit applies only to "better" and "worse".
-    """
+    """Whether the upper confidence limit of the share of unshown decisions, beyond the practice's own, is too high."""
     if not a.able or a.side == "no difference shown":
         return [not_asked("unshown_share", BOTH_SIDES if a.able else NO_ESTIMATE)]
     excess = excess_unshown(a.evidence)
@@ -1048,10 +1021,7 @@ def fails_unshown(a: Assessment) -> list[RuleFinding]:
 
 
 def fails_missing(a: Assessment) -> list[RuleFinding]:
-    """Whether the verdict fails if unknown rewards are the lowest, or the highest, that they can be.
-
-    Not where the mapping states that they are missing at random.
-    """
+    """Whether the verdict fails if unknown rewards are the lowest, or the highest, that they can be."""
     bound = a.missing_bound
     if a.missing is None or bound is None:
         return [not_asked("unknown_rewards", KNOWN_REWARDS)]
@@ -1092,10 +1062,7 @@ def hidden_cause(a: Assessment) -> list[RuleFinding]:
 
 
 def heavy_tails(a: Assessment) -> list[RuleFinding]:
-    """Whether a heavy tail of returns that the log hardly shows could undo a shown difference.
-
-    Not with occupancy ratios, which weigh steps and no returns.
-    """
+    """Whether a heavy tail of returns that the log hardly shows could undo a shown difference."""
     if a.side == "no difference shown" or a.visits:
         return [not_asked("heavy_tail", "ratios of visits weigh no returns" if a.visits else BOTH_SIDES)]
     room = abs(a.near_end(a.interval))
@@ -1268,9 +1235,8 @@ def has_no_support(evidence: Evidence, limits: Limits) -> bool:
 
     False for episodes that are longer than `limits.horizon`, where ratios of visits decide.
     """
-    return evidence.horizon <= limits.horizon and not any(
-        _has_support(evidence, limits, steps) for steps in range(evidence.horizon, 0, -1)
-    )
+    numbers = range(evidence.horizon, 0, -1)
+    return evidence.horizon <= limits.horizon and not any(_has_support(evidence, limits, steps) for steps in numbers)
 
 
 def _has_support(evidence: Evidence, limits: Limits, steps: int) -> bool:
@@ -1452,10 +1418,7 @@ def least_share(a: Assessment) -> float | None:
 
 
 def plan_of(a: Assessment, returns: Floats) -> PlanLine | None:
-    """What would let the log answer about this policy; None for an answer, or a policy that is the practice itself.
-
-    `returns` are those of the judged episodes, [E].
-    """
+    """What would let the log answer, by the judged returns [E]; None for an answer, or the practice itself."""
     if a.decision not in ("unsupported", "no difference shown"):
         return None
     rules = [finding.rule for finding in a.findings]

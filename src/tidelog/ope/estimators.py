@@ -1,6 +1,4 @@
-"""Estimators of a policy's value: ratios of probabilities, estimates of single decisions and of sequences, and how far
-the log supports them.
-"""
+"""Estimators of a policy's value from single decisions and from sequences, and how far the log supports them."""
 
 from __future__ import annotations
 
@@ -55,10 +53,7 @@ class Ratios:
 
     @property
     def contributions(self) -> Floats:
-        """Contribution of each row, [R]: the estimate plus R times the row's influence on it.
-
-        Their mean is the estimate. For a plain mean they are the averaged values.
-        """
+        """Contribution of each row, [R], whose mean is the estimate: that plus R times the row's influence on it."""
         numerators, denominators = self.numerators.sum(0), self.denominators.sum(0)
         ratios = quotients(numerators, denominators)
         share, slope = quotients(1.0, denominators), quotients(ratios, denominators)
@@ -241,7 +236,7 @@ def logged_return(evidence: Evidence) -> Ratios:
 
 def trajectory_is(evidence: Evidence) -> Ratios:
     """Mean of return times the whole episode's weight."""
-    return means(np.exp(np.minimum(log_weights(evidence), LARGEST_LOG)) * returns(evidence))
+    return means(episode_weights(evidence) * returns(evidence))
 
 
 def wis(evidence: Evidence) -> Ratios:
@@ -263,14 +258,12 @@ def weighted_per_decision_is(evidence: Evidence) -> Ratios:
 
 def sequential_dr(evidence: Evidence) -> Ratios:
     """Doubly robust: the model's value, corrected by weighted residuals."""
-    return _plain(evidence, evidence.reward - required_part(evidence, "model"), required_part(evidence, "model_target"))
+    return _plain(evidence, _residuals(evidence), required_part(evidence, "model_target"))
 
 
 def weighted_dr(evidence: Evidence) -> Ratios:
     """Weighted doubly robust: two ratios a step, residuals over `rho_t` and model values over `rho_t-1`."""
-    return _weighted(
-        evidence, evidence.reward - required_part(evidence, "model"), required_part(evidence, "model_target")
-    )
+    return _weighted(evidence, _residuals(evidence), required_part(evidence, "model_target"))
 
 
 def marginal_importance(evidence: Evidence) -> Ratios:
@@ -319,10 +312,7 @@ def _log_ratios(evidence: Evidence) -> Floats:
 
 
 def step_weights(evidence: Evidence) -> Floats:
-    """Normalised weight of each episode at each step, [E, T]: products so far over their sum, kept after the end.
-
-    NaN at a step at which no episode has weight.
-    """
+    """Products so far over their sum, [E, T], kept after an episode's end; NaN where no episode has weight."""
     weights = np.vstack([block.logs for block in _blocks(evidence)])
     weights -= _finite(weights.max(0))
     np.exp(weights, out=weights)
@@ -362,10 +352,7 @@ def _blocks(evidence: Evidence) -> Iterator[_Block]:
 
 
 def _rows(evidence: Evidence) -> NDArray[np.int64]:
-    """First episode of each row, [R]: every episode, unless there are too many cells.
-
-    Clusters may not be neighbours: their episodes are summed one by one.
-    """
+    """First episode of each row, [R]: every episode, unless there are too many cells of episodes without clusters."""
     if evidence.clusters is not None or evidence.episodes * evidence.horizon <= CELLS:
         return np.arange(evidence.episodes)
     return group_starts(evidence.episodes, min(max(CELLS // evidence.horizon, 100), 10_000))
@@ -480,9 +467,6 @@ class Estimates(Sequence[Estimate]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Estimate]:
-        return iter(self._rows)
-
     def __getitem__(self, which: Any) -> Any:
         if not isinstance(which, str):
             return self._rows[which]
@@ -521,10 +505,7 @@ def episode_weights(evidence: Evidence) -> Floats:
 
 
 def support_of(evidence: Evidence, *, weights: NDArray[Any] | None = None) -> Support:
-    """All measures of support.
-
-    `weights` [E] are the weights of an estimator that does not use products along episodes; None: products.
-    """
+    """All measures of support, of these weights [E]; None: of the products of ratios along episodes."""
     if weights is None:
         logs = log_weights(evidence)
     else:
@@ -588,9 +569,7 @@ def effective_sample_size(weights: NDArray[Any]) -> float:
 
 def effective_number(influences: NDArray[Any]) -> float:
     """How many of influences [U] make their sum of squares: `(sum i^2)^2 / sum i^4`; 0 where all are 0."""
-    squares = np.square(_scaled(np.abs(influences)))
-    fourth = float(np.square(squares).sum())
-    return float(squares.sum()) ** 2 / fourth if fourth > 0 else 0.0
+    return effective_sample_size(np.square(_scaled(np.abs(influences))))
 
 
 def largest_share(weights: NDArray[Any]) -> float:
@@ -658,10 +637,8 @@ def generalised_pareto_shape(exceeding: Floats) -> float:
 
 
 def unsupported_mass(evidence: Evidence) -> float | None:
-    """Mean share of the target's actions that the behaviour policy took with less than a tenth of the uniform
-    probability.
-
-    Uniform over the actions of each step that the behaviour policy may take. None if the actions cannot be listed.
+    """Mean share of the target's actions that the behaviour policy took with less than a tenth of the probability of
+    a uniform choice among those that it may take; None if actions cannot be listed.
     """
     own = evidence.own_all
     if own is None or evidence.behaviour_all is None:

@@ -107,10 +107,7 @@ def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:
 
 
 def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Any:
-    """Values of each step from its own fold: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...].
-
-    Numbers are returned as float64, booleans as booleans.
-    """
+    """Values of each step from its own fold: a list over folds of [N, ...], or [M, ...] read `at` [N] -> [N, ...]."""
     of, where = fold_of_steps(log, folds), np.arange(log.steps) if at is None else np.asarray(at)
     joined = np.empty((log.steps, *found[0].shape[1:]), bool if found[0].dtype == bool else np.float64)
     for fold, values in enumerate(found):
@@ -168,11 +165,8 @@ def ends_by_clock(log: Log) -> bool:
 
 def observed_numbers(log: Log, episodes: Ordinals | None = None) -> NDArray[np.float32]:
     """[M, I]: observations as numbers scaled by these episodes (None: all), one-hot codes, images divided by 255."""
-    leaves = Scaler.fit(log, episodes=episodes).observation(
-        {n: np.asarray(leaf) for n, leaf in log.observation.items()}
-    )
-    parts: list[NDArray[Any]] = []
-    for name, leaf in sorted(leaves.items()):
+    leaves, parts = {name: np.asarray(leaf) for name, leaf in log.observation.items()}, list[NDArray[Any]]()
+    for name, leaf in sorted(Scaler.fit(log, episodes=episodes).observation(leaves).items()):
         kind = log.spec.observation[name]
         if isinstance(kind, Codes):
             parts += [np.eye(size, dtype=np.float32)[leaf[:, c]] for c, size in enumerate(kind.sizes)]
@@ -243,10 +237,7 @@ class Atoms:
 
 
 def atoms_of(log: Log, *, declared: bool = True) -> Atoms | None:
-    """The atoms of a log's continuous actions, declared ones too; None if there are none.
-
-    Without `declared`, those that are found alone.
-    """
+    """The repeated values of a log's continuous actions, and the `declared` ones; None if there are none."""
     space = log.spec.action
     if not isinstance(space, Continuous):
         return None
@@ -337,9 +328,7 @@ class Evidence:
     estimated: bool = False  # whether `behaviour` was estimated from the log
     occupancy: Floats | None = None  # [N]: cross-fitted occupancy ratio of (state, action), target over log
     action: NDArray[np.int64] | None = None  # [N]: the logged action, if actions are discrete
-    supported: NDArray[np.bool_] | None = (
-        None  # [N, A]: other episodes show the behaviour policy taking it; [N, 1]: all of them
-    )
+    supported: NDArray[np.bool_] | None = None  # [N, A]: other episodes show the action taken; [N, 1]: all of them
     clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
     follows: Floats | None = None  # [N]: of a part (`part_of`), probability that a decision is the policy's; None: 1
     logged_reward: Floats | None = None  # [N]: NaN where it is unknown, and `reward` stands in; None: all are known

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, nearest
 from tidelog.ope.decide import FEWEST, IF_RANDOMISED, NOTHING, SUPPORT, Assessment, LookResult, decide
-from tidelog.ope.estimators import ESTIMATORS, Ratios, logged_return
+from tidelog.ope.estimators import Ratios
 from tidelog.ope.intervals import Confidence, adaptive_deviate, critical_values, normal_deviate
 from tidelog.ope.verdict import GroupDifference
 from tidelog.types import Codes, Vector
@@ -110,20 +110,16 @@ def group_differences(
     decided: Sequence[Assessment], groups: EpisodeGroups, look: LookResult
 ) -> list[tuple[GroupDifference, ...]]:
     """The groups of each policy with their differences, simultaneous over all groups of all policies."""
-    parts = [[_part_of(a, groups.of == group) for group in range(len(groups.labels))] for a in decided]
-    ready = [
-        (a, part, groups.of == group)
-        for a, own in zip(decided, parts, strict=True)
-        for group, part in enumerate(own)
-        if part is not None
-    ]
-    widenings = iter(_widenings(ready, len(groups.labels), look))
+    chosen = [groups.of == group for group in range(len(groups.labels))]
+    parts = [[(a, _part_of(a, one), one) for one in chosen] for a in decided]
+    ready = [(a, part, one) for own in parts for a, part, one in own if part is not None]
+    widenings = iter(_widenings(ready, len(chosen), look))
     return [
         tuple(
-            _difference(a, part and replace(part, widening=next(widenings)), label, int((groups.of == group).sum()))
-            for group, (label, part) in enumerate(zip(groups.labels, own, strict=True))
+            _difference(a, part and replace(part, widening=next(widenings)), label, int(one.sum()))
+            for label, (a, part, one) in zip(groups.labels, own, strict=True)
         )
-        for a, own in zip(decided, parts, strict=True)
+        for own in parts
     ]
 
 
@@ -162,7 +158,7 @@ def _widenings(
 
 def _among_all(a: Assessment, part: Assessment, chosen: NDArray[np.bool_]) -> Ratios | None:
     """The difference of a group over the rows of all episodes, of which the others have no weight."""
-    ratios = ESTIMATORS[part.deciding].ratios(part.evidence).minus(logged_return(part.evidence))
+    ratios = part.minus()
     if len(ratios) != part.evidence.episodes:  # sums of neighbours
         return None
     numerators, denominators = np.zeros((2, len(chosen), ratios.numerators.shape[1]))

@@ -11,7 +11,8 @@ bootstrap error gives the width at which all intervals cover all differences sim
 episodes spends a part that is fixed in advance (alpha spending). The policies of a later look may follow from the
 results of earlier ones; their intervals hold for every such choice (as Scheffé's, 1953, for all contrasts).
 
-Letters: `R` rows of an estimate, `K` ratios, `P` policies, `B` replicates.
+Letters: `E` episodes, `N` steps, `T` steps of the longest episode, `R` rows of an estimate, or rows that are paired
+(episodes or steps), `C` clusters of rows, `K` ratios, `P` policies, `B` replicates.
 """
 
 from __future__ import annotations
@@ -122,12 +123,9 @@ def replicates(ratios: Ratios, confidence: Confidence) -> Floats:
     return np.concatenate(chunks)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=2)  # one judgement computes many intervals over the same episodes
 def resampled_counts(rows: int, many: int, seed: int) -> list[NDArray[np.uint16]]:
-    """How often each row was drawn, [b, rows] per chunk: `rows` draws with replacement for each of `many` replicates.
-
-    Cached, because one judgement computes many intervals over the same episodes.
-    """
+    """How often each row was drawn, [b, rows] a chunk: `rows` draws with replacement in each of `many` replicates."""
     generator = np.random.default_rng(seed)
     counts = np.empty((many, rows), np.uint16)  # before the draws, so that the memory of these is free again
     for begin in range(0, many, CHUNK):
@@ -229,9 +227,6 @@ def normal_deviate(error: float) -> float:
 # whole clusters are paired, and within them the rows. A moment over these pairings is a sum over tuples of rows, of
 # which some are the same row, some of the same cluster: tuples of one pattern have the same mean on both sides. With
 # clusters of one size this is exact. With unequal sizes a pattern has one mean for all of them.
-#
-# Letters: `E` episodes, `N` steps, `T` steps of the longest episode, `R` rows (episodes or steps), `C` clusters of
-# rows.
 
 PRODUCTS = 5_000_000  # products of two steps that are in memory together
 SYMMETRIC = 1e-4  # skewness below which the distribution is normal
@@ -290,16 +285,12 @@ def _parts(evidence: Evidence, visits: bool) -> tuple[Floats, Floats, Floats]:
 
 
 def _moments(weights: Floats, residuals: Floats, clusters: NDArray[np.int64]) -> tuple[float, float]:
-    """Standard deviation and skewness of `sum_i weights_i . residuals_p(i)` over all pairings p; both centred, [R, T].
-
-    0 where the patterns of unequal clusters leave no variance.
-    """
+    """Deviation and skewness of `sum_i weights_i . residuals_p(i)` over all pairings p; both centred [R, T]."""
     pairs, triples = _tuples(np.bincount(clusters).astype(np.float64))
+    patterns = zip(_sums(weights, clusters), _sums(residuals, clusters), (pairs, triples), strict=True)
     variance, third = (
         sum(float(np.vdot(*sums)) / number for *sums, number in zip(ours, theirs, numbers, strict=True) if number > 0)
-        for ours, theirs, numbers in zip(
-            _sums(weights, clusters), _sums(residuals, clusters), (pairs, triples), strict=True
-        )
+        for ours, theirs, numbers in patterns
     )
     return (np.sqrt(variance), third / variance**1.5) if variance > 0.0 else (0.0, 0.0)
 
@@ -380,10 +371,7 @@ def _triples(values: Floats, others: Floats) -> Floats:
 
 
 def pearson_quantiles(skewness: float, deviate: float) -> tuple[float, float]:
-    """Quantiles of the Pearson type III distribution of mean 0 and variance 1, with the tails beyond -/+ `deviate`.
-
-    The tails are those of a standard normal number.
-    """
+    """Quantiles of the Pearson type III distribution of mean 0 and variance 1, at normal tails beyond -/+ `deviate`."""
     if abs(skewness) < SYMMETRIC:
         return -deviate, deviate
     shape, tail = 4.0 / skewness**2, float(ndtr(-deviate))

@@ -27,6 +27,8 @@ from tidelog.errors import ConfigError, MemoryLimitError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
 from tidelog.ope.decide import (
     IF_RANDOMISED,
+    LATE,
+    LEAK,
     NOTHING,
     Assessment,
     JudgeQuestion,
@@ -37,8 +39,6 @@ from tidelog.ope.decide import (
     broken,
     decide_if_randomised,
     has_no_support,
-    late_of,
-    leaks_of,
     learnt_from_them,
     look_at,
     plan_of,
@@ -55,7 +55,6 @@ from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
     BehaviorModel,
     OneStepValues,
-    PolicyEvidence,
     behavior_model,
     choose_model,
     evidence_of,
@@ -281,10 +280,7 @@ def question_of(
     filled = replace(judged_log, reward=np.nan_to_num(np.asarray(judged_log.reward))) if unknown else judged_log
     whole, dependence = with_detected_clusters(filled)
     whole = replace(whole, reward=judged_log.reward) if unknown else whole
-    decisions = whole if first_steps is None else cut_log(whole, first_steps)
-    missing = None
-    if decisions.reward_known is not None:
-        decisions, missing = with_stand_ins(decisions, seed)
+    decisions, missing = with_stand_ins(whole if first_steps is None else cut_log(whole, first_steps), seed)
     return JudgeQuestion(
         policies=policies,
         named=several is not None,
@@ -354,7 +350,7 @@ def gather(question: JudgeQuestion) -> list[Assessment]:
                 progress=part,
                 one_step=one_step,
             )
-            if not has_own_clone(a.basis):
+            if not (a.basis.model == "neural" or a.basis.without_support):  # a network values both; else there is none
                 first = clones.setdefault(a.sample, a)
                 a.policy_evidence = replace(a.basis, cloning=first.basis.cloning)
             if a.lacks_support:
@@ -366,7 +362,9 @@ def asked_about(name: str, policy: Any, question: JudgeQuestion, effective: floa
     """The assessment of a policy with its preconditions; `effective` is the limit on the effective sample size."""
     log, sample = question.log, is_sampled(policy, question.sample)
     a = Assessment(question.limits, question.seed, name, policy, sample, densities=has_densities(log.spec.action))
-    a.leaks, a.late, a.missing = leaks_of(log), late_of(log), question.missing
+    warnings, a.missing = log.report.warnings, question.missing
+    a.leaks = tuple(one.column for one in warnings if one.check == LEAK and one.column is not None)
+    a.late = next((one.found for one in warnings if one.check == LATE), "")
     a.preconditions = preconditions_of(
         policy,
         log,
@@ -398,11 +396,6 @@ def gather_evidence(a: Assessment, question: JudgeQuestion, **options: Any) -> N
     a.policy_evidence = found
     if a.evidence.follows is not None:
         a.limits = limits_of_parts(a.limits, a.evidence)
-
-
-def has_own_clone(evidence: PolicyEvidence) -> bool:
-    """Whether a policy does not share its clone: a network values both, and without support there is none."""
-    return evidence.model == "neural" or evidence.without_support
 
 
 def verdict_of(
@@ -509,11 +502,8 @@ def _context(a: Assessment, question: JudgeQuestion) -> dict[str, Any]:
         entries["propensities_file"] = {"file": question.propensities.file, "unused_rows": question.propensities.unused}
     if a.policy_evidence is None:
         return entries
-    found, behavior_policy, known = (
-        a.policy_evidence,
-        a.policy_evidence.behavior_policy,
-        a.policy_evidence.behavior_policy.propensities,
-    )
+    found, behavior_policy = a.policy_evidence, a.policy_evidence.behavior_policy
+    known = behavior_policy.propensities
     kind = "declared" if known.declared is not None else "estimated" if known.estimated else "recorded"
     entries |= {
         "notes": list(evidence_notes(found, a.policy, question.log, a.sample)),

@@ -78,10 +78,7 @@ class Ladder:
 
 
 def check_train(train: Any, log: Log, most: float) -> Log:
-    """The training episodes; SpecError unless they are other episodes of the same kind.
-
-    `most` is the largest share of the judged episodes that they may have.
-    """
+    """The training episodes; SpecError unless they are of the same kind, and `most` of the judged ones are others."""
     if not isinstance(train, Log):
         raise SpecError(f"train = {type(train).__name__}", "a log", "train, held_out = log.split(0.5)")
     check_log(train, 1.0)
@@ -109,10 +106,7 @@ def limits_of_parts(limits: Limits, evidence: Evidence) -> Limits:
 
 
 def set_ladder(a: Assessment, question: JudgeQuestion, practice: Callable[[], tuple[Policy | None, str]]) -> None:
-    """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not.
-
-    `practice` is `training_practice` of the question, asked once for all policies.
-    """
+    """Give a policy whose whole has no support its ladder and the part that is asked about first, or say why not."""
     a.no_ladder = obstacle(a, question)
     if a.no_ladder:
         return

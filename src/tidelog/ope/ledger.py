@@ -20,13 +20,14 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, TypedDict
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from tidelog import _files
 from tidelog._files import MANIFEST
@@ -41,18 +42,25 @@ OFF = "off"  # value of TIDELOG_STATE that disables the user's folder
 COUNTED = 0.01  # a look at another set counts if the set holds more than this share of the judged episodes
 
 
-@dataclass(frozen=True)
-class Look:
+class JudgedPolicy(TypedDict):
+    """A policy of a look."""
+
+    name: str
+    algorithm: str | None  # None: the policy is not of an algorithm
+    identity: str
+
+
+class Look(msgspec.Struct, frozen=True, tag_field="line", tag="look"):
     """One look at some episodes, as recorded in the ledger."""
 
     key: str  # a hash of episodes, policies and settings
-    number: int  # from 1, among the looks at the same episodes; 0: no number was shown, so it is not a look
+    number: Count  # from 1, among the looks at the same episodes; 0: no number was shown, so it is not a look
     episodes: str  # the fingerprint of the judged log
     time: str  # UTC, ISO 8601
-    policies: tuple[Mapping[str, Any], ...]  # name, algorithm, identity
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    decisions: Mapping[str, str] = field(default_factory=dict)  # by name; empty while judging or after a failure
-    together: Mapping[str, float] = field(default_factory=dict)  # by name: widening for the other policies of the look
+    policies: tuple[JudgedPolicy, ...]
+    settings: dict[str, Any]
+    decisions: dict[str, str] = {}  # by name, from a line of their own; empty while judging or after a failure
+    together: dict[str, float] = {}  # by name: widening for the other policies of the look
     share: float = 1.0  # share of this log's episodes that the look judged
 
 
@@ -114,9 +122,7 @@ class Ledger:
         return self._looks(content)
 
     def check(self) -> None:
-        """Raise what would stop the recording of a look: CheckpointError if a file is damaged, ConfigError if none can
-        be written though one was named.
-        """
+        """Raise what would stop the recording of a look: a damaged file, or none that can be written of those named."""
         with _opened(self.files, write=not self.optional) as files:
             for file in files:
                 _read(file)
@@ -175,7 +181,7 @@ class Ledger:
         wanted = {str(one["identity"]) for one in policies}
         for look in looks:
             identities = {str(one["identity"]) for one in look.policies if one["name"] in look.together}
-            alike = _without_ways(look.settings) == _without_ways(settings)
+            alike = {**look.settings, "sample": None} == {**settings, "sample": None}  # ways are part of identities
             if look.episodes == self.fingerprint and look.number and alike and wanted <= identities:
                 return look
         return None
@@ -238,11 +244,6 @@ def state_folder() -> Path | None:
         return Path.home() / ".local" / "state" / "tidelog"
     except RuntimeError:  # no home folder
         return None
-
-
-def _without_ways(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings without the ways of acting, which the identities of policies contain."""
-    return {name: value for name, value in settings.items() if name != "sample"}
 
 
 class _Content(NamedTuple):
@@ -328,7 +329,14 @@ def _read(file: _File) -> _Content:
             if not line.endswith(b"\n"):  # of a process that was killed while it wrote
                 break
             try:
-                _add_line(decode(line, _LINES, "it"), content)
+                entry = decode(line, _LINES, "it")
+                if isinstance(entry, EpisodesLine):
+                    content.sketches[entry.fingerprint] = Sketch.from_json(entry.sketch)
+                elif isinstance(entry, Look):
+                    content.looks[entry.key] = entry
+                else:
+                    look = content.looks[entry.key]
+                    content.looks[entry.key] = replace(look, decisions=entry.decisions, together=entry.together)
             except (KeyError, CheckpointError) as error:
                 reason = error.problem if isinstance(error, CheckpointError) else f"no look has the key {error}"
                 raise CheckpointError(
@@ -339,30 +347,11 @@ def _read(file: _File) -> _Content:
     return content
 
 
-class JudgedPolicy(msgspec.Struct):
-    """A policy of a look."""
-
-    name: str
-    algorithm: str | None  # None: the policy is not of an algorithm
-    identity: str
-
-
 class EpisodesLine(msgspec.Struct, tag_field="line", tag="episodes"):
     """A set of episodes."""
 
     fingerprint: str
     sketch: dict[str, Any]
-
-
-class LookLine(msgspec.Struct, tag_field="line", tag="look"):
-    """A look, before its verdicts."""
-
-    key: str
-    number: Count
-    episodes: str
-    time: str
-    policies: list[JudgedPolicy]
-    settings: dict[str, Any]
 
 
 class DecisionsLine(msgspec.Struct, tag_field="line", tag="decisions"):
@@ -373,18 +362,7 @@ class DecisionsLine(msgspec.Struct, tag_field="line", tag="decisions"):
     together: dict[str, Annotated[float, msgspec.Meta(ge=1.0)]] = {}
 
 
-_LINES: Any = EpisodesLine | LookLine | DecisionsLine
-
-
-def _add_line(line: EpisodesLine | LookLine | DecisionsLine, content: _Content) -> None:
-    if isinstance(line, EpisodesLine):
-        content.sketches[line.fingerprint] = Sketch.from_json(line.sketch)
-    elif isinstance(line, LookLine):
-        policies = tuple(msgspec.to_builtins(one) for one in line.policies)
-        content.looks[line.key] = Look(line.key, line.number, line.episodes, line.time, policies, line.settings)
-    else:
-        look = content.looks[line.key]
-        content.looks[line.key] = replace(look, decisions=line.decisions, together=line.together)
+_LINES: Any = EpisodesLine | Look | DecisionsLine
 
 
 def _now() -> str:

@@ -54,10 +54,7 @@ class MissingRewards(NamedTuple):
 
 
 def with_stand_ins(log: Log, seed: int) -> tuple[Log, MissingRewards | None]:
-    """The log with rewards for estimators in place of unknown ones, and what is unknown; None if nothing is.
-
-    LogError if no reward is known.
-    """
+    """The log with rewards in place of unknown ones, and what is unknown, if anything is; LogError if all of it is."""
     if log.reward_known is None or log.reward is None:
         return log, None
     if bool(np.all(log.reward_known)):

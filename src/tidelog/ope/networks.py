@@ -1,13 +1,11 @@
-"""Fitted Q evaluation with networks: values of fixed policies, trained by the same loop as policies, and the log that
-is prepared for it.
-"""
+"""Values of fixed policies by networks, trained by the same loop as policies, and occupancy ratios by features."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -43,10 +41,8 @@ from tidelog.policies.policy import CHUNK
 from tidelog.training.engine import Engine
 from tidelog.training.loop import Member
 from tidelog.training.stores import stores_of
-from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Transition, Vector
+from tidelog.types import Continuous, Hybrid, Spec, Transition, Vector
 
-# Fitted Q evaluation with networks: values of fixed policies, trained by the same loop as policies.
-#
 # Le, Voloshin, Yue 2019, "Batch Policy Learning under Constraints" (FQE); Voloshin et al. 2021, "Empirical Study of
 # Off-Policy Policy Evaluation for Reinforcement Learning". One update trains one critic with one head per policy:
 #
@@ -59,8 +55,6 @@ from tidelog.types import Continuous, Discrete, Hybrid, MultiDiscrete, Spec, Tra
 #
 # Each policy's actions are computed in advance for every stored observation and stored as an additional leaf of a
 # prepared log: probabilities of discrete actions, or `K` other actions (each update reads one of them).
-#
-# The second part prepares that log, trains on it, and defines the estimand.
 #
 # Letters: `B` batch, `A` number of actions or action size, `P` policies, `K` draws.
 
@@ -134,8 +128,6 @@ class FQE:
     hidden: tuple[int, ...] = field((128, 128), help="widths of hidden layers")
     embedding: int = field(16, least=1, help="width of a categorical column's embedding")
 
-    takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete, MultiDiscrete, Hybrid)
-
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
         return {"log": StoreSpec(("reward", "terminated"))}
@@ -155,9 +147,7 @@ class FQE:
         return FQEState(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
-# Values by networks and occupancy ratios by random features, for logs with many different observations.
-#
-# Both are cross-fitted: the numbers of an episode come from the other folds.
+# Both values and ratios are cross-fitted: the numbers of an episode come from the other folds.
 #
 # Values: fitted Q evaluation on a log prepared for it. The estimand is the discounted return up to the
 # recorded end: in the prepared log every episode's last step is terminal. If episodes end by time, the elapsed share of
@@ -299,17 +289,24 @@ def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def _rated(critic: Critic, evaluation: EvaluationLog, rows: Ordinals, policies: int) -> list[Values]:
-    log, parts, space = evaluation.log, [], evaluation.log.spec.action
-    action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous | Hybrid) else log.action)
-    for start in range(0, len(rows), CHUNK):
-        now = rows[start : start + CHUNK]
-        seen = {name: leaf[np.asarray(log.position)[now]] for name, leaf in log.observation.items()}
-        parts.append(_rate(critic, seen, action[now], policies))
-    logged, mean, every = (
+def in_chunks(ask: Callable[[slice], tuple[Any, ...]], rows: int) -> tuple[Any, ...]:
+    """What a compiled function answers about all rows, as float64: it is asked about `CHUNK` of them at a time."""
+    parts = [ask(slice(start, start + CHUNK)) for start in range(0, rows, CHUNK)]
+    return tuple(
         None if column[0] is None else np.concatenate([np.asarray(part, np.float64) for part in column])
         for column in zip(*parts, strict=True)
     )
+
+
+def _rated(critic: Critic, evaluation: EvaluationLog, rows: Ordinals, policies: int) -> list[Values]:
+    log, space = evaluation.log, evaluation.log.spec.action
+    action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous | Hybrid) else log.action)
+
+    def ask(part: slice) -> tuple[Any, ...]:
+        seen = {name: leaf[np.asarray(log.position)[rows[part]]] for name, leaf in log.observation.items()}
+        return _rate(critic, seen, action[rows[part]], policies)
+
+    logged, mean, every = in_chunks(ask, len(rows))
 
     def of_policy(values: Any, p: int) -> Floats:
         return np.asarray((values[:, p] + evaluation.centre) * evaluation.scale)

@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -54,11 +54,8 @@ from tidelog.ope.decide import (
     planned_effect,
 )
 from tidelog.ope.estimators import (
-    ESTIMATORS,
     RARE,
-    Ratios,
     episode_weights,
-    logged_return,
     quotients,
     required_part,
     terminations,
@@ -69,7 +66,6 @@ from tidelog.ope.judge import asked_about, gather_evidence, question_of
 from tidelog.ope.policies import as_policy
 from tidelog.ope.policy_evidence import evidence_of
 from tidelog.ope.text import SEQUENCE, round_up, words
-from tidelog.policies.statistics import Interval
 from tidelog.schema import to_plain
 from tidelog.training.metrics import Progress
 
@@ -301,18 +297,16 @@ def _planned(
         def tell_part(done: float, position: int = position) -> None:
             tell("simulated logs", 0.25 + 0.75 * (position + done) / len(loggings))
 
-        world = simulated(pilot, question.log, effect, chances)
+        world, logging = simulated(pilot, question.log, effect, chances), PlannedLogging(name, share)
         if world is None:
-            found.append(PlannedLogging(name, share, obstacle=TOO_LARGE))
-        elif episodes is not None:
-            enough = any(one.logging == "share" and one.probability >= probability for one in found)
-            if name == "share" and enough:  # the smallest share that is enough stands already
-                continue
-            tried = Tried(world, generator, tell_part, simulations)
-            tried.at(episodes, simulations)
-            found.append(tried.result(name, share, episodes, probability))
-        else:
-            found.append(search(world, name, share, probability, simulations, generator, tell_part))
+            found.append(logging._replace(obstacle=TOO_LARGE))
+            continue
+        tried = Tried(logging._replace(cost=world.cost), world, generator, tell_part, simulations)
+        enough = any(one.logging == "share" and one.probability >= probability for one in found)
+        if episodes is None:
+            found.append(tried.search(probability))
+        elif not (name == "share" and enough):  # else the smallest share that is enough stands already
+            found.append(tried.result(episodes, probability))
     return about(tuple(found), notes=tuple(notes))
 
 
@@ -320,10 +314,7 @@ def _planned(
 
 
 def designed_share(target: Floats, practice: Floats, variance: Floats, values: Floats) -> float:
-    """The share of decisions left to a policy [N, A], beside the practice, that needs the fewest episodes.
-
-    `variance` [N, A] is that of the outcome of each action, `values` [N, A] its mean.
-    """
+    """The share of decisions left to a policy [N, A], beside the practice, that needs the fewest episodes."""
 
     def needed(share: float) -> float:
         logging = (1.0 - share) * practice + share * target
@@ -333,7 +324,7 @@ def designed_share(target: Floats, practice: Floats, variance: Floats, values: F
 
 
 def judged_variance(target: Floats, logging: Floats, variance: Floats, values: Floats) -> float:
-    """Mean square of `(w - 1) (r - q) + v - q`, an episode's part of what the judge compares with 0."""
+    """Mean square of `(w - 1) (r - q) + v - q`, an episode's part of what the judge compares with 0; all are [N, A]."""
     ratio = np.divide(target, logging, out=np.zeros_like(target), where=logging > 0.0)
     advantage = (target * values).sum(axis=1, keepdims=True) - values
     squares = np.square(ratio - 1.0) * variance + np.square(advantage)
@@ -367,17 +358,6 @@ def _residuals(evidence: Evidence, values: Floats) -> tuple[Floats, Floats]:
 
 
 # Simulated logs.
-
-
-@dataclass(eq=False)
-class PlannedAssessment(Assessment):
-    """A simulated log's assessment; every interval of a difference moves by `shift`, as if the effect had that size."""
-
-    shift: float = 0.0
-
-    def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
-        """The moved interval."""
-        return Interval(*(end + self.shift for end in super().between(ratios, widening)))
 
 
 class Decisions(NamedTuple):
@@ -472,12 +452,7 @@ class SimulatedLogs:
             basis, policy=self.draw(episodes, generator), behavior_policy=behavior, if_randomised=None, cloning=None
         )
         limits = replace(pilot.limits, replicates=REPLICATES, groups=min(GROUPS, pilot.limits.groups))
-        return decide(
-            PlannedAssessment(
-                limits, pilot.seed, pilot.name, pilot.policy, pilot.sample, densities=pilot.densities,
-                leaks=pilot.leaks, policy_evidence=found, missing=pilot.missing, shift=self.shift,
-            )
-        )  # fmt: skip
+        return decide(replace(pilot, limits=limits, policy_evidence=found, late="", shift=self.shift))
 
 
 def simulated(pilot: Assessment, log: Log, effect: float, logging: Floats | None) -> SimulatedLogs | None:
@@ -495,7 +470,7 @@ def simulated(pilot: Assessment, log: Log, effect: float, logging: Floats | None
     kept = pilot.missing is not None or evidence.follows is not None or (logging is None and not fits)
     if practice is None or target is None or evidence.model_all is None or kept:
         chance = _unit_chances(pilot)
-        ratios = ESTIMATORS[pilot.deciding].ratios(evidence).minus(logged_return(evidence)).clustered(evidence.clusters)
+        ratios = pilot.minus().clustered(evidence.clusters)
         now = ratios.estimate
         if len(ratios) == len(chance):  # else rows are groups of units
             now = float(quotients(chance @ ratios.numerators, chance @ ratios.denominators).sum())
@@ -566,38 +541,41 @@ def _tilted(evidence: Evidence, values: Floats, effect: float, practice: Floats)
 # The search: a smooth power curve through the shares of *better* at a few sizes.
 
 
+@dataclass(eq=False)
 class Tried:
-    """Simulated logs so far, by their number of episodes."""
+    """Simulated logs of a way of logging so far, by their number of episodes, and what they say that it needs."""
 
-    def __init__(
-        self, world: SimulatedLogs, generator: Generator, tell: Callable[[float], None], simulations: int
-    ) -> None:
-        self._world, self._generator, self._tell, self._most = world, generator, tell, simulations
-        self.counts: dict[int, list[int]] = {}  # episodes -> [better, all]
-        self.rules: dict[int, Counter[str]] = {}  # episodes -> rules that kept logs from it
-        self.finding: dict[str, tuple[Assessment, RuleFinding]] = {}
-        self.done = 0
+    logging: PlannedLogging
+    world: SimulatedLogs
+    generator: Generator
+    tell: Callable[[float], None]
+    simulations: int
+    counts: dict[int, list[int]] = field(default_factory=dict)  # episodes -> [better, all]
+    rules: dict[int, Counter[str]] = field(default_factory=dict)  # episodes -> rules that kept logs from it
+    finding: dict[str, tuple[Assessment, RuleFinding]] = field(default_factory=dict)
+    done: int = 0
 
     def at(self, episodes: int, count: int) -> float:
         """Simulate so many logs of a size; the share of *better* there."""
         own, rules = self.counts.setdefault(episodes, [0, 0]), self.rules.setdefault(episodes, Counter())
         for _ in range(count):
-            found = self._world.decided(episodes, self._generator)
+            found = self.world.decided(episodes, self.generator)
             own[0] += found.decision == "better"
             own[1] += 1
             for finding in found.findings[:1]:
                 rules[finding.rule] += 1
                 self.finding[finding.rule] = found, finding
             self.done += 1
-            self._tell(min(self.done / self._most, 1.0))
+            self.tell(min(self.done / self.simulations, 1.0))
         return own[0] / own[1]
 
-    def curve(self, around: float, probability: float, level: float) -> PowerCurve:
+    def curve(self, around: float, probability: float) -> PowerCurve:
         """The curve through what was tried near a number of episodes, whose root is 1."""
         some = {size: one for size, one in self.counts.items() if 1.0 / NEAR <= size / around <= NEAR}
         better, every = np.array(list(some.values()), np.float64).T
         roots = np.sqrt(np.array(list(some), np.float64) / around)
-        return PowerCurve.of(roots, better, every, normal_deviate(1.0 - level), probability)
+        deviate = normal_deviate(1.0 - self.world.pilot.limits.level)
+        return PowerCurve.of(roots, better, every, deviate, probability)
 
     def reason(self, episodes: int) -> str:
         """Why no number is enough, and what would change it."""
@@ -608,14 +586,54 @@ class Tried:
         advice = f". What changes it: {said.advice[0]}" if said.advice else ""
         return f"no number of episodes is enough. Of {episodes:,}: {said.sentence}{advice}"
 
-    def result(self, name: Kind, share: float | None, episodes: int, probability: float) -> PlannedLogging:
+    def result(self, episodes: int, probability: float) -> PlannedLogging:
         """How likely a fixed number of episodes shows the effect."""
+        self.at(episodes, self.simulations)
         better, every = self.counts[episodes]
         middle, spread = (better + 2.0) / (every + 4.0), 1.96 / math.sqrt(every + 4.0)  # Agresti and Coull (1998)
         half = spread * math.sqrt(middle * (1.0 - middle))
-        ends = max(middle - half, 0.0), min(middle + half, 1.0)
+        low, high = max(middle - half, 0.0), min(middle + half, 1.0)
         obstacle = "" if better / every >= probability or not self.rules[episodes] else self.reason(episodes)
-        return PlannedLogging(name, share, episodes, None, None, better / every, *ends, self._world.cost, obstacle)
+        found = self.logging._replace(episodes=episodes, probability=better / every, obstacle=obstacle)
+        return found._replace(probability_low=low, probability_high=high)
+
+    def search(self, probability: float) -> PlannedLogging:
+        """The number of episodes with which the effect is better with this probability, by rounds of simulations."""
+        evidence, start = self.world.pilot.evidence, max(self.world.start, 20.0)
+        most = MOST * evidence.episodes / len(evidence.reward)
+        if not start <= most:
+            more = f"more than {most:,.0f} episodes are needed"
+            itself = "it earns more than the policy, and the judge compares with the logged decisions"
+            return self.logging._replace(obstacle=more if math.isfinite(start) else itself)
+        farthest, episodes = min(FARTHEST * start, most), start
+        near, stuck = 0, 0  # rounds at about the number that the curve asks for; those stopped by a rule
+        for _ in range(ROUNDS):
+            size = round(episodes)
+            reached = self.at(size, max(self.simulations // (3 if near else 8), 10))
+            wanted = episodes * self.curve(episodes, probability).root(probability) ** 2
+            if reached < probability - 0.25 and self.rules[size].total() > (1.0 - probability) * self.counts[size][1]:
+                wanted = max(wanted, 2.0 * episodes)  # a rule and not chance decides
+                stuck += not math.isfinite(self.finding[self.rules[size].most_common(1)[0][0]][1].check.times)
+            if stuck == STUCK or (wanted > farthest and episodes >= farthest / 2.0):
+                break
+            near += CLOSE[0] < wanted / episodes < CLOSE[1]
+            if near == 4:
+                break
+            asked = float(np.clip(wanted, max(episodes / STEP, 20.0), min(STEP * episodes, farthest)))
+            about = [better / every for size, (better, every) in self.counts.items() if 0.8 < size / asked < 1.25]
+            is_steep = bool(about) and abs(float(np.mean(about)) - probability) > 0.15
+            episodes = math.sqrt(asked * episodes) if is_steep else asked  # then look between
+        shares = {size: better / every for size, (better, every) in self.counts.items()}
+        if near < 4 and shares[max(shares)] < probability - 0.1:
+            return self.logging._replace(obstacle=self.reason(max(shares)))
+        curve = self.curve(episodes, probability)
+        root = curve.root(probability)
+        error = curve.error(root)
+        height, off = float(ndtri(probability)), 1.96 * error / curve.slope
+        low, middle, high = (math.ceil(episodes * max(one, 0.05) ** 2) for one in (root - off, root, root + off))
+        found = self.logging._replace(episodes=middle, low=low, high=high, probability=probability)
+        least, most = float(ndtr(height - 1.96 * error)), float(ndtr(height + 1.96 * error))
+        return found._replace(probability_low=least, probability_high=most)
 
 
 class PowerCurve(NamedTuple):
@@ -654,49 +672,3 @@ class PowerCurve(NamedTuple):
         """Standard error of the curve's height there, before Phi."""
         at = np.array([1.0, root - 1.0])
         return float(np.sqrt(at @ self.covariance @ at))
-
-
-def search(
-    world: SimulatedLogs,
-    name: Kind,
-    share: float | None,
-    probability: float,
-    simulations: int,
-    generator: Generator,
-    tell: Callable[[float], None],
-) -> PlannedLogging:
-    """The number of episodes with which the effect is better with this probability, by a few rounds of simulations."""
-    evidence, level, start = world.pilot.evidence, world.pilot.limits.level, max(world.start, 20.0)
-    most = MOST * evidence.episodes / len(evidence.reward)
-    if not start <= most:
-        more = f"more than {most:,.0f} episodes are needed"
-        itself = "it earns more than the policy, and the judge compares with the logged decisions"
-        return PlannedLogging(name, share, cost=world.cost, obstacle=more if math.isfinite(start) else itself)
-    tried, farthest = Tried(world, generator, tell, simulations), min(FARTHEST * start, most)
-    episodes, near, stuck = start, 0, 0  # rounds at about the number that the curve asks for; those stopped by a rule
-    for _ in range(ROUNDS):
-        size = round(episodes)
-        reached = tried.at(size, max(simulations // (3 if near else 8), 10))
-        wanted = episodes * tried.curve(episodes, probability, level).root(probability) ** 2
-        if reached < probability - 0.25 and tried.rules[size].total() > (1.0 - probability) * tried.counts[size][1]:
-            wanted = max(wanted, 2.0 * episodes)  # a rule and not chance decides
-            stuck += not math.isfinite(tried.finding[tried.rules[size].most_common(1)[0][0]][1].check.times)
-        if stuck == STUCK or (wanted > farthest and episodes >= farthest / 2.0):
-            break
-        near += CLOSE[0] < wanted / episodes < CLOSE[1]
-        if near == 4:
-            break
-        asked = float(np.clip(wanted, max(episodes / STEP, 20.0), min(STEP * episodes, farthest)))
-        about = [better / every for size, (better, every) in tried.counts.items() if 0.8 < size / asked < 1.25]
-        is_steep = bool(about) and abs(float(np.mean(about)) - probability) > 0.15
-        episodes = math.sqrt(asked * episodes) if is_steep else asked  # then look between
-    shares = {size: better / every for size, (better, every) in tried.counts.items()}
-    if near < 4 and shares[max(shares)] < probability - 0.1:
-        return PlannedLogging(name, share, cost=world.cost, obstacle=tried.reason(max(shares)))
-    curve = tried.curve(episodes, probability, level)
-    root = curve.root(probability)
-    error = curve.error(root)
-    height, off = float(ndtri(probability)), 1.96 * error / curve.slope
-    low, middle, high = (math.ceil(episodes * max(one, 0.05) ** 2) for one in (root - off, root, root + off))
-    ends = float(ndtr(height - 1.96 * error)), float(ndtr(height + 1.96 * error))
-    return PlannedLogging(name, share, middle, low, high, probability, *ends, world.cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,9 +134,8 @@ class EstimatorPolicy:
             beyond = ~np.isclose(predicted, np.clip(predicted, space.low, space.high), rtol=1e-6)
             lost = float(beyond.any(axis=1).mean())
             what = f"predicts actions outside the bounds of the log's actions in {lost:.1%} of decisions"
-            return (
-                [f"{self.kind} {what}: it is judged as a policy that clips its actions at these bounds"] if lost else []
-            )
+            note = f"{self.kind} {what}: it is judged as a policy that clips its actions at these bounds"
+            return [note] if lost else []
         if mask is None:
             return []
         chances = self._chances(leaves) if sample else np.eye(mask.shape[1])[self._predicted(leaves)]
@@ -184,10 +183,7 @@ class EstimatorPolicy:
         return everything
 
     def _call(self, method: str, leaves: LeafArrays) -> NDArray[Any]:
-        """The result of a method on these rows: a frame of polars if it was fitted on named columns, else an array.
-
-        SpecError if it fails.
-        """
+        """The result of a method on a frame of polars if it was fitted on named columns, else an array; SpecError."""
         frame = feature_table(self.spec, leaves)
         if self._names is not None:
             rows: Any = frame.select(self._names)
@@ -436,21 +432,12 @@ def _translated(policy: Policy, log: Log) -> Leaves:
     return {name: translate(np.asarray(log.observation[name])) for name, translate in shown.items()}
 
 
-@runtime_checkable
-class ProbabilityPolicy(Protocol):
-    """An external policy: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
-
-    def probabilities(self, observation: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
-        """Probability of each action in each row."""
-        ...
-
-
 class ExternalPolicy:
-    """An external policy with the interface of a tidelog policy; it is judged by its unchanged probabilities."""
+    """Any object with `probabilities(observation, mask)` [B, A], by which it is judged, as a tidelog policy."""
 
     is_recurrent = False
 
-    def __init__(self, tells: ProbabilityPolicy, spec: Spec) -> None:
+    def __init__(self, tells: Any, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):
             raise SpecError(
                 f"an external policy supports only discrete actions; this log has {type(spec.action).__name__} actions"
@@ -458,7 +445,7 @@ class ExternalPolicy:
         self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
         self.actions, self.kind = spec.action.n, type(tells).__name__
 
-    def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, state: Any = None) -> NDArray[Any]:
+    def probabilities(self, leaves: LeafArrays, mask: Mask = None, state: Any = None) -> Floats:
         """The external policy's probabilities [B, A]; SpecError if they are invalid."""
         chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
         expected = (len(next(iter(leaves.values()))), self.actions)
@@ -473,7 +460,7 @@ class ExternalPolicy:
         return chances
 
     def act(
-        self, leaves: Mapping[str, NDArray[Any]], seed: None = None, mask: Any = None, state: Any = None
+        self, leaves: LeafArrays, seed: None = None, mask: Mask = None, state: Any = None
     ) -> tuple[NDArray[Any], None]:
         """The most likely actions [B], without propensities."""
         return np.asarray(self.probabilities(leaves, mask).argmax(axis=1)), None
@@ -483,25 +470,19 @@ def as_policy(policy: Any, spec: Spec) -> Any:
     """The policy itself, or an external policy or an estimator with its interface; SpecError if it is none of these."""
     if isinstance(policy, Policy | Rule):
         return policy
-    if is_estimator(policy) and not isinstance(policy, ProbabilityPolicy):
+    if not isinstance(policy, type) and hasattr(policy, "probabilities"):
+        return ExternalPolicy(policy, spec)
+    if is_estimator(policy):
         return EstimatorPolicy(policy, spec)
-    if isinstance(policy, type) or not isinstance(policy, ProbabilityPolicy):
-        kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
-        raise SpecError(
-            f"expected a policy, found {kind}",
-            fix=(
-                "pass run.policy(), tl.load_policy(...), an object with probabilities(observation, mask), or "
-                "a fitted scikit-learn estimator"
-            ),
-        )
-    return ExternalPolicy(policy, spec)
+    raise SpecError(
+        f"expected a policy, found {policy.__name__ if isinstance(policy, type) else type(policy).__name__}",
+        fix="pass run.policy(), tl.load_policy(...), an object with probabilities(observation, mask), or a fitted "
+        "scikit-learn estimator",
+    )
 
 
 def is_sampled(policy: Any, sample: bool | None) -> bool:
-    """Return whether the sampled policy is evaluated; None: if that is its declared way.
-
-    An external policy is, a rule is not.
-    """
+    """Return whether the sampled policy is evaluated; None: as declared. An external policy always is, a rule never."""
     if isinstance(policy, ExternalPolicy | Rule):
         return isinstance(policy, ExternalPolicy)
     return bool(policy.acting == "sample" if sample is None else sample)

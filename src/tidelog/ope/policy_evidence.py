@@ -147,11 +147,10 @@ def evidence_of(
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = choose_model(log, model, folds, seed)
     tell("policy", 0.1)
-    known_behavior = isinstance(propensities, BehaviorModel)
-    behavior_policy: BehaviorModel = (
-        propensities if known_behavior else behavior_model(log, plan, propensities, seed, tests=tests, clones=clones)
-    )
-    known = behavior_policy.propensities
+    behavior_policy = propensities
+    if not isinstance(propensities, BehaviorModel):
+        behavior_policy = behavior_model(log, plan, propensities, seed, tests=tests, clones=clones)
+    known: Propensities = behavior_policy.propensities
     release_memory()
     tell("propensities", 0.4)
     # The policy and its clones have values and ratios, the policy without its kernel only values; a target a fold.
@@ -171,10 +170,7 @@ def evidence_of(
         shared = {} if one_step is None else one_step
         fitted = shared.get(len(candidates)) or _values(log, plan, candidates, discount, seed, tell)
         shared[len(candidates)] = fitted
-        values = [
-            None if one is None else _of_target(one, log, plan, own)
-            for own, one in zip(candidates, fitted, strict=True)
-        ]
+        values = [_of_target(one, log, plan, own) for own, one in zip(candidates, fitted, strict=True)]
     elif plan.model != "none":
         values = [*_values(log, plan, candidates, discount, seed, tell)]
     ratios = [_ratios(log, plan, targets, known.logged, discount, seed, single=single) for targets in judged]
@@ -228,10 +224,7 @@ class BehaviorModel(NamedTuple):
 def behavior_model(
     log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True, clones: bool = True
 ) -> BehaviorModel:
-    """Propensities and tests of independence; models read the time if the behaviour policy changed with it.
-
-    One more test says whether the log as a whole fits its propensities.
-    """
+    """Propensities, and tests of what they assume; models read the time if the behaviour policy changed with it."""
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     if isinstance(source, FilePropensities) and source.estimated:  # their model may have read what ours would miss
@@ -274,13 +267,11 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
         )
     states = number_observations(log) if discrete and model != "neural" else None
     tabular = states is not None and (model == "tabular" or is_tabular(log, states))
-    chosen: Model = "tabular" if tabular else "neural"
+    chosen: Model = "none" if model == "none" else "tabular" if tabular else "neural"
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
     if folds is None:
         count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))
-    return ModelChoice(
-        "none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed)
-    )
+    return ModelChoice(chosen, states if tabular else None, episode_folds(log, count, seed))
 
 
 def _values(
@@ -428,20 +419,24 @@ def estimate(
     return table(evidence, chosen, confidence)
 
 
-def table(evidence: Evidence, names: Sequence[str] | None, confidence: Confidence | None = None) -> Estimates:
+def table(
+    evidence: Evidence,
+    names: Sequence[str] | None,
+    confidence: Confidence | None = None,
+    groups: int = MOST_GROUPS,
+    supports: Supports | None = None,
+) -> Estimates:
     """Estimates on this evidence; SpecError if a named estimator cannot be computed."""
     for name in names or ():
         obstacle = obstacle_of(name, evidence)
         if obstacle:
             raise SpecError(f"'{name}' {obstacle}")
     listed = names or [name for name in ESTIMATORS if is_listed(name, evidence)]
-    supports = Supports(evidence)
-    return Estimates([row(name, evidence, supports, confidence or Confidence()) for name in listed])
+    supports, confidence = supports or Supports(evidence), confidence or Confidence()
+    return Estimates([_row(name, evidence, supports, confidence, groups) for name in listed])
 
 
-def row(
-    name: str, evidence: Evidence, supports: Supports, confidence: Confidence, groups: int = MOST_GROUPS
-) -> Estimate:
+def _row(name: str, evidence: Evidence, supports: Supports, confidence: Confidence, groups: int) -> Estimate:
     """One estimator's estimate on this evidence."""
     ratios = ESTIMATORS[name].ratios(evidence)
     resampled = ratios.clustered(evidence.clusters).grouped(groups)

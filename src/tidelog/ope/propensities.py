@@ -68,8 +68,9 @@ from tidelog.ope.evidence import (
     out_of_fold,
     without,
 )
+from tidelog.ope.networks import in_chunks
 from tidelog.ope.policies import DRAWS, common_bounds, estimator_name, is_estimator, with_kernel
-from tidelog.policies.policy import CHUNK, Policy
+from tidelog.policies.policy import Policy
 from tidelog.training.fit import fit
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
@@ -234,14 +235,11 @@ class FilePropensities:
     values: Floats  # [N]
     estimated: bool  # whether they are those of a model
     file: str
-    unused: int = 0  # rows of episodes that are not in the log
+    unused: int = 0  # rows of episodes that are not in the log, which may be a part of the one that the file is about
 
 
 def read_propensities(path: str | Path, log: Log) -> FilePropensities:
-    """Read the propensities of a log's steps from a file; LogError for no table, SpecError if it does not fit the log.
-
-    Rows of steps that are not in the log are counted, because a log may be a part of the one that the file is about.
-    """
+    """Read the propensities of a log's steps from a file; LogError for no table, SpecError if it does not fit."""
     table = one_table(path)
     columns = [name for name in (RECORDED, ESTIMATED) if name in table.names]
     if len(columns) != 1:
@@ -437,8 +435,7 @@ class Clone:
     pattern: Clone | None = None  # the behaviour policy's choice among their patterns
 
     def supports(self, target: Target, space: Any) -> NDArray[np.bool_]:
-        """Whether the training episodes show the behaviour policy taking each discrete action [M, A], or all draws [M,
-        1].
+        """Whether the training episodes show the behaviour policy's discrete actions [M, A], or all draws [M, 1].
 
         A network trained on few steps supports nothing, because it confuses contexts. An action on a bound is not
         supported either, because the behaviour policy's density does not apply to a clipped action.
@@ -459,12 +456,10 @@ class Clone:
 
     def target(self, log: Log, *, sample: bool, bandwidth: float | None = None, seed: int = 0) -> Target:
         """The clone as a judged policy: sampled, or its most likely action."""
-        if self.probabilities is not None:
-            chances = (
-                self.probabilities if sample else np.eye(self.probabilities.shape[1])[self.probabilities.argmax(1)]
-            )
+        own, space = self.probabilities, log.spec.action
+        if own is not None:
+            chances = own if sample else np.eye(own.shape[1])[own.argmax(1)]
             return Target(chances[np.asarray(log.position), np.asarray(log.action)], chances)
-        space = log.spec.action
         if self.mode is None or self.spread is None or not isinstance(space, Continuous):
             raise TypeError("a clone needs probabilities, or a mode and a spread")
         chances = None if self.pattern is None else self.pattern.probabilities
@@ -567,10 +562,7 @@ def propensities_of(
 
 
 def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
-    """Declared probabilities of the actions, or their shares among other folds' rows of the same stratum.
-
-    The clones have these probabilities: they are the behaviour policy.
-    """
+    """Declared probabilities of the actions, or shares among other folds' rows of the same stratum, also of clones."""
     declared, space = log.declared, log.spec.action
     if declared is None or not isinstance(space, Discrete):
         raise TypeError("declared propensities need a declaration, and discrete actions")
@@ -791,7 +783,6 @@ def _network_clone(log: Log, mine: Log, seed: int) -> Clone:
     held = None if held_out is None else mine.take_episodes(held_out)
     arrays = _distribution(policy, log.observation, log.action_mask, slice(None))
     there = () if held is None else _distribution(policy, held.observation, held.action_mask, held.position)
-    position, action = np.asarray(log.position), np.asarray(log.action)
     space = log.spec.action
     if isinstance(space, Continuous):
         mean, spread = arrays
@@ -800,11 +791,15 @@ def _network_clone(log: Log, mine: Log, seed: int) -> Clone:
             z = (space.to_unit(np.asarray(held.action)) - there[0]) / there[1]
             factor = float(np.sqrt(np.mean(np.square(z))))
         return _normal_clone(log, space, mean, np.maximum(spread * factor, LEAST_SCALE), mine.steps)
-    temperature = 1.0 if held is None else best_temperature(there[0], np.asarray(held.action))
-    chances = tempered(arrays[0], temperature)
-    possible = np.isfinite(arrays[0]).sum(1, keepdims=True)
-    supported = (chances * possible >= CLEAR) & (mine.steps >= ENOUGH)
-    return Clone(chances[position, action], chances, supported=supported, rows=mine.steps)
+    return _calibrated_clone(log, arrays[0], None if held is None else (there[0], np.asarray(held.action)), mine.steps)
+
+
+def _calibrated_clone(log: Log, logits: Floats, held: tuple[Floats, NDArray[Any]] | None, rows: int) -> Clone:
+    """A clone of discrete actions with these logits [M, A], learnt from so many rows, calibrated on held-out ones."""
+    chances = tempered(logits, 1.0 if held is None else best_temperature(*held))
+    possible = np.isfinite(logits).sum(1, keepdims=True)
+    supported = (chances * possible >= CLEAR) & (rows >= ENOUGH)
+    return Clone(chances[np.asarray(log.position), np.asarray(log.action)], chances, supported=supported, rows=rows)
 
 
 def _normal_clone(log: Log, space: Continuous, mean: Floats, spread: Floats, rows: int) -> Clone:
@@ -828,9 +823,8 @@ def _clone_with_atoms(log: Log, atoms: Atoms, learnt: Ordinals, seed: int) -> Cl
     if not isinstance(space, Continuous):
         raise TypeError("atoms are values of continuous actions")
     pattern = atoms.pattern_of(action)
-    patterns = replace(
-        log, action=pattern.astype(np.int32), spec=replace(log.spec, action=Discrete(atoms.patterns)), propensity=None
-    )
+    spec = replace(log.spec, action=Discrete(atoms.patterns))
+    patterns = replace(log, action=pattern.astype(np.int32), spec=spec, propensity=None)
     states = number_observations(patterns)
     if is_tabular(patterns, states):
         choice = clone_by_counts(patterns, states, learnt)
@@ -854,14 +848,9 @@ def clone_by_classifier(log: Log, learnt: Ordinals, seed: int, source: Any = TRE
     logits = log_chances(source, log, mine, held, seed)
     if log.action_mask is not None:
         logits = np.where(np.asarray(log.action_mask), logits, -np.inf)
-    position, action = np.asarray(log.position), np.asarray(log.action)
     rows = np.isin(np.asarray(log.episode), mine if held is None else held)
-    temperature = 1.0 if held is None else best_temperature(logits[position[rows]], action[rows])
-    chances = tempered(logits, temperature)
-    possible = np.isfinite(logits).sum(1, keepdims=True)
-    steps = int(np.isin(np.asarray(log.episode), learnt).sum())
-    supported = (chances * possible >= CLEAR) & (steps >= ENOUGH)
-    return Clone(chances[position, action], chances, supported=supported, rows=steps)
+    apart = None if held is None else (logits[np.asarray(log.position)[rows]], np.asarray(log.action)[rows])
+    return _calibrated_clone(log, logits, apart, int(np.isin(np.asarray(log.episode), learnt).sum()))
 
 
 def best_temperature(logits: Floats, action: NDArray[Any]) -> float:
@@ -882,9 +871,7 @@ def tempered(logits: Floats, temperature: float) -> Floats:
 
 @native.off()
 def cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
-    """A clone of the behaviour policy, and the ordinals of the episodes that selected it (None: only one episode or
-    cluster).
-    """
+    """A clone of the behaviour policy, and the episodes that selected it; None with one episode, or one cluster."""
     updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
     algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
     several: Any = {"held_out": CALIBRATION, "split_seed": seed, "best_metric": "held_out/imitation_loss"}
@@ -897,14 +884,12 @@ def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tup
     """Parameters of a clone's distribution at some stored observations: logits, or means and stds in [-1, 1]."""
     leaves = policy.scaler.observation({name: np.asarray(leaf[rows]) for name, leaf in observation.items()})
     allowed = None if mask is None else np.asarray(mask[rows])
-    count, parts = len(next(iter(leaves.values()))), []
-    for start in range(0, count, CHUNK):
-        now = slice(start, start + CHUNK)
-        seen = {name: leaf[now] for name, leaf in leaves.items()}
-        parts.append(_ask(policy.algorithm, policy.params, seen, None if allowed is None else allowed[now]))
-    return tuple(
-        np.concatenate([np.asarray(part, np.float64) for part in column]) for column in zip(*parts, strict=True)
-    )
+
+    def ask(part: slice) -> tuple[Any, ...]:
+        seen = {name: leaf[part] for name, leaf in leaves.items()}
+        return _ask(policy.algorithm, policy.params, seen, None if allowed is None else allowed[part])
+
+    return in_chunks(ask, len(next(iter(leaves.values()))))
 
 
 @eqx.filter_jit

@@ -120,8 +120,7 @@ class Sample(NamedTuple):
         )
 
     def variance(self, of_policy: float, of_behavior: float) -> Floats:
-        """Variance over clusters of `of_policy` times the policy's curve plus `of_behavior` times the behaviour
-        policy's, [M + 1].
+        """Variance [M + 1] over clusters of `of_policy` times the policy's curve plus `of_behavior` times the other.
 
         `a` [E] is the weighted sum of both shares. A cluster's influence at a level is its `a` up to that level minus
         its part of the curves' values there; sums of squares run along the sorted returns.
@@ -418,15 +417,11 @@ def _quantile(sample: Sample, bands: Bands, share: float) -> Quantile:
         Interval(*(quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
         for band in bands[:2]
     )
-    if not bands.difference.low.any() and not bands.difference.high.any():
-        return Quantile(share, policy, behavior_policy, Interval(0.0, 0.0, 0.0))
-    middle = policy.estimate - behavior_policy.estimate
-    return Quantile(
-        share,
-        policy,
-        behavior_policy,
-        Interval(middle, policy.low - behavior_policy.high, policy.high - behavior_policy.low),
-    )
+    difference = Interval(0.0, 0.0, 0.0)
+    if bands.difference.low.any() or bands.difference.high.any():
+        low, high = policy.low - behavior_policy.high, policy.high - behavior_policy.low
+        difference = Interval(policy.estimate - behavior_policy.estimate, low, high)
+    return Quantile(share, policy, behavior_policy, difference)
 
 
 def _cvar(sample: Sample, bands: Bands, alpha: float, lowest: float | None) -> Comparison:
@@ -493,11 +488,9 @@ def _picture_levels(sample: Sample, bad: int | None) -> Integers:
 
 
 def tail_refusal(risk: Risk | None, reason: str | None) -> str | None:
-    """Why a gate that also checks the tail stays closed, or None if it may open.
+    """Why a gate that also checks the tail stays closed, or None: CVaR's estimate, and its upper end, are not worse.
 
-    It opens if CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
-    estimate is not worse. A required lower end above 0 would demand a better
-    tail, which few logs can show; the upper end alone would let a wide interval open the gate.
+    A lower end above 0 is a better tail, which few logs can show; the upper end alone lets a wide interval open it.
     """
     if risk is None:
         return f"the tail cannot be judged: {reason or 'the log does not support it'}"

@@ -174,10 +174,8 @@ def _played(action: int, mask: NDArray[np.bool_] | None, order: NDArray[np.int64
 def _single_action(
     log: Log, values: Values, behaviour: Floats, discount: float, mask: NDArray[np.bool_] | None, order: Any
 ) -> int | None:
-    """The action with the highest estimated return if it is played in every step; None where none has support.
-
-    None also for one-step episodes, where the scores are these estimates.
-    """
+    """The action with the highest estimated return if it is played in every step; None where none has support."""
+    # in one-step episodes the scores are these estimates
     if log.steps == len(log.episode_ids) or values.all_actions is None:
         return None
     rows, known = np.arange(log.steps), dict[int, float]()
@@ -233,10 +231,7 @@ def rules_of_run(folder: Path, record: Record) -> dict[str, Rule]:
 
 
 def rule_of_run(folder: Path, word: str) -> Rule:
-    """The rule of a run that a command names; where no question is worth asking, the tree is the single action.
-
-    Raises ConfigError for another word than `constant` or `tree`, and as `rules_of_run`.
-    """
+    """The rule of a run that a command names, `constant` or `tree`, which is the single action without questions."""
     if word not in WORDS:
         raise ConfigError(f"--rule {word}", f"one of {', '.join(WORDS)}", "use --rule tree")
     rules = rules_of_run(folder, Record.read(folder))

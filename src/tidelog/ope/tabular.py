@@ -73,22 +73,18 @@ class Counts:
 
         `discounts` [N] of what follows each step are part of the moves, as if the rest had ended.
         """
-        states, actions = shape
+        (states, actions), pairs = shape, shape[0] * shape[1]
         once: Floats = np.ones(len(state)) if weight is None else np.asarray(weight, np.float64)
-        pair, pooled = state * actions + action, states * actions + state
-        at = np.concatenate([pair, pooled, np.full(len(state), states * (actions + 1))])
-        size, many, earned = states * (actions + 1) + 1, np.tile(once, 3), np.tile(reward.astype(np.float64), 3)
+        size, many, earned = pairs + states + 1, np.tile(once, 3), np.tile(reward.astype(np.float64), 3)
+        at = np.concatenate([state * actions + action, pairs + state, np.full(len(state), size - 1)])
         visits = _sums(at, many, size)
-        known = np.tile(ended | (following >= 0), 3)
-        going = np.tile(~ended & (following >= 0), 3)
-        places = (at[going], np.tile(following, 3)[going])
+        known, going = np.tile(ended | (following >= 0), 3), np.tile(~ended & (following >= 0), 3)
         worth = many if discounts is None else np.tile(once * discounts, 3)
-        led = sparse.coo_array((worth[going], places), shape=(size, states)).tocsr()
-        seen = visits[: states * actions].reshape(shape)
-        row = np.arange(states * actions).reshape(shape)
-        anywhere = np.where(seen.sum(1) > 0, states * actions + np.arange(states), size - 1)
+        led = sparse.coo_array((worth[going], (at[going], np.tile(following, 3)[going])), shape=(size, states)).tocsr()
+        seen = visits[:pairs].reshape(shape)
+        anywhere = np.where(seen.sum(1) > 0, pairs + np.arange(states), size - 1)
         return cls(
-            np.where(seen > 0, row, anywhere[:, None]),
+            np.where(seen > 0, np.arange(pairs).reshape(shape), anywhere[:, None]),
             seen,
             _shares(_sums(at, many * earned, size), visits),
             sparse.diags_array(_shares(np.ones(size), _sums(at[known], many[known], size))) @ led,
@@ -187,10 +183,7 @@ def _chances(target: Target) -> Floats:
 
 
 def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
-    """[S, A]: the target's mean action probabilities in each state, over its decisions there.
-
-    `decided` are the positions of the decisions; a state without one (only a last observation) is uniform.
-    """
+    """[S, A]: the target's mean action probabilities over the decisions in each state; uniform in one without any."""
     chances = _chances(target)
     there, actions = np.zeros(len(states.stored), bool), chances.shape[1]
     there[decided] = True
@@ -225,10 +218,7 @@ def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Targ
 def tabular_ratios(
     log: Log, states: States, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0
 ) -> Floats:
-    """Ratios [N], cross-fitted by the model of the other folds; `targets` has one per fold, `behaviour` [N].
-
-    The ratio of states is 1 where the model has no logged visit.
-    """
+    """Ratios [N], cross-fitted by the model of the other folds; `targets` has one per fold, `behaviour` [N]."""
     longest, here = int(np.diff(log.starts).max()), states.stored[np.asarray(log.position)]
     of_moves, discount = _discounts(log, discount)
     ratios = np.zeros(log.steps)
@@ -270,7 +260,7 @@ def layered_flow(model: Counts, policy: Floats, start: Floats, discount: float, 
         visits = discount * (1.0 - share) * (leads @ visits)
 
 
-def _over(visits: Floats, logged: Floats) -> Floats:
+def _over(visits: Floats, logged: Floats) -> Floats:  # 1 without a logged visit
     return np.asarray(np.divide(visits, logged, out=np.ones(len(visits)), where=logged > 1e-12))
 
 

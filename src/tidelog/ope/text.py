@@ -104,13 +104,12 @@ def words(finding: RuleFinding, a: Assessment) -> FindingText:
 def _episodes(a: Assessment, count: int, needed: int, in_clusters: bool) -> FindingText:
     one, several = ("cluster", "clusters of episodes") if in_clusters else ("episode", "episodes")
     units = f"{one} is" if count == 1 else f"{several} are"
-    advice: tuple[str, ...] = ("judge it on more episodes: hold out a larger share, or use a larger log",)
-    if in_clusters:
-        advice = (
-            "judge it on more clusters: hold out a larger share, or use a log with more of them",
-            "leave `cluster` out of the mapping only if episodes of one cluster do not affect one another",
-        )
-    return FindingText(f"{count} {units} too few; at least {needed:,} are needed", advice)
+    sentence = f"{count} {units} too few; at least {needed:,} are needed"
+    if not in_clusters:
+        return FindingText(sentence, ("judge it on more episodes: hold out a larger share, or use a larger log",))
+    more = "judge it on more clusters: hold out a larger share, or use a log with more of them"
+    apart = "leave `cluster` out of the mapping only if episodes of one cluster do not affect one another"
+    return FindingText(sentence, (more, apart))
 
 
 def _density(a: Assessment, sample: bool, known: bool, with_cut: bool = False, parts: bool = False) -> FindingText:
@@ -150,12 +149,10 @@ def _atoms(
     needed: int = 0,
 ) -> FindingText:
     if values is None:
-        sentence = (
-            f"{share:.1%} of the logged actions are {of}, and the policy never takes exactly these: other "
-            f"actions are in {off:,} rows, at least {needed:,} are needed"
-        )
         return FindingText(
-            sentence, ("judge a policy that chooses among these values, as discrete actions (actions=)",)
+            f"{share:.1%} of the logged actions are {of}, and the policy never takes exactly these: other "
+            f"actions are in {off:,} rows, at least {needed:,} are needed",
+            ("judge a policy that chooses among these values, as discrete actions (actions=)",),
         )
     shown = ", ".join(f"{one:.4g}" for one in values[:3]) + (", ..." if len(values) > 3 else "")
     sentence = (
@@ -184,26 +181,22 @@ def _unshown_text(share: float) -> str:
 
 
 def closer_advice(policy: Any) -> str:
-    """Advice to train the policy closer to the behaviour policy, by the hyper-parameter of its algorithm that does
-    this.
-    """
+    """Advice to train the policy closer to the behaviour policy, by the hyper-parameter that does this."""
     algorithm = getattr(policy, "algorithm", None)
     for field in dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ():
         role, value, flag = field.metadata.get("role"), getattr(algorithm, field.name), _flag(field.name)
         if role == "inverse temperature" and value > 0:
-            return (
-                f"train it closer to the behaviour policy: lower {field.name}, now {value:g} ({flag} {value / 3:.2g})"
-            )
-        if role == "support threshold" and value < 1:
-            higher = value + (1.0 - value) / 3
-            return f"train it closer to the behaviour policy: raise {field.name}, now {value:g} ({flag} {higher:.2g})"
+            change, other = "lower", value / 3
+        elif role == "support threshold" and value < 1:
+            change, other = "raise", value + (1.0 - value) / 3
+        else:
+            continue
+        return f"train it closer to the behaviour policy: {change} {field.name}, now {value:g} ({flag} {other:.2g})"
     return CLOSER
 
 
 def _closer(a: Assessment) -> str:
-    """How to train the policy closer to the behaviour policy, unless even a copy of the behaviour policy breaks a limit
-    on support.
-    """
+    """How to train the policy closer to the behaviour policy, unless even a copy of that breaks a limit on support."""
     return closer_advice(a.policy) if a.copy_has_support else NOT_CLOSER
 
 
@@ -220,9 +213,8 @@ def _closer_or_varied(a: Assessment) -> tuple[str, str]:
 
 
 def _range(a: Assessment, estimate: float, low: float, high: float) -> FindingText:
-    side, word, name, end = (
-        ("highest", "above", "highest_return", high) if estimate > high else ("lowest", "below", "lowest_return", low)
-    )
+    side, word, end = ("highest", "above", high) if estimate > high else ("lowest", "below", low)
+    name = f"{side}_return"
     shown, limit = three_digits(estimate), three_digits(end)
     if shown == limit:
         shown, limit = f"{estimate:.7g}", f"{end:.7g}"
@@ -537,9 +529,7 @@ def conditions(
     """What the reader of a short form of the verdict has to know."""
     first, looser = question.first_steps, a.limits.looser()
     worse = [one for one in groups if one.decision == "worse"]
-    by_group = (
-        [] if not worse else groups_sentences(a.decision, worse, question.groups.column, question.log.reward_unit)
-    )
+    by_group = groups_sentences(a.decision, worse, question.groups.column if worse else "", question.log.reward_unit)
     return [
         *(one[:1].lower() + one[1:].rstrip(".") for one in by_group),
         *([] if first is None else [f"of an episode, only the {first_decisions(first)} counted"]),
@@ -645,25 +635,19 @@ def _reliability(verdict: Verdict, a: Assessment, notes: Sequence[str]) -> list[
         share = float(np.isnan(a.missing.reward).mean())
         sentences.append(f"It rests on the statement of the mapping that rewards ({share:.1%}) are missing at random.")
     sentences += [f"{_sentence(note)}." for note in notes]
-    behavior_policy = None if a.policy_evidence is None else a.policy_evidence.behavior_policy
-    if behavior_policy is not None and behavior_policy.propensities.declared is not None:
-        test = "" if behavior_policy.balance is None else (
-            f"; the logged actions do not contradict this ({behavior_policy.balance.p_text}; a difference of "
-            f"{behavior_policy.balance.points} in an action's share between two halves of the episodes would probably "
-            "have been "
-            "noticed)"
-        )  # fmt: skip
-        declared = behavior_policy.propensities.declared
-        sentences.append(f"The probabilities of the recorded decisions were {declared}{test}.")
-    elif (
-        behavior_policy is not None
-        and behavior_policy.propensities.by is not None
-        and verdict.decision != IF_RANDOMISED
-    ):
-        known = behavior_policy.propensities
-        how = HOW[behavior_policy.propensities.by].format(name=known.classifier)
+    known = None if a.policy_evidence is None else a.policy_evidence.behavior_policy.propensities
+    if known is not None and known.declared is not None:
+        balance, test = a.basis.behavior_policy.balance, ""
+        if balance is not None:
+            test = (
+                f"; the logged actions do not contradict this ({balance.p_text}; a difference of {balance.points} in "
+                "an action's share between two halves of the episodes would probably have been noticed)"
+            )
+        sentences.append(f"The probabilities of the recorded decisions were {known.declared}{test}.")
+    elif known is not None and known.by is not None and verdict.decision != IF_RANDOMISED:
+        how = HOW[known.by].format(name=known.classifier)
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
-        sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, behavior_policy.propensities.by))}."]
+        sentences += [] if known.fit is None else [f"{_sentence(quality(known.fit, known.by))}."]
     if verdict.context["overlap_unknown"]:
         sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     return sentences
@@ -765,11 +749,11 @@ def estimand(
     what = "the sum of an episode's rewards"
     if discount != 1.0:
         what = f"the sum of rewards discounted by {discount:g}{per}"
-    until = (
-        "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
-    )
+    until = f"up to its recorded end ({lengths.max():,} steps at most)"
     ends = "1 episode was" if cut == 1 else f"{cut:,} episodes were"
     after = f"; {ends} cut off, and rewards after that are not counted" if cut else ""
+    if lengths.max() == 1:
+        until = "from its one decision"
     if first_steps is not None:
         until = f"over its {first_decisions(first_steps)}"
         after = "; an episode that ends before has fewer, and rewards after them are not counted"
@@ -819,8 +803,7 @@ def evidence_notes(found: PolicyEvidence, policy: Any, log: Log, sample: bool) -
         used = "not used" if found.value_share < 0.005 else f"used at {found.value_share:.0%} of their size"
         notes.append(
             f"the networks' values of actions are {used}: with more of them the difference from the behaviour policy "
-            "would be "
-            "less precise"
+            "would be less precise"
         )
     if isinstance(log.spec.action, Continuous) and found.bandwidth is None and not evidence.target.any():
         notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")
@@ -830,9 +813,7 @@ def evidence_notes(found: PolicyEvidence, policy: Any, log: Log, sample: bool) -
         recorded = "recorded, as declared" if log.atoms else "taken from the recorded propensities (not declared)"
         estimated = found.behavior_policy.propensities.estimated
         source = "estimated apart from the density of the others" if estimated else recorded
-        never = (
-            "; the policy never takes exactly these, so they have no weight" if not evidence.target[on].any() else ""
-        )
+        never = "" if evidence.target[on].any() else "; the policy never takes exactly these, so they have no weight"
         notes.append(
             f"{on.mean():.1%} of the logged actions are {atoms.text}: the behaviour policy's probabilities of these "
             f"were {source}{never}"
@@ -888,11 +869,7 @@ def look_notes(look: LookResult) -> list[str]:
 
 
 def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[np.float64]) -> list[str]:
-    """A sentence that names the episodes with most of the weight, [] if more than a few share it.
-
-    `ids`, `lengths` and `weights` [E] are those of the episodes. Products of ratios grow along an episode: a few long
-    episodes can have all of the weight of a log of short ones.
-    """
+    """A sentence that names the episodes with most of the weight [E], which may be a few long ones; else []."""
     largest = float(weights.max(initial=0.0))
     if not 0.0 < largest < np.inf:
         return []
@@ -909,11 +886,10 @@ def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[n
     ]
     middle = int(np.median(lengths))
     sentence = f"the episode {named[0]} dominates" if len(named) == 1 else f"the episodes {', '.join(named)} dominate"
-    longer = lengths[first].min() > max(2 * middle, 1)
-    cause = (
-        "; the weight of an episode is a product over its decisions, so the longest have the largest" if longer else ""
-    )
-    return [f"{sentence}; half of all episodes have at most {middle:,}{cause}"]
+    sentence += f"; half of all episodes have at most {middle:,}"
+    if lengths[first].min() > max(2 * middle, 1):
+        sentence += "; the weight of an episode is a product over its decisions, so the longest have the largest"
+    return [sentence]
 
 
 # Caveats: assumptions that no test can rule out.

@@ -40,10 +40,7 @@ FIGURE_WIDTH = 540  # points
 
 
 def estimates_picture(verdict: Verdict, width: float = WIDTH) -> Plot:
-    """Draw one row for each estimate and one for the behaviour policy; the deciding estimate is in colour and named.
-
-    If the log does not support the estimates, all of them are grey.
-    """
+    """Draw a row for each estimate, the deciding one in colour if it has support, and one for the behaviour policy."""
     guesses = verdict.decision == "unsupported"
     rows = [
         Reach(f"{row.name} (decides)", row.interval, "log" if guesses else "c0", strong=True)
@@ -152,19 +149,12 @@ class Recommendation(NamedTuple):
 
 
 def recommend(candidates: Sequence[Row], contrasts: Sequence[Contrast], margin: float) -> Recommendation:
-    """Recommend one of the candidates, or none; `margin` is the loss below which a rule is no worse.
-
-    Of several better ones of a kind, that with the highest lower end is the best.
-    """
+    """Recommend one of the candidates, or none; `margin` is the loss below which a rule is no worse."""
     better = [one for one in candidates if one.decision == "better"]
     kinds = ([one for one in better if (one.rule is not None) == is_rule] for is_rule in (False, True))
     learnt, rule = (max(kind, key=lambda one: one.difference.low, default=None) for kind in kinds)
     if rule is None:
-        return (
-            Recommendation(None, "nothing is better")
-            if learnt is None
-            else Recommendation(learnt.name, "the only kind")
-        )
+        return Recommendation(learnt and learnt.name, "the only kind" if learnt else "nothing is better")
     if learnt is None:
         others = any(one.rule is None for one in candidates)
         return Recommendation(rule.name, "no learnt policy is better" if others else "the only kind")
@@ -220,10 +210,9 @@ class CandidateTable(NamedTuple):
             decisions = ", ".join(f"{counts[one]:,} {one}" for one in ADVICE if counts[one])
             headline = f"Keep what you have: {shown} ({decisions})."
             return OverallAnswer(recommendation, None, decision, headline, "", "")
-        number = (
-            "" if row.decision == "unsupported" else f"{with_ends(row.difference, self.unit, sign=True)} per episode"
-        )
-        why = ""
+        number = why = ""
+        if row.decision != "unsupported":
+            number = f"{with_ends(row.difference, self.unit, sign=True)} per episode"
         if len(rows) > 1 and recommendation.name is not None:
             why = self._why(row, recommendation, counts["better"])
             if self.simultaneous:
@@ -360,10 +349,15 @@ class RuleCheck(NamedTuple):
     times: float = math.nan  # as many episodes of this kind would reach the limit
 
     @property
+    def words(self) -> tuple[str, str]:
+        """What is asked, and what its number is: a share, a return, a number of episodes, or neither."""
+        general = _LABELS.get(self.rule, (self.rule.replace("_", " "), ""))
+        return _LABELS.get(f"{self.rule} {self.subject}", general)
+
+    @property
     def label(self) -> str:
         """What is asked, in words."""
-        label = _LABELS.get(f"{self.rule} {self.subject}", _LABELS.get(self.rule, (self.rule.replace("_", " "), "")))
-        return label[0].format(self.subject)
+        return self.words[0].format(self.subject)
 
     def bound(self, unit: str | None = None) -> str:
         """The limit in words: at least 50."""
@@ -371,8 +365,7 @@ class RuleCheck(NamedTuple):
 
     def value(self, unit: str | None = None) -> str:
         """The number with its unit; `unit` is that of rewards."""
-        counted = _LABELS.get(self.rule, ("", ""))[1] == "episodes"
-        return self._text(self.number, unit) + (" episodes" if counted else "")
+        return self._text(self.number, unit) + (" episodes" if self.words[1] == "episodes" else "")
 
     def line(self, unit: str | None = None) -> str:
         """The check in one line."""
@@ -382,8 +375,8 @@ class RuleCheck(NamedTuple):
         return f"{self.label}: {self.value(unit)}, {self.bound(unit)}{limit}: {self.outcome}"
 
     def _text(self, number: float, unit: str | None) -> str:
-        form = _LABELS.get(f"{self.rule} {self.subject}", _LABELS.get(self.rule, ("", "")))[1]
-        return f"{100.0 * number:.3g}%" if form == "share" else amount(number, unit if form == "return" else None)
+        kind = self.words[1]
+        return f"{100.0 * number:.3g}%" if kind == "share" else amount(number, unit if kind == "return" else None)
 
 
 # rule, or rule and subject -> what is asked, and whether its number is a share, in the unit of returns or of episodes
@@ -449,7 +442,6 @@ class Explanation(NamedTuple):
 
     basis: tuple[str, ...]  # what was estimated, how, and how often these episodes were judged; sentences
     lines: tuple[str, ...]  # the checks in the order in which they were asked
-    first_failed: RuleCheck | None
     end: tuple[str, ...]  # the first check that failed, and what would have had to differ; sentences
     next_step: str
 
@@ -569,10 +561,8 @@ class Verdict:
         if self.safe is None:
             tried = self.ladder[0].where if self.ladder else ""
             return tried and f"Its part that is easiest to judge, {tried}, is not shown to be better either."
-        step = self.safe
-        gain, least = (
-            amount(one, self.reward_unit, sign=True) for one in (step.difference.estimate, step.difference.low)
-        )
+        step, (estimate, low, _) = self.safe, self.safe.difference
+        gain, least = (amount(one, self.reward_unit, sign=True) for one in (estimate, low))
         number = f"{gain} per episode (lower limit {least}, {percent(self.level)} confidence)"
         return f"It is better {step.where}: {number}; {step.rest} the log cannot tell."
 
@@ -617,14 +607,12 @@ class Verdict:
                 f"Deciding estimator: {DECIDING.get(self.deciding, self.deciding)}.",
             ),
             tuple(_lines(self.checks, self.reward_unit)),
-            first,
             tuple(filter(None, [*end, self.ladder_sentence])),
             self.next_step,
         )
 
     def explain(self) -> str:
-        """Why this decision: the checks in order with their numbers, the first that failed, and what would have had to
-        differ.
+        """Why this decision: the checks with their numbers, the first that failed, and what would have had to differ.
 
         Example:
             >>> train, held_out = tl.collect("treatment", episodes=300, seed=0).split(0.5, seed=0)
@@ -666,8 +654,7 @@ class Verdict:
         return facts_table(f"Verdict: {self.decision}", facts)
 
     def plot(self) -> Figure:
-        """Return a matplotlib figure: every estimate with its interval, and the behaviour policy; the deciding one is
-        marked.
+        """Return a matplotlib figure of every estimate with its interval, the deciding one marked, and of the practice.
 
         The axis is the mean return per episode, in the log's unit of rewards.
         """
@@ -774,9 +761,6 @@ class Verdicts(Sequence[Verdict]):
     def __len__(self) -> int:
         return len(self.verdicts)
 
-    def __iter__(self) -> Iterator[Verdict]:
-        return iter(self.verdicts)
-
     def __getitem__(self, which: Any) -> Any:
         if not isinstance(which, str):
             return self.verdicts[which]
@@ -795,9 +779,7 @@ class Verdicts(Sequence[Verdict]):
 
     @property
     def best(self) -> str | None:
-        """Supported policy with the highest lower end of the difference from the behaviour policy; None if there is
-        none.
-        """
+        """Supported policy with the highest lower end of the difference from the behaviour policy, if there is one."""
         low = {name: one.difference.low for name, one in self.items() if one.decision != "unsupported"}
         return max(low, key=lambda name: low[name]) if low else None
 
@@ -951,10 +933,7 @@ def training_part(record: Record) -> Log:
 
 
 def store_verdict(verdict: Verdict, folder: Path, name: str) -> Path:
-    """Write a verdict atomically into a run folder, under a name and the next free number.
-
-    The policy of its safe part is saved beside it (`safe_path`).
-    """
+    """Write a verdict into a run folder, under a name and the next free number, and the policy of its safe part."""
     number = 1
     while (path := folder / FOLDER / f"{name}-{number}.json").exists():
         number += 1
@@ -1012,11 +991,10 @@ class SavedVerdict:
     @property
     def policy(self) -> str:
         """The judged policy of the run, and whether it is sampled."""
-        context, sample = self.verdict.context, self.verdict.context.get("sample")
-        how = (
-            ("sampled" if sample else "deterministic") if isinstance(sample, bool) and not self.verdict.is_rule else ""
-        )
-        return ", ".join(filter(None, [str(context.get("name") or ""), how])) or self.path.stem
+        sample, parts = self.verdict.context.get("sample"), [str(self.verdict.context.get("name") or "")]
+        if isinstance(sample, bool) and not self.verdict.is_rule:
+            parts.append("sampled" if sample else "deterministic")
+        return ", ".join(filter(None, parts)) or self.path.stem
 
     @property
     def episodes(self) -> str:

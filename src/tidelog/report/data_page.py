@@ -14,7 +14,7 @@ from tidelog._text import count_of, in_unit, three_digits
 from tidelog.data.inspect import Description
 from tidelog.data.log import Log
 from tidelog.data.raw import LEVELS, Problem, Report, Values
-from tidelog.data.statistics import Statistics, episode_returns
+from tidelog.data.statistics import Statistics, episode_returns, labels_of_leaf
 from tidelog.errors import ConfigError
 from tidelog.plots import bars, histogram
 from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
@@ -98,10 +98,7 @@ def _log_sections(log: Log) -> list[str]:
         propensities = _numbers(f"propensity of the logged action{how}", log.propensity)
     lengths = _numbers("length of an episode", np.diff(log.starts), "episodes")
     return [
-        section(
-            "Episodes and returns",
-            log_tiles(statistics) + grid([lengths, *_rewards(log)]),
-        ),
+        section("Episodes and returns", log_tiles(statistics) + grid([lengths, *_rewards(log)])),
         section("Actions and propensities", grid([*_actions(log, statistics), propensities])),
         section("Observations", _features(log, statistics)),
         section("First rows", _first_rows(log)),
@@ -126,9 +123,8 @@ def _rewards(log: Log) -> Iterator[str]:
     for name, values, counted in sources:
         wide = values.reshape(len(values), -1)
         for position in range(wide.shape[1]):
-            yield _numbers(
-                f"{name}{unit}" if wide.shape[1] == 1 else f"{name} [{position}]{unit}", wide[:, position], counted
-            )
+            place = "" if wide.shape[1] == 1 else f" [{position}]"
+            yield _numbers(f"{name}{place}{unit}", wide[:, position], counted)
 
 
 def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
@@ -150,12 +146,11 @@ def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
 
 
 def _features(log: Log, statistics: Statistics) -> str:
-    drawn = []
+    drawn: list[tuple[str, Values]] = []
     for name, leaf in log.observation.items():
         if leaf.ndim != 2 or leaf.dtype.kind != "f":
             continue
-        labels = getattr(log.spec.observation[name], "names", ()) or [f"{name}[{i}]" for i in range(leaf.shape[1])]
-        drawn += [(label, leaf[:, position]) for position, label in enumerate(labels)]
+        drawn += zip(labels_of_leaf(log, name), leaf.T, strict=True)
     figures = [_numbers(label, values) for label, values in drawn[:_MOST_FEATURES]]
     categories = list(statistics.categories.items())
     figures += [_counts(label, counts) for label, counts in categories[:_MOST_FEATURES]]
@@ -171,9 +166,8 @@ def _first_rows(log: Log) -> str:
     for name, leaf in log.observation.items():
         if leaf.ndim != 2:
             continue
-        spec = log.spec.observation[name]
-        labels = getattr(spec, "names", ()) or [f"{name}[{place}]" for place in range(leaf.shape[1])]
-        words = getattr(spec, "vocabularies", ()) or [None] * len(labels)  # categories instead of codes
+        labels = labels_of_leaf(log, name)
+        words = getattr(log.spec.observation[name], "vocabularies", ()) or [None] * len(labels)  # instead of codes
         for label, codes, word_of in zip(labels, leaf[log.position[:count]].T, words, strict=True):
             columns[label] = codes if word_of is None else [word_of[code] for code in codes]
     hidden, names = max(0, len(columns) - _FIRST_COLUMNS), getattr(log.spec.action, "names", ())

@@ -145,11 +145,7 @@ def table(
     marked: Sequence[int] = (),
     named: bool = False,
 ) -> str:
-    """A table; `marked` rows are highlighted, `named` rows begin with a heading.
-
-    A wide table scrolls sideways. On a phone a table of more than three columns has one cell below the other, each with
-    the name of its column.
-    """
+    """A table; `marked` rows are highlighted, `named` rows begin with a heading; on a phone wide rows are stacked."""
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     stacked = len(head) > _NARROW
     body = "".join(_row(head if stacked else (), row, named, position in marked) for position, row in enumerate(rows))

@@ -134,11 +134,8 @@ def _one_log(found: LogSource, lines: Sequence[Line], progress: Callable[[str, f
     body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", unit, every_kind=False))
     wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", unit, every_kind=True)
     meanings = definitions((MEANINGS | (OF_BASKETS if baskets else {})).items())
-    return (
-        "".join(body)
-        + folded("Every measure, and what it means", meanings + wide)
-        + bullets(_gains(compared, rankers, unit))
-    )
+    body += [folded("Every measure, and what it means", meanings + wide), bullets(_gains(compared, rankers, unit))]
+    return "".join(body)
 
 
 _SELECTED = (  # by whether some users choose the policy and the others are reported
@@ -197,11 +194,9 @@ def _measures_table(
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranks]]:
-    """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none in those used.
+    """Every policy, a run's best one first, and its encoder alone where Q has a part in the lists.
 
-    Policies that cannot be loaded are added to `notes`.
-
-    A run's best policy is the first, if one was selected.
+    `notes` say where it has none in those used, and which policies cannot be loaded.
     """
     for run in dict.fromkeys(line.run for line in lines):
         if run.record.options.best_metric is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,6 @@ from tidelog.report.frame import (
     table,
 )
 from tidelog.report.runs import (
-    EvaluationReturns,
     LogSource,
     SavedRun,
     evaluate_command,
@@ -89,10 +88,8 @@ def learning(runs: Sequence[SavedRun]) -> str:
         "Other training metrics": others,
     }
     more = sum(len(run.record.configs) for run in runs) - len(lines)
-    text, counts = (
-        f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}.",
-        {len(line.members) for line in lines},
-    )
+    text = f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}."
+    counts = {len(line.members) for line in lines}
     if counts == {1}:
         text += " There is only one seed, so the effect of chance is unknown. fix: train several seeds."
     else:
@@ -158,12 +155,7 @@ class ComparedSteps:
         return np.append(self.log.starts[self.log.starts < self.steps], self.steps)
 
 
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """Actions of one algorithm's seeds, [seeds, N, ...]."""
-
-    line: Line
-    actions: Values
+Choices = Sequence[tuple[Line, Values]]  # algorithms with the actions of their seeds, [seeds, N, ...]
 
 
 def coverage(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
@@ -184,13 +176,13 @@ def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
             run, rows = line.run, part.log.transitions[: part.steps]
             policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
             actions = [replay_actions(policy, rows.observation, part.starts, rows.mask) for policy in policies]
-            chosen.append(Choices(line, np.stack(actions)))
+            chosen.append((line, np.stack(actions)))
         except TidelogError as error:
             notes.append(f"{line.name}: its policy cannot be loaded. {error}")
     names = ", ".join(line.name for line in lines)
     head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.description}", "soft")]
-    key = legend([("log", "log"), *((f"c{one.line.colour}", one.line.name) for one in chosen)])
-    likeness = "".join(paragraph(_likeness(one, part)) for one in chosen)
+    key = legend([("log", "log"), *((f"c{line.colour}", line.name) for line, _ in chosen)])
+    likeness = "".join(paragraph(_likeness(line, actions, part)) for line, actions in chosen)
     drawn, space = list(_pictures(part, chosen)), part.log.spec.action
     dimensions = len(space.sizes) if isinstance(space, MultiDiscrete) else 1  # or choices at once
     hidden = (space.size if isinstance(space, Continuous | Hybrid) else dimensions) - _MOST_DIMENSIONS
@@ -218,49 +210,43 @@ def part_of(log: Log, lines: Sequence[Line]) -> ComparedSteps:
     scope = f"all {steps:,} steps" if len(episodes) == len(mixed) and steps == part.steps else f"{steps:,} steps"
     whose = "the held-out episodes" if held_out else "the log's episodes"
     sampled = "" if scope.startswith("all") else ", whole random episodes"
-    return ComparedSteps(
-        part, steps, f"Actions of the log and the policies' most likely actions, at {scope} of {whose}{sampled}."
-    )
+    text = f"Actions of the log and the policies' most likely actions, at {scope} of {whose}{sampled}."
+    return ComparedSteps(part, steps, text)
 
 
-def _likeness(one: Choices, part: ComparedSteps) -> str:
-    found = [Imitation.of(part.log, actions, part.starts) for actions in one.actions]
+def _likeness(line: Line, chosen: Values, part: ComparedSteps) -> str:
+    found = [Imitation.of(part.log, actions, part.starts) for actions in chosen]
     if len(found) == 1:
-        return f"{one.line.name} {found[0].sentence}."
-    each, beside = np.asarray([seed.policy.mean() for seed in found]), found[0].constant.mean()
+        return f"{line.name} {found[0].sentence}."
+    each, constant = np.asarray([seed.policy.mean() for seed in found]), found[0].constant.mean()
+    written = three_digits if found[0].is_distance else "{:.1%}".format
+    over = f"{written(each.mean())} ({written(each.min())} to {written(each.max())} over {len(each)} seeds)"
+    text = f"the same action as the log at {over} of the steps"
     if found[0].is_distance:
-        text, always = f"mean distance to the logged actions {_over(each, three_digits)}", three_digits(beside)
-    else:
-        text, always = f"the same action as the log at {_over(each, '{:.1%}'.format)} of the steps", f"{beside:.1%}"
-    return f"{one.line.name}: {text}; {found[0].constant_name}: {always}."
+        text = f"mean distance to the logged actions {over}"
+    return f"{line.name}: {text}; {found[0].constant_name}: {written(constant)}."
 
 
-def _over(each: Values, written: Callable[[float], str]) -> str:
-    if len(each) == 1:
-        return written(each[0])
-    return f"{written(each.mean())} ({written(each.min())} to {written(each.max())} over {len(each)} seeds)"
-
-
-def _pictures(part: ComparedSteps, chosen: Sequence[Choices]) -> Iterator[str]:
+def _pictures(part: ComparedSteps, chosen: Choices) -> Iterator[str]:
     space, logged = part.log.spec.action, part.log.action[: part.steps]
     if isinstance(space, Discrete):
-        yield _share_bars("action", space.n, space.names, logged, [(one.line.colour, one.actions) for one in chosen])
+        yield _share_bars("action", space.n, space.names, logged, [(line.colour, actions) for line, actions in chosen])
     elif isinstance(space, MultiDiscrete):
         for position, size in enumerate(space.sizes[:_MOST_DIMENSIONS]):
-            mine = [(one.line.colour, one.actions[..., position]) for one in chosen]
+            mine = [(line.colour, actions[..., position]) for line, actions in chosen]
             yield _share_bars(f"action[{position}]", size, (), logged[:, position], mine)
     else:
         names = space.labels if isinstance(space, Hybrid) else space.names
         for position in range(min(space.size, _MOST_DIMENSIONS)):
             name = names[position] if names else f"action[{position}]"
             if isinstance(space, Hybrid) and space.codes[position]:
-                codes = [(one.line.colour, one.actions[..., position].astype(np.int64)) for one in chosen]
+                codes = [(line.colour, actions[..., position].astype(np.int64)) for line, actions in chosen]
                 yield _share_bars(name, space.codes[position], (), logged[:, position].astype(np.int64), codes)
                 continue
             sources = [Source("log", "log", logged[:, position].astype(np.float64))]
             sources += [
-                Source(one.line.name, f"c{one.line.colour}", one.actions[..., position].ravel().astype(np.float64))
-                for one in chosen
+                Source(line.name, f"c{line.colour}", actions[..., position].ravel().astype(np.float64))
+                for line, actions in chosen
             ]
             means = ", ".join(f"{one.name} mean {three_digits(one.values.mean())}" for one in sources)
             yield figure(name, overlaid(f"Distribution of {name}: {means}", sources, name), means)
@@ -329,7 +315,9 @@ def _behavior_policies(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) 
 def _environment(env: str, lines: Sequence[Line], behavior_policies: Sequence[Source], across_axis: str) -> str:
     sources, rows = list(behavior_policies), [_row(one.name, [one.values]) for one in behavior_policies]
     for line in lines:
-        members = _members(line, [played for played in line.run.evaluations if played.name == env])
+        evaluations = [played for played in line.run.evaluations if played.name == env]
+        each = ([one.returns[member] for one in evaluations if member < len(one.returns)] for member in line.members)
+        members = [np.concatenate(mine) for mine in each if mine]  # returns of each seed
         if members:
             name = f"{line.name} ({len(members)} seed{'' if len(members) == 1 else 's'})"
             sources.append(Source(name, f"c{line.colour}", np.concatenate(members)))
@@ -338,15 +326,6 @@ def _environment(env: str, lines: Sequence[Line], behavior_policies: Sequence[So
     title = f"{where}, distributions: " + ", ".join(f"{row[0]} mean {row[2]}" for row in rows)
     picture = figure(env, ridges(title, sources, across_axis), "Vertical lines: means.")
     return grid([picture], broad=True) + table(_HEAD, rows, where, named=True)
-
-
-def _members(line: Line, evaluations: Sequence[EvaluationReturns]) -> list[Values]:
-    """Returns of each seed over all evaluations."""
-    members = []
-    for member in line.members:
-        mine = [played.returns[member] for played in evaluations if member < len(played.returns)]
-        members += [np.concatenate(mine)] if mine else []
-    return members
 
 
 def _row(name: str, members: Sequence[Values]) -> list[str]:

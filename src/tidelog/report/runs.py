@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-import numpy as np
 
 from tidelog._text import count_of, three_digits
 from tidelog.algorithms.hyperparameters import to_config
@@ -35,7 +34,6 @@ from tidelog.types import Catalogue
 #
 # A report is also possible without the logs.
 
-Values = np.ndarray[Any, Any]
 _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 
 
@@ -199,11 +197,9 @@ def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> 
         mine = [run for run in runs if _same(log, run.record)]
         if not mine:
             other = next((run for run in runs if run.has_log), None)
-            theirs = (
-                "they learnt in environments"
-                if other is None
-                else (f"the log of {other.path} had {other.record.data.steps:,} and {other.record.data.episodes:,}")
-            )
+            theirs = "they learnt in environments"
+            if other is not None:
+                theirs = f"the log of {other.path} had {other.record.data.steps:,} and {other.record.data.episodes:,}"
             raise LogError(
                 f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} "
                 f"episodes: {theirs}",

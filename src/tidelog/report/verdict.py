@@ -88,7 +88,8 @@ def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
         position = next((i for i, one in enumerate(run.verdicts) if one.together is not None), len(run.verdicts))
         later = {one.name: one for one in reversed(run.verdicts[:position])}
         alone |= {(f"{run.name}: " if len(judged) > 1 else "") + one.policy: one for one in later.values()}
-        for newest in filter(None, [one.together for one in run.verdicts[position : position + 1]]):
+        newest = run.verdicts[position].together if position < len(run.verdicts) else None
+        if newest is not None:
             mark = repr(newest.rows)  # numbers that are not known are not equal
             same = [one for one in reversed(run.verdicts) if one.together and repr(one.together.rows) == mark]
             sets.setdefault(mark, (newest, {}))[1].update({one.name: one for one in same})
@@ -99,9 +100,8 @@ def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
     rows: list[Row] = []
     saved, contrasts, margins = dict(alone), list[Contrast](), [0.0]
     for mark, (together, verdicts) in sets.items():
-        before = (
-            "" if one_set else f"{next(run.name for run in judged if set(verdicts.values()) & set(run.verdicts))}: "
-        )
+        name = next(run.name for run in judged if set(verdicts.values()) & set(run.verdicts))
+        before = "" if one_set else f"{name}: "
         rows += [row._replace(name=before + row.name) for row in together.rows if (mark, row.name) not in replaced]
         saved |= {before + name: one for name, one in verdicts.items()}
         contrasts += [c._replace(policy=before + c.policy, rule=before + c.rule) for c in together.contrasts]
@@ -449,14 +449,8 @@ def _deciding_table(verdict: Verdict) -> str:
          f"{three_digits(row.support.effective_sample_size)} of {row.support.episodes:,}")
         for row in deciding
     ]  # fmt: skip
-    rows.append(
-        (
-            "behaviour policy, as recorded",
-            with_ends(verdict.behavior_policy),
-            "0",
-            f"{verdict.episodes:,} of {verdict.episodes:,}",
-        )
-    )
+    size = f"{verdict.episodes:,} of {verdict.episodes:,}"
+    rows.append(("behaviour policy, as recorded", with_ends(verdict.behavior_policy), "0", size))
     unit = in_unit(verdict.reward_unit, "in ")
     head = ("", f"mean return{unit}", "difference from the behaviour policy", "effective sample size")
     marked = range(len(deciding))
