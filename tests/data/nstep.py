@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidelog.data.raw import LogColumns, Values
+from tidelog.data.log_columns import LogColumns
+from tidelog.data.raw import Values
 from tidelog.errors import LogError
 
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tidelog._text import shorten
 from tidelog.data.columns import known_probabilities, share_counts
-from tidelog.data.raw import Column, LogColumns, RawLog, Values
+from tidelog.data.log_columns import LogColumns
+from tidelog.data.raw import Column, RawLog, Values
 from tidelog.types import Discrete
 
 # Find columns that look like clusters of episodes: by names of persons, stores or days, and by correlated returns.

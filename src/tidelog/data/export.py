@@ -12,7 +12,8 @@ import polars as pl
 
 from tidelog._files import stream_to, write_file
 from tidelog.data.columns import SHARES_BY, DeclaredPropensities
-from tidelog.data.raw import LogColumns, Values
+from tidelog.data.log_columns import LogColumns
+from tidelog.data.raw import Values
 from tidelog.errors import LogError, SpecError
 from tidelog.types import (
     ActionSpace,

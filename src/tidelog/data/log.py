@@ -27,13 +27,12 @@ from tidelog.data.columns import (
 )
 from tidelog.data.dependence import Balance, ObservedColumn, as_number, balance_of, fit_of
 from tidelog.data.export import feature_table, save_npz, to_arrays, to_parquet
+from tidelog.data.log_columns import OPTIONAL, LogColumns
 from tidelog.data.parse import LogArrays, from_arrays
 from tidelog.data.raw import (
     CHECKS,
-    OPTIONAL,
     Column,
     Feature,
-    LogColumns,
     Problem,
     RawLog,
     Report,

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from tidelog.data.log import Log
-from tidelog.data.raw import PLAIN, Values, ranges
+from tidelog.data.log_columns import PLAIN, ranges
+from tidelog.data.raw import Values
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.types import Codes, Leaf, Vector, check_seed
 

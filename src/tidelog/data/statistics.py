@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog._text import in_unit
-from tidelog.data.raw import LogColumns, Values, ranges
+from tidelog.data.log_columns import LogColumns, ranges
+from tidelog.data.raw import Values
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.plots import WIDTH, Plot, bars, figure, histogram
 from tidelog.schema import Count, typed

@@ -16,7 +16,8 @@ import numpy as np
 from tidelog._files import MANIFEST, Kind, open_regular, stream_to
 from tidelog._machine import shortage
 from tidelog.data.columns import DeclaredPropensities, declared_atoms, declared_missing, declared_unit
-from tidelog.data.raw import OPTIONAL, PLAIN, LogColumns, Report, Values, unreadable
+from tidelog.data.log_columns import OPTIONAL, PLAIN, LogColumns
+from tidelog.data.raw import Report, Values, unreadable
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.schema import typed
 from tidelog.types import Codes, Continuous, Discrete, Hybrid, Image, MultiDiscrete, Spec, Vector

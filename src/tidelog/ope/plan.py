@@ -39,7 +39,7 @@ from scipy.special import expit, logit, ndtr, ndtri
 from tidelog._machine import one_thread
 from tidelog._text import amount, facts_table
 from tidelog.data.log import Log
-from tidelog.data.raw import ranges
+from tidelog.data.log_columns import ranges
 from tidelog.errors import ConfigError
 from tidelog.ope.decide import (
     NOTHING,

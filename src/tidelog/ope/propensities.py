@@ -48,8 +48,9 @@ from tidelog.data import parse
 from tidelog.data.columns import known_probabilities
 from tidelog.data.formats import ending_of
 from tidelog.data.log import Log, States, is_tabular, number_observations
+from tidelog.data.log_columns import PLAIN, STORED
 from tidelog.data.parse import ParsedTable
-from tidelog.data.raw import PLAIN, STORED, Values, number_by_appearance
+from tidelog.data.raw import Values, number_by_appearance
 from tidelog.data.read import SOURCES, one_table
 from tidelog.errors import ConfigError, SpecError, install, nearest
 from tidelog.networks import native

@@ -17,7 +17,7 @@ from tidelog.algorithms.contract import Algorithm, StoreSpec
 from tidelog.algorithms.sampling import LoggedAction, NStep, Sampler, StoredLog, Unit, Window
 from tidelog.algorithms.segments import Columns
 from tidelog.data.log import Log
-from tidelog.data.raw import ranges
+from tidelog.data.log_columns import ranges
 from tidelog.data.statistics import Scaler, actions_are_equal, rewards_are_equal
 from tidelog.errors import LogError, MemoryLimitError
 from tidelog.networks.layers import float32, from_host, int32
