@@ -299,6 +299,7 @@ class Proposal:
     """A proposed mapping with notes, and the roles of an interaction table if the table looks like one."""
 
     table: ParsedTable
+    fields: Sequence[Field]  # of the columns that may have a role
     mapping: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
@@ -312,6 +313,29 @@ class Proposal:
     def rows(self) -> int:
         """Number of rows of the table."""
         return self.table.rows
+
+    @property
+    def used(self) -> dict[str, str]:
+        """Column -> its role."""
+        return roles_of(self.mapping)
+
+    def own(self, role: str) -> list[Field]:
+        """The columns that somebody named for a role, in that order."""
+        by_name, names = {one.name: one for one in self.fields}, self.mapping[role]
+        return [by_name[name] for name in ([names] if isinstance(names, str) else names)]
+
+    def unused(self, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
+        """The columns without a role to which something belongs, by the words of their names and their values."""
+        used = self.used
+        return [one for one in self.fields if one.name not in used and belongs(name_words(one.name), one)]
+
+    def called(self, known: Iterable[str]) -> list[Field]:
+        """The columns that have one of these names."""
+        return [one for one in self.fields if plain_name(one) in known]
+
+    def values_of(self, name: Any, default: int) -> int:
+        """How many different values a column has."""
+        return next((one.unique for one in self.fields if one.name == name), default)
 
     def propose(self, role: str, name: str, why: str) -> None:
         """Give a column a role that its values show, with a note."""
@@ -411,20 +435,6 @@ def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
             for name in names}  # fmt: skip
 
 
-def own_columns(named: Iterable[Field], proposal: Proposal, role: str) -> list[Field]:
-    """The columns that somebody named for a role, in that order."""
-    by_name, names = {one.name: one for one in named}, proposal.mapping[role]
-    return [by_name[name] for name in ([names] if isinstance(names, str) else names)]
-
-
-def unused_columns(
-    named: Iterable[Field], proposal: Proposal, belongs: Callable[[list[str], Field], bool]
-) -> list[Field]:
-    """The columns without a role to which something belongs, by the words of their names and their values."""
-    used = roles_of(proposal.mapping)
-    return [one for one in named if one.name not in used and belongs(name_words(one.name), one)]
-
-
 # Infer actions with their masks, and rewards.
 
 _LARGEST = 3e38
@@ -437,14 +447,14 @@ _FEW_WORDS = 20  # actions
 _MOSTLY = 0.5  # of the rows
 
 
-def assign_masks(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_masks(proposal: Proposal) -> None:
     """Assign the allowed actions of a row, and of the next one."""
 
     def allowed(words: list[str], one: Field) -> bool:
-        named = one.kind == "word" and all(_LIST.search(example) for example in one.examples)
-        return bool(_MASK & set(words)) and (one.kind in ("flag", "list") or named)
+        lists = one.kind == "word" and all(_LIST.search(example) for example in one.examples)
+        return bool(_MASK & set(words)) and (one.kind in ("flag", "list") or lists)
 
-    masks = unused_columns(named, proposal, allowed)
+    masks = proposal.unused(allowed)
     later = [one for one in masks if NEXT & set(name_words(one.name))]
     now = [one for one in masks if one not in later]
     for role, several in (("action_mask", now), ("next_action_mask", later if now else [])):
@@ -452,7 +462,7 @@ def assign_masks(named: Sequence[Field], proposal: Proposal) -> None:
             proposal.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
 
 
-def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_actions(proposal: Proposal) -> None:
     """Assign the action by its name, else by the probabilities of the logged actions."""
 
     def acted(words: list[str], one: Field) -> bool:
@@ -461,18 +471,18 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
         return (numbered or is_set) and one.kind in NUMERIC
 
     if "action" in proposal.own_roles:
-        _declare(own_columns(named, proposal, "action"), proposal)
+        _declare(proposal.own("action"), proposal)
         return
-    several = unused_columns(named, proposal, acted)
-    called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
+    several = proposal.unused(acted)
+    called = [one for one in proposal.unused(lambda words, one: "_".join(words) in ACTION)
               if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
     called.sort(key=lambda one: ACTION.index(plain_name(one)))
-    prices = unused_columns(named, proposal, lambda words, one: words == ["price"] and one.kind in NUMERIC)
-    if prices and called and plain_name(called[0]) in ITEM and not any(plain_name(one) in USER for one in named):
+    prices = proposal.unused(lambda words, one: words == ["price"] and one.kind in NUMERIC)
+    if prices and called and plain_name(called[0]) in ITEM and not proposal.called(USER):
         called = prices  # what was asked for an item; beside users it would be a property of what they took
     propensity = proposal.mapping.get("propensity")
     stem = [word for word in name_words(str(propensity)) if word != "p" and not word.startswith(("prob", "propens"))]
-    by_stem = [one for one in unused_columns(named, proposal, lambda words, one: words == stem)
+    by_stem = [one for one in proposal.unused(lambda words, one: words == stem)
                if one.kind in ("word", *NUMERIC) and proposal.weighed(one.name, str(propensity)) >= 0]  # fmt: skip
     if by_stem or called:
         proposal.mapping["action"] = (by_stem or called)[0].name
@@ -481,9 +491,9 @@ def assign_actions(named: Sequence[Field], proposal: Proposal) -> None:
         proposal.mapping["action"] = [one.name for one in several]
         _declare(several, proposal)
     elif isinstance(propensity, str):
-        _by_propensity(named, propensity, proposal)
+        _by_propensity(proposal, propensity)
     if "action" not in proposal.mapping:
-        _by_name_or_labels(named, proposal)
+        _by_name_or_labels(proposal)
 
 
 def _declare(several: Sequence[Field], proposal: Proposal) -> None:
@@ -501,7 +511,7 @@ def _declare(several: Sequence[Field], proposal: Proposal) -> None:
         proposal.notes.append(note)
 
 
-def _by_name_or_labels(named: Sequence[Field], proposal: Proposal) -> None:
+def _by_name_or_labels(proposal: Proposal) -> None:
     """Assign the action to the one column of few values that is named or labelled as a choice.
 
     The last word of its name says it, such as `email_version` or `model_name`, or its labels are arms of a trial.
@@ -514,19 +524,19 @@ def _by_name_or_labels(named: Sequence[Field], proposal: Proposal) -> None:
         says = not _ACTION_WORDS.isdisjoint(words[-1:]) or not _CHOSEN.isdisjoint(words)
         return few and (is_arms(one) or (says and _MACHINES.isdisjoint(words) and not is_outcome(one)))
 
-    called = unused_columns(named, proposal, chosen)
+    called = proposal.unused(chosen)
     if len(called) == 1:
         proposal.propose("action", called[0].name, "is named or labelled like a choice and is read as the action")
         _declare(called, proposal)
 
 
-def _by_propensity(named: Sequence[Field], propensity: str, proposal: Proposal) -> None:
+def _by_propensity(proposal: Proposal, propensity: str) -> None:
     """Assign the action to the one column whose values are as frequent as the probabilities of the actions say.
 
     Of several, the one on which the probabilities depend.
     """
     kinds = ("word", "flag", "whole number")
-    left = [one for one in unused_columns(named, proposal, lambda words, one: one.kind in kinds)
+    left = [one for one in proposal.unused(lambda words, one: one.kind in kinds)
             if not one.empty and 2 <= one.unique <= _MOST_ACTIONS]  # fmt: skip
     shares = {one.name: proposal.weighed(one.name, propensity) for one in left if not is_outcome(one)}
     fitting = sorted((one for one in left if shares.get(one.name, -1.0) >= 0), key=lambda one: -shares[one.name])
@@ -568,7 +578,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         )
 
 
-def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_by_values(proposal: Proposal) -> None:
     """Propose action and reward of a table with episodes by values alone, where no name says the action.
 
     The action is the one column of words that changes within
@@ -576,10 +586,9 @@ def assign_by_values(named: Sequence[Field], proposal: Proposal) -> None:
     with users, items or kinds of event may be interactions, and get no proposal.
     """
     episode = proposal.mapping.get("episode")
-    if episode is None or names_interactions(named):
+    if episode is None or names_interactions(proposal.fields):
         return
-    used = roles_of(proposal.mapping)
-    left = [one for one in named if one.name not in used and not one.empty and not is_outcome(one)]
+    left = proposal.unused(lambda words, one: not one.empty and not is_outcome(one))
     changing = [one for one in left if one.unique > 1 and not proposal.nested(episode, one.name)]
     step = proposal.mapping.get("step")
     if "reward" not in proposal.mapping:
@@ -637,18 +646,16 @@ _MOST_ENDS = 0.5  # share of episodes
 _FEWEST_ENDS = 5  # last rows with a flag that no other row has, from which on it is no chance
 
 
-def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_single_roles(proposal: Proposal) -> None:
     """Assign the roles of one column each."""
     one_step = "no column marks which rows belong together: every row is an episode of one step"
     for role, known in SINGLE.items():
         if role in proposal.own_roles:
             continue
-        called = [one for one in named if plain_name(one) in known]
+        called = proposal.called(known)
         called.sort(key=lambda one: known.index(plain_name(one)))
-        fitting = [
-            one for one in called if _fits(role, one, proposal.rows) and one.name not in roles_of(proposal.mapping)
-        ]
-        units = _numbered_units(named, proposal) if role == "episode" else []
+        fitting = [one for one in called if _fits(role, one, proposal.rows) and one.name not in proposal.used]
+        units = _numbered_units(proposal) if role == "episode" else []
         if units and fitting and plain_name(fitting[0]) in USER:
             one_step = f"every row has its own '{units[0].name}' and is an episode of one step; set `episode = "
             one_step += f"{toml_text(fitting[0].name)}` if a decision changes what comes later"
@@ -661,16 +668,16 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
             if role == "episode":
                 why = "differs in every row or is not an identifier: it cannot mark which rows belong together"
             proposal.notes += [] if _fits(role, one, proposal.rows) else [f"'{one.name}' {why}"]
-    times = [one for one in named if one.kind == "time"]
+    times = [one for one in proposal.fields if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
-    _episode_by_time(named, proposal)
-    _episode_by_count(named, proposal)
-    _by_content(named, proposal)
+    _episode_by_time(proposal)
+    _episode_by_count(proposal)
+    _by_content(proposal)
     if "episode" not in proposal.mapping:
         recording = "time" in proposal.mapping and "propensity" not in proposal.mapping
-        recording = recording and not names_interactions(named)
-        flags = [f"'{one.name}'" for one in named if one.kind == "flag" and one.unique == 2 and (
+        recording = recording and not names_interactions(proposal.fields)
+        flags = [f"'{one.name}'" for one in proposal.fields if one.kind == "flag" and one.unique == 2 and (
             plain_name(one) in (*STARTS, *LASTS)
             or one.name in (proposal.mapping.get("terminated"), proposal.mapping.get("truncated")))]  # fmt: skip
         if flags:
@@ -686,11 +693,11 @@ def assign_single_roles(named: Sequence[Field], proposal: Proposal) -> None:
                           "set `terminated = true` if every episode terminated")  # fmt: skip
 
 
-def _numbered_units(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+def _numbered_units(proposal: Proposal) -> list[Field]:
     """The columns that number what a decision answers, such as requests, with another value in every row."""
-    if any(plain_name(one) in ITEM for one in named):
+    if proposal.called(ITEM):
         return []
-    return [one for one in named if is_identity(one, proposal.rows) and one.unique == proposal.rows
+    return [one for one in proposal.fields if is_identity(one, proposal.rows) and one.unique == proposal.rows
             and not _UNITS.isdisjoint(name_words(one.name))]  # fmt: skip
 
 
@@ -706,22 +713,16 @@ def _fits(role: str, one: Field, rows: int) -> bool:
     return one.kind in NUMERIC
 
 
-def _episode_by_time(named: Sequence[Field], proposal: Proposal) -> None:
+def _episode_by_time(proposal: Proposal) -> None:
     """Assign the one column with at most one row for each of its values and times, where the times of rows repeat."""
     when = proposal.mapping.get("time")  # a step by its name may be the number of an episode
-    times = {one.name: one.unique for one in named}.get(str(when), proposal.rows)
-    if "episode" in proposal.mapping or 2 * times > proposal.rows:
+    if "episode" in proposal.mapping or 2 * proposal.values_of(when, proposal.rows) > proposal.rows:
         return
-    left = [
-        one.name
-        for one in named
-        if one.name not in roles_of(proposal.mapping)
-        and one.kind in ("whole number", "word")
-        and not one.empty
-        and 2 * one.unique <= proposal.rows
-        and plain_name(one) not in ACTION
-    ]
-    found = [name for name in left if not proposal.repeats(name, str(when))]
+    left = proposal.unused(
+        lambda words, one: one.kind in ("whole number", "word") and not one.empty and 2 * one.unique <= proposal.rows
+    )
+    left = [one for one in left if plain_name(one) not in ACTION]
+    found = [one.name for one in left if not proposal.repeats(one.name, str(when))]
     if len(found) == 1:
         proposal.mapping["episode"] = found[0]
         proposal.notes.append(
@@ -730,16 +731,16 @@ def _episode_by_time(named: Sequence[Field], proposal: Proposal) -> None:
         )
 
 
-def _episode_by_count(named: Sequence[Field], proposal: Proposal) -> None:
+def _episode_by_count(proposal: Proposal) -> None:
     """Assign the one column within whose values another column counts the rows from 0 or 1."""
-    if "episode" in proposal.mapping or names_interactions(named):
+    if "episode" in proposal.mapping or names_interactions(proposal.fields):
         return
-    used = roles_of(proposal.mapping)
-    whole = [one for one in named if not one.empty and one.kind in ("flag", "whole number") and one.unique > 1
+    used = proposal.used
+    whole = [one for one in proposal.fields if not one.empty and one.kind in ("flag", "whole number") and one.unique > 1
              and used.get(one.name, "step") == "step"]  # fmt: skip
     steps = [one for one in whole if one.kind == "flag"  # or every whole number from 0 or 1 to its largest
              or (one.low in (0.0, 1.0) and one.unique == (one.high or 0.0) - one.low + 1)]  # fmt: skip
-    keys = [one for one in named if one.kind in ("whole number", "word") and not one.empty and one.name not in used]
+    keys = proposal.unused(lambda words, one: one.kind in ("whole number", "word") and not one.empty)
     pairs = [
         (key, step)
         for key in keys
@@ -754,7 +755,7 @@ def _episode_by_count(named: Sequence[Field], proposal: Proposal) -> None:
                               "`step` if wrong")  # fmt: skip
 
 
-def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_step(proposal: Proposal) -> None:
     """Drop a step that does not count the rows of an episode; without step and time, assign the column that does."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
     if "step" in proposal.own_roles:
@@ -765,8 +766,7 @@ def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
             return
         if "_".join(name_words(episode)) in USER:  # events of users need a time; a count of rows is none
             return
-        left = [one for one in named if one.kind == "whole number" and one.name not in roles_of(proposal.mapping)]
-        left = [one for one in left if not one.empty and not is_outcome(one)]
+        left = proposal.unused(lambda words, one: one.kind == "whole number" and not one.empty and not is_outcome(one))
         found = [one.name for one in left if proposal.counts(episode, one.name)]
         if len(found) == 1:
             proposal.propose("step", found[0], f"counts the rows of each '{episode}' and is read as the step")
@@ -786,13 +786,13 @@ def assign_step(named: Sequence[Field], proposal: Proposal) -> None:
     proposal.notes.append(f"'{step}' is not used as step: {those}")
 
 
-def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
+def _by_content(proposal: Proposal) -> None:
     """Assign the end of episodes and the propensity to the one column whose values show it, whatever its exact name.
 
     A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere. An amount
     that is 0 except on such rows is no end.
     """
-    left = [one for one in named if one.name not in roles_of(proposal.mapping) and not one.empty]
+    left = proposal.unused(lambda words, one: not one.empty)
     episode, step = proposal.mapping.get("episode"), proposal.mapping.get("step")
     least = _MOST_ENDS if "reward" in proposal.mapping else 1.0
     flags = [one for one in left if one.kind == "flag" and one.unique == 2]
@@ -802,7 +802,7 @@ def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
         [one for one in left if one.kind in ("whole number", "number") and one.zeros] if episode is not None else []
     )
     shares |= {one.name: proposal.share_ended(str(episode), step, one.name) for one in amounts}
-    names_of_columns = {*(plain_name(one) for one in named if not is_outcome(one)), *ACTION, *_CHOSEN}
+    names_of_columns = {*(plain_name(one) for one in proposal.fields if not is_outcome(one)), *ACTION, *_CHOSEN}
     probable = [
         one.name
         for one in left
@@ -820,7 +820,7 @@ def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
     for role, (names, why) in where.items():
         if len(names) == 1 and role not in proposal.mapping:
             proposal.propose(role, names[0], why)
-    episodes = {one.name: one.unique for one in named}.get(str(episode), 0)
+    episodes = proposal.values_of(episode, 0)
     proposal.ends = [
         name
         for name, share in shares.items()
@@ -828,21 +828,18 @@ def _by_content(named: Sequence[Field], proposal: Proposal) -> None:
     ]
 
 
-def assign_cluster(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_cluster(proposal: Proposal) -> None:
     """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
     if "cluster" in proposal.own_roles:
         return
-    used = roles_of(proposal.mapping)
-    episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), proposal.rows)
+    episode = proposal.mapping.get("episode")
+    most = proposal.values_of(episode, proposal.rows) / LEAST_REPEATS
     called = [
         one
-        for one in named
-        if one.name not in used
-        and kind_of(one.name) == "group"
-        and one.kind in ("whole number", "word")
-        and not one.empty
-        and LEAST_VALUES <= one.unique <= episodes / LEAST_REPEATS
-        and ("episode" not in proposal.mapping or proposal.nested(proposal.mapping["episode"], one.name))
+        for one in proposal.unused(lambda words, one: one.kind in ("whole number", "word") and not one.empty)
+        if kind_of(one.name) == "group"
+        and LEAST_VALUES <= one.unique <= most
+        and (episode is None or proposal.nested(episode, one.name))
     ]
     if called:
         proposal.mapping["cluster"] = called[0].name
@@ -859,27 +856,27 @@ def assign_cluster(named: Sequence[Field], proposal: Proposal) -> None:
 _EXTREME = 100  # largest ratio of the largest reward to the 99% quantile
 
 
-def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
+def detect_interactions(proposal: Proposal) -> None:
     """Detect tables of interactions (users and items, without propensities and masks)."""
     if "propensity" in proposal.mapping or "action_mask" in proposal.mapping:
         return
     kinds = ("whole number", "word", "flag")
-    users = [one for one in named if plain_name(one) in USER and one.kind in kinds]
-    items = [one for one in named if plain_name(one) in ITEM]
+    users = [one for one in proposal.called(USER) if one.kind in kinds]
+    items = proposal.called(ITEM)
     if not users and items and "time" in proposal.mapping and "reward" not in proposal.mapping:
-        users = [one for one in named if plain_name(one) in SESSION and one.kind in kinds]
-    guessed = _items_by_content(named, proposal) if users and not items else []
+        users = [one for one in proposal.called(SESSION) if one.kind in kinds]
+    guessed = _items_by_content(proposal) if users and not items else []
     items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
-    sessions = [one.name for one in named if plain_name(one) in SESSION]
+    sessions = [one.name for one in proposal.called(SESSION)]
     roles |= {"session": sessions[0]} if sessions and sessions[0] != users[0].name and items[0].kind != "list" else {}
-    dated = [one.name for one in named if one.kind == "time"]
+    dated = [one.name for one in proposal.fields if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
-    unfit = [(one, _unfit_reward(one)) for one in named if plain_name(one) in RATING]
-    events = [one for known in (EVENT, ("type",)) for one in named if plain_name(one) in known]
+    unfit = [(one, _unfit_reward(one)) for one in proposal.called(RATING)]
+    events = [*proposal.called(EVENT), *proposal.called(("type",))]
     for role, called in (("rating", [one for one, reason in unfit if reason is None]), ("event", events)):
         roles |= {role: called[0].name} if called else {}
     proposal.interactions = roles
@@ -902,17 +899,17 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     proposal.notes[:0] = about
 
 
-def _items_by_content(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+def _items_by_content(proposal: Proposal) -> list[Field]:
     """Return the one column whose values repeat, and are too many for a feature, in sessions or events of users.
 
     Empty if there are several such columns, an action, or no column of sessions or of kinds of event.
     """
-    names = {plain_name(one) for one in named}
+    names = {plain_name(one) for one in proposal.fields}
     if "action" in proposal.mapping or names.isdisjoint((*SESSION, *EVENT)):
         return []
     other = (*EPISODE, *USER, *EVENT, *RATING)
     used = {proposal.mapping.get(role) for role in ("time", "step", "reward")}
-    fitting = [one for one in named if one.kind in ("whole number", "word") and not one.empty
+    fitting = [one for one in proposal.fields if one.kind in ("whole number", "word") and not one.empty
                and one.unique > FEW_CODES and plain_name(one) not in other and one.name not in used]  # fmt: skip
     return fitting if len(fitting) == 1 else []
 
@@ -930,13 +927,13 @@ def _unfit_reward(one: Field) -> str | None:
 # Infer observations and next observations.
 
 
-def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
+def assign_observations(proposal: Proposal) -> None:
     """Assign the columns named as observations, else all unused columns except times and identifiers."""
-    outcomes = [one for one in named if is_outcome(one) and one.name not in roles_of(proposal.mapping)]
-    last = [one for one in named if one.name in proposal.ends and one not in outcomes]
+    outcomes = proposal.unused(lambda words, one: is_outcome(one))
+    last = [one for one in proposal.fields if one.name in proposal.ends and one not in outcomes]
     readable = [
         one
-        for one in named
+        for one in proposal.fields
         if (one.kind not in ("time", "empty", "list", "objects") or (one.width and plain_name(one) not in ITEM))
         and one not in outcomes
         and one not in last
@@ -953,20 +950,17 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
     if outcomes:
         named_outcomes = list_names([f"'{one.name}'" for one in outcomes])
         proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
-    later = unused_columns(
-        readable, proposal, lambda words, one: bool(NEXT & {*words[:1], *words[-1:]}) and len(words) > 1
-    )
-    now = [one for one in unused_columns(readable, proposal, lambda words, one: is_observed(words)) if one not in later]
+    left = proposal.unused(lambda words, one: one in readable)
+    later = [one for one in left if len(words := name_words(one.name)) > 1 and NEXT & {words[0], words[-1]}]
+    left = [one for one in left if one not in later]
+    now = [one for one in left if is_observed(name_words(one.name))]
     if not now:
-        left = unused_columns(
-            readable, proposal, lambda words, one: not is_identity(one, proposal.rows) and not is_person(one)
-        )
-        now = [one for one in left if one not in later]
-        after = _after_the_action(named, now, proposal)
+        now = [one for one in left if not is_identity(one, proposal.rows) and not is_person(one)]
+        after = _after_the_action(proposal, now)
         now, outcomes = [one for one in now if one not in after], [*outcomes, *after]
     if "observation" in proposal.own_roles:
-        now = own_columns(named, proposal, "observation")
-    ends = [one for one in named if one.name == proposal.mapping.get("terminated") and is_outcome(one)]
+        now = proposal.own("observation")
+    ends = [one for one in proposal.fields if one.name == proposal.mapping.get("terminated") and is_outcome(one)]
     if "reward" not in proposal.mapping and (outcomes or last or ends):
         suggest_rewards(outcomes or last or ends, proposal)
     if now:
@@ -1004,15 +998,15 @@ def assign_observations(named: Sequence[Field], proposal: Proposal) -> None:
             proposal.mapping["next_observation"] = [next_columns[plain_name(one)] for one in now]
         elif later:
             proposal.notes.append(f"next observations are not used: {list_names(without)} has no next column")
-    _ask_about_endings(named, now, proposal)
+    _ask_about_endings(proposal, now)
 
 
-def _after_the_action(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> list[Field]:
+def _after_the_action(proposal: Proposal, now: Sequence[Field]) -> list[Field]:
     """The columns after the action, of a table that has more of them before it: outcomes often stand there.
 
     Where nothing else is a reward, as many before it are enough. Names of observations and of the past do not count.
     """
-    action, order = proposal.mapping.get("action"), [one.name for one in named]
+    action, order = proposal.mapping.get("action"), [one.name for one in proposal.fields]
     if action is None or "observation" in proposal.own_roles:
         return []
     positions = [order.index(name) for name in ([action] if isinstance(action, str) else action)]
@@ -1027,10 +1021,9 @@ def _after_the_action(named: Sequence[Field], now: Sequence[Field], proposal: Pr
     return after
 
 
-def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
+def _ask_about_endings(proposal: Proposal, now: Sequence[Field]) -> None:
     """Note columns that are named as from after the decision, and those whose names end as the reward's does."""
-    roles = roles_of(proposal.mapping)
-    after = [f"'{one.name}'" for one in named if is_after(one.name) and one.name not in roles]
+    after = [f"'{one.name}'" for one in proposal.unused(lambda words, one: is_after(one.name))]
     if after:
         proposal.notes.append(
             f"{list_names(after)}: named like what follows the decision; add to `observation` what is known before it"
@@ -1056,29 +1049,30 @@ def infer_columns(fields: Sequence[Field], table: ParsedTable, own_roles: Mappin
 
     `own_roles` are roles that somebody named: they are kept, and the others are inferred.
     """
-    proposal = Proposal(table, dict(own_roles or {}), own_roles=frozenset(own_roles or {}))
-    kept = roles_of(proposal.mapping)
-    named = [one for one in fields if one.name and (one.name in kept or not numbers_rows(one, table.rows))]
-    assign_single_roles(named, proposal)
-    assign_step(named, proposal)
-    assign_cluster(named, proposal)
-    assign_masks(named, proposal)
-    assign_actions(named, proposal)
+    own, named = dict(own_roles or {}), [one for one in fields if one.name]
+    kept = roles_of(own)
+    several = [one for one in named if one.name in kept or not numbers_rows(one, table.rows)]
+    proposal = Proposal(table, several, own, own_roles=frozenset(own))
+    assign_single_roles(proposal)
+    assign_step(proposal)
+    assign_cluster(proposal)
+    assign_masks(proposal)
+    assign_actions(proposal)
     if "action" not in proposal.mapping or "action" in proposal.own_roles:
-        assign_by_values(named, proposal)
-    assign_observations(named, proposal)
+        assign_by_values(proposal)
+    assign_observations(proposal)
     if not proposal.own_roles:  # roles of a mapping were named
-        detect_interactions(named, proposal)
-    _note_the_rest([one for one in fields if one.name], table.rows, proposal)
+        detect_interactions(proposal)
+    _note_the_rest(proposal, named)
     return proposal
 
 
-def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
-    used = roles_of(proposal.mapping)
+def _note_the_rest(proposal: Proposal, named: Sequence[Field]) -> None:
+    used = proposal.used
     elsewhere = {*proposal.interactions.values(), *proposal.actions}
     unused = [one for one in named if one.name not in used and one.name not in elsewhere]
     if unused:
-        listed = list_names([f"{one.name}{_why_unused(one, rows)}" for one in unused])
+        listed = list_names([f"{one.name}{_why_unused(one, proposal.rows)}" for one in unused])
         proposal.notes.append(
             f"not used: {listed}; add to `observation` what was known before the decision; `extra` only keeps columns"
         )
@@ -1392,7 +1386,7 @@ def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Descr
     }  # fmt: skip
     proposal.notes[:0] = [note for note, holds in reading.items() if holds]
     _leave_out_leaks(table, proposal)
-    roles = roles_of(proposal.mapping)
+    roles = proposal.used
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
     report = None
