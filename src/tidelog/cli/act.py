@@ -39,9 +39,9 @@ from tidelog.cli.policies import (
     with_rule,
 )
 from tidelog.data.columns import Columns
-from tidelog.data.formats import ending_of
-from tidelog.data.read import ARRAYS as FILES_OF_ARRAYS
-from tidelog.data.read import SOURCES, table_with
+from tidelog.data.formats import ARRAYS as FILES_OF_ARRAYS
+from tidelog.data.formats import TABLES, ending_of
+from tidelog.data.read import table_with
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import (
     act_on_arrays,
@@ -153,7 +153,7 @@ def run(words: list[str]) -> int:
 def _act(options: ActFlags) -> dict[str, Any]:
     """Write the actions or the lists, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
-    kind = None if not isinstance(source, str) else ending_of(source, [*SOURCES, *FILES_OF_ARRAYS])
+    kind = None if not isinstance(source, str) else ending_of(source, [*TABLES, *FILES_OF_ARRAYS])
     if kind in FILES_OF_ARRAYS and kind != ARRAYS:
         convert = shlex.join(["tidelog", "log", "convert", "--data", str(source), "--out", "rows.npz"])
         raise ConfigError(

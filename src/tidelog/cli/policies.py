@@ -44,14 +44,13 @@ def columns_of_run(origin: Mapping[str, Any], source: str | Sequence[str]) -> Co
     Its form of text is that of the run's file only if the endings are the same.
     """
     from tidelog.data.columns import USUAL_FORM, Columns
-    from tidelog.data.formats import ending_of
-    from tidelog.data.read import SOURCES
+    from tidelog.data.formats import TABLES, ending_of
 
     if not origin.get("columns"):
         return None
     columns = Columns.from_mapping(origin["columns"])
     before, now = (one if isinstance(one, str) else one[0] for one in (origin["source"], source))
-    same = ending_of(before, SOURCES) == ending_of(now, SOURCES)
+    same = ending_of(before, TABLES) == ending_of(now, TABLES)
     return columns if same else replace(columns, **USUAL_FORM._asdict())
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from tidelog._text import wrapped
 from tidelog.cli.flags import json_only, print_json, print_line, print_notes, table
-from tidelog.data.formats import ending_of
-from tidelog.data.read import ARRAYS
+from tidelog.data.formats import ARRAYS, ending_of
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.observations import feature_names
 from tidelog.training.metrics import Progress

@@ -1,4 +1,4 @@
-"""Formats of others: text, JSON, npz, D4RL and OGBench, Minari, robomimic."""
+"""Formats of files: text, JSON, npz, D4RL and OGBench, Minari, robomimic; at the end, which ending is read by what."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
@@ -27,6 +27,7 @@ from tidelog._machine import available_memory, in_units, shortage
 from tidelog._text import count_of
 from tidelog.data.checks import differences
 from tidelog.data.columns import USUAL_FORM, TextForm
+from tidelog.data.dependence import kind_of
 from tidelog.data.parse import ROLES, ParsedTable, from_arrays, unique
 from tidelog.data.raw import (
     ENDS,
@@ -1191,3 +1192,79 @@ def _check_equal(path: Path, found: dict[int, dict[str, Any]]) -> None:
         if len(lengths) > 1 or 0 in lengths:
             what = f"demo_{number} has arrays of {', '.join(f'{one:,}' for one in sorted(set(rows.values())))} rows"
             raise unreadable(path, what, "arrays of one length", "save the demonstration again", "wrong length")
+
+
+# What reads which file: tables by their endings, and arrays, which need no mapping.
+
+_ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
+
+
+def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> ParsedTable:
+    """The named columns, and those named like clusters, or else the first column; LogError if they do not fit."""
+    present = frame.collect_schema().names()
+    refuse_wide(path, len(present))
+    named = set(present if columns is None else columns)
+    used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
+    return ParsedTable.of(frame.select(used), str(path), present)
+
+
+def _arrow(path: Path, columns: Sequence[str] | None) -> ParsedTable:
+    with open_regular(path) as stream:
+        whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
+    return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
+
+
+class TableFormat(NamedTuple):
+    """How a file of a table is read, and by which settings of the mapping; a new format is one more, in `TABLES`."""
+
+    read: Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least, or all
+    settings: tuple[str, ...] = ()
+
+
+UNFIT = {
+    "header": "header = false for a file with names",
+    "separator": "a separator for a file that is no text",
+    "decimal": "a decimal comma for a file that is no text",
+    "explode": "explode for a file that is not JSON",
+}
+TEXT = TableFormat(lambda path, columns, form: read_separated(path, form), ("header", "separator", "decimal"))
+_JSON_LINES = TableFormat(lambda path, columns, form: read_objects(path, explode=form.explode), ("explode",))
+_JSON = TableFormat(lambda path, columns, form: read_objects(path, explode=form.explode, document=True), ("explode",))
+_PARQUET = TableFormat(lambda path, columns, form: _selected(pl.scan_parquet(path, low_memory=True), path, columns))
+_ARROW = TableFormat(lambda path, columns, form: _arrow(path, columns))
+_LINES_ENDINGS = (".jsonl", ".ndjson", ".dsjson")
+_OF_TEXT = (".csv", ".tsv", *_LINES_ENDINGS)
+TABLES: dict[str, TableFormat] = {  # by the ending of a table
+    **dict.fromkeys((".csv", ".tsv"), TEXT),
+    **dict.fromkeys(_LINES_ENDINGS, _JSON_LINES),
+    **{f"{ending}{packed}": _JSON_LINES for ending in _LINES_ENDINGS for packed in PACKED},
+    **{f"{ending}{packed}": TEXT for ending in (".csv", ".tsv") for packed in PACKED},
+    **dict.fromkeys(DOCUMENTS, _JSON),
+    ".parquet": _PARQUET,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
+}
+TEXT_ENDINGS = tuple(SEPARATORS)
+ENDINGS_TEXT = (
+    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {', '.join(PACKED)}), "
+    f"{', '.join(ending for ending in TABLES if ending.count('.') == 1 and ending not in (*_OF_TEXT, DOCUMENTS[0]))}"
+)
+LINE_ENDINGS = tuple(ending for ending, kind in TABLES.items() if "explode" in kind.settings)
+
+
+def raw_hdf5(path: Path) -> RawLog:
+    """Read demonstrations of robomimic, or else the arrays of D4RL."""
+    return raw_robomimic(path) if is_robomimic(path) else raw_d4rl(path)
+
+
+FORMATS: dict[str, Callable[[Any], RawLog]] = {
+    "npz": raw_npz,
+    "d4rl": raw_d4rl,
+    "ogbench": raw_ogbench,
+    "robomimic": raw_robomimic,
+    "minari": raw_minari,
+}
+ARRAYS: dict[str, Callable[[Path], RawLog]] = {
+    ".npz": raw_archive,
+    ".hdf5": raw_hdf5,
+    ".h5": raw_hdf5,
+}

@@ -28,11 +28,11 @@ from tidelog.data.checks import (
 from tidelog.data.columns import SHARES, Columns, Declaration, TextForm
 from tidelog.data.dependence import LEAST_REPEATS, LEAST_VALUES, is_after, kind_of, name_words
 from tidelog.data.export import toml_text
-from tidelog.data.formats import has_decimal_commas, unusual_separator
+from tidelog.data.formats import LINE_ENDINGS, TEXT_ENDINGS, has_decimal_commas, unusual_separator
 from tidelog.data.log import Log
 from tidelog.data.parse import ParsedTable, date_formats, from_table
 from tidelog.data.raw import LASTS, STARTS, TERMINATIONS, TRUNCATIONS, RawLog, Report, examine, unreadable
-from tidelog.data.read import LINE_ENDINGS, TEXT_ENDINGS, table_of
+from tidelog.data.read import table_of
 from tidelog.data.statistics import actions_are_equal, elapsed_times, rewards_are_equal
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import OTHER

@@ -7,7 +7,7 @@ import io
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -15,28 +15,24 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
-from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, open_regular, write_files
+from tidelog._files import MANIFEST, NotRegularError, check_regular, delete, not_written, write_files
 from tidelog._machine import shortage
 from tidelog._text import shorten
 from tidelog.data.columns import USUAL_FORM, Columns, TextForm, UnknownKeyError
-from tidelog.data.dependence import kind_of
 from tidelog.data.export import save_npz, to_parquet
 from tidelog.data.formats import (
+    ARRAYS,
     DOCUMENTS,
-    PACKED,
-    SEPARATORS,
+    ENDINGS_TEXT,
+    FORMATS,
+    LINE_ENDINGS,
+    TABLES,
+    TEXT,
+    TEXT_ENDINGS,
+    UNFIT,
     ending_of,
     is_document,
-    is_robomimic,
-    raw_archive,
-    raw_d4rl,
     raw_minari,
-    raw_npz,
-    raw_ogbench,
-    raw_robomimic,
-    read_objects,
-    read_separated,
-    refuse_wide,
 )
 from tidelog.data.log import Log
 from tidelog.data.parse import (
@@ -204,8 +200,6 @@ def _sorted(groups: Iterable[tuple[list[Path], list[str]]], source: str) -> File
 
 # Read a table: text, JSON, Parquet and Arrow files by their endings, and frames in memory.
 
-_ARROW_FILE = b"ARROW1"  # at the start of an Arrow file; a stream has no such mark
-
 
 def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> ParsedTable:
     """Read a table from one path, a Polars frame or a pandas frame; LogError if it cannot be read.
@@ -226,13 +220,13 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
             repr(kind.__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame"
         )
     path = Path(source)
-    ending = ending_of(path, SOURCES)
+    ending = ending_of(path, TABLES)
     try:
         if (path / MANIFEST).is_file():
             raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tl.Log.load")
         if ending is None and form.separator is None:
             unknown = "".join(path.suffixes[-2:]) or path.name
-            guess = nearest(unknown, SOURCES)
+            guess = nearest(unknown, TABLES)
             near = f"; {guess}" if guess.startswith("did") else ""
             fix = f"for text, set separator in the mapping; files of arrays need no mapping{near}"
             raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
@@ -243,8 +237,8 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        table = _TEXT if ending is None else SOURCES[ending]
-        for setting, found in _UNFIT.items():
+        table = TEXT if ending is None else TABLES[ending]
+        for setting, found in UNFIT.items():
             if setting not in table.settings and getattr(form, setting) != getattr(USUAL_FORM, setting):
                 raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
         return table.read(path, columns, form)
@@ -273,66 +267,12 @@ def _pandas_series(label: str, column: Any) -> pl.Series:
     return pl.Series(label, values, strict=False)
 
 
-def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> ParsedTable:
-    """The named columns, and those named like clusters, or else the first column; LogError if they do not fit."""
-    present = frame.collect_schema().names()
-    refuse_wide(path, len(present))
-    named = set(present if columns is None else columns)
-    used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
-    return ParsedTable.of(frame.select(used), str(path), present)
-
-
-def _arrow(path: Path, columns: Sequence[str] | None) -> ParsedTable:
-    with open_regular(path) as stream:
-        whole = stream.read(len(_ARROW_FILE)) == _ARROW_FILE
-    return _selected(pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy(), path, columns)
-
-
-class TableFormat(NamedTuple):
-    """How a file of a table is read, and by which settings of the mapping; a new format is one more, in `SOURCES`."""
-
-    read: Callable[[Path, Sequence[str] | None, TextForm], ParsedTable]  # the named columns at least, or all
-    settings: tuple[str, ...] = ()
-
-
-_UNFIT = {
-    "header": "header = false for a file with names",
-    "separator": "a separator for a file that is no text",
-    "decimal": "a decimal comma for a file that is no text",
-    "explode": "explode for a file that is not JSON",
-}
-_TEXT = TableFormat(lambda path, columns, form: read_separated(path, form), ("header", "separator", "decimal"))
-_LINES = TableFormat(lambda path, columns, form: read_objects(path, explode=form.explode), ("explode",))
-_DOCUMENT = TableFormat(
-    lambda path, columns, form: read_objects(path, explode=form.explode, document=True), ("explode",)
-)
-_PARQUET = TableFormat(lambda path, columns, form: _selected(pl.scan_parquet(path, low_memory=True), path, columns))
-_ARROW = TableFormat(lambda path, columns, form: _arrow(path, columns))
-_LINES_ENDINGS = (".jsonl", ".ndjson", ".dsjson")
-_OF_TEXT = (".csv", ".tsv", *_LINES_ENDINGS)
-SOURCES: dict[str, TableFormat] = {  # by the ending of a table
-    **dict.fromkeys((".csv", ".tsv"), _TEXT),
-    **dict.fromkeys(_LINES_ENDINGS, _LINES),
-    **{f"{ending}{packed}": _LINES if ending in _LINES_ENDINGS else _TEXT for ending in _OF_TEXT for packed in PACKED},
-    **dict.fromkeys(DOCUMENTS, _DOCUMENT),
-    ".parquet": _PARQUET,
-    **dict.fromkeys((".arrow", ".feather", ".ipc"), _ARROW),
-}
-TEXT_ENDINGS = tuple(SEPARATORS)
-ENDINGS_TEXT = (
-    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {', '.join(PACKED)}), "
-    f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in (*_OF_TEXT, DOCUMENTS[0]))}"
-)
-
-
 # Read a table from one source or from several files: one table, whose rows keep their file and their number in it.
-
-LINE_ENDINGS = tuple(ending for ending, kind in SOURCES.items() if "explode" in kind.settings)
 
 
 def is_table_file(path: str | Path) -> bool:
     """Whether a name ends like a table."""
-    return ending_of(path, SOURCES) is not None
+    return ending_of(path, TABLES) is not None
 
 
 def table_of(
@@ -437,7 +377,7 @@ def _pattern(files: Sequence[ParsedTable], others: Sequence[ParsedTable]) -> str
     paths, left = ([Path(part.source) for part in some] for some in (files, others))
     if len(paths) == 1:
         return shlex.quote(str(paths[0]))
-    top, ending = Path(os.path.commonpath([path.parent for path in paths])), ending_of(paths[0], SOURCES)
+    top, ending = Path(os.path.commonpath([path.parent for path in paths])), ending_of(paths[0], TABLES)
     prefix = re.match(r"\D*", paths[0].name.removesuffix(str(ending)))
     for pattern in (f"*{ending}", f"**/*{ending}", f"{prefix[0] if prefix else ''}*{ending}"):
         matched = set(top.glob(pattern))
@@ -532,23 +472,6 @@ def _as(data: pl.DataFrame | pl.LazyFrame, schema: pl.Schema, kinds: dict[str, p
 Source: TypeAlias = str | Path | Sequence[str | Path]  # a file, a folder of tables, a glob, or several of these
 
 
-def raw_hdf5(path: Path) -> RawLog:
-    """Read demonstrations of robomimic, or else the arrays of D4RL."""
-    return raw_robomimic(path) if is_robomimic(path) else raw_d4rl(path)
-
-
-FORMATS: dict[str, Callable[[Any], RawLog]] = {
-    "npz": raw_npz,
-    "d4rl": raw_d4rl,
-    "ogbench": raw_ogbench,
-    "robomimic": raw_robomimic,
-    "minari": raw_minari,
-}
-ARRAYS: dict[str, Callable[[Path], RawLog]] = {
-    ".npz": raw_archive,
-    ".hdf5": raw_hdf5,
-    ".h5": raw_hdf5,
-}
 ADVICE = (
     f"a table ({ENDINGS_TEXT}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
     "or the id of a Minari data set"

@@ -46,12 +46,12 @@ from tidelog.algorithms.bc import BC
 from tidelog.algorithms.optimisation import cosine
 from tidelog.data import parse
 from tidelog.data.columns import known_probabilities
-from tidelog.data.formats import ending_of
+from tidelog.data.formats import TABLES, ending_of
 from tidelog.data.log import Log, States, is_tabular, number_observations
 from tidelog.data.log_columns import PLAIN, STORED
 from tidelog.data.parse import ParsedTable
 from tidelog.data.raw import Values, number_by_appearance
-from tidelog.data.read import SOURCES, one_table
+from tidelog.data.read import one_table
 from tidelog.errors import ConfigError, SpecError, install, nearest
 from tidelog.networks import native
 from tidelog.networks.actors import Gaussian, state_gaussian
@@ -691,7 +691,7 @@ def with_time(
 
 def with_file_read(source: Any, log: Log) -> Any:
     """What `propensities_of` needs of `source` and may take long to find wrong: a file is read, a word is checked."""
-    if isinstance(source, Path) or (isinstance(source, str) and ending_of(source, SOURCES) is not None):
+    if isinstance(source, Path) or (isinstance(source, str) and ending_of(source, TABLES) is not None):
         return read_propensities(source, log)
     if isinstance(source, str):
         _check_word(source)
