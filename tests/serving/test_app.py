@@ -17,6 +17,7 @@ from tests.serving.bodies import BODIES, JSON, ROW
 from tidelog import runtime
 from tidelog.cli import serve
 from tidelog.errors import SpecError
+from tidelog.runtime import networks
 from tidelog.runtime.rule import Question, Rule
 from tidelog.serving.app import ActEndpoint, ActRequest, Bounds, RecommendEndpoint, application, example
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
@@ -146,6 +147,23 @@ def test_a_body_that_does_not_come_and_an_answer_that_takes_long(plain, monkeypa
     assert asked(plain["iql, choice"], request, bounds=quick)[0].status_code == 408
     monkeypatch.setattr(ActEndpoint, "compute", lambda acts, asked: __import__("time").sleep(0.5))
     assert act(plain["iql, choice"], {"observations": [ROW] * 20}, bounds=quick).status_code == 503
+
+
+def test_the_rest_of_many_rows_is_not_computed_when_nobody_waits(plain, monkeypatch):
+    policy, stop, computed = plain["iql, choice"], threading.Event(), []
+    rows = {name: np.asarray([value] * 4) for name, value in ROW.items()}
+
+    def outputs(self, seen):
+        computed.append(len(next(iter(seen.leaves.values()))))
+        stop.set()
+        return whole(self, seen)
+
+    whole = type(policy).outputs
+    monkeypatch.setattr(type(policy), "outputs", outputs)
+    monkeypatch.setattr(policy, "_chunk", 2)
+    with networks.stoppable(stop), pytest.raises(networks.StoppedError):
+        policy.act(rows)
+    assert computed == [2]
 
 
 def test_what_goes_wrong_within_is_a_500_without_details(plain, monkeypatch):

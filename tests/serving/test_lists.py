@@ -12,7 +12,7 @@ import pytest
 from tests.runtime.cases import SCORES, listing
 from tests.serving.test_app import asked
 from tidelog import runtime
-from tidelog.runtime import ranking
+from tidelog.runtime import networks
 from tidelog.runtime.recommender import Histories, diverse
 from tidelog.serving.app import Bounds, application
 
@@ -161,9 +161,9 @@ def stopped(plain, monkeypatch):
         begin = time.perf_counter()
         try:
             while time.perf_counter() - begin < 20.0:
-                ranking.check()
+                networks.end_if_stopped()
                 time.sleep(0.001)
-        except ranking.StoppedError:
+        except networks.StoppedError:
             ends.append("stopped")
             raise
         ends.append("done")
@@ -218,7 +218,7 @@ def test_lists_that_are_more_diverse_and_reasons_can_be_stopped(plain):
     ]
     for work in works:
         work()
-        with ranking.stoppable(threading.Event()):
-            ranking._HERE.stop = stop
-            with pytest.raises(ranking.StoppedError):
+        with networks.stoppable(threading.Event()):
+            networks._HERE.stop = stop
+            with pytest.raises(networks.StoppedError):
                 work()

@@ -18,6 +18,7 @@ from tidelog.errors import DivergenceError
 from tidelog.ope.verdict import held_out_part
 from tidelog.policies.policy import fingerprint
 from tidelog.sinks import read_rows
+from tidelog.training.metrics import direction
 from tidelog.training.record import Record
 from tidelog.training.run import overfitting, policy_of_run
 
@@ -470,3 +471,11 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     assert overfitting([row | {"decisions": row["update"]} for row in rows]) == []  # it leaves the log
     assert overfitting(rows[:3]) == []
     assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []
+
+
+@pytest.mark.parametrize(("best", "expected"), [
+    ("held_out/imitation_loss", ("held_out/imitation_loss", -1.0)), ("critic_loss_1", ("critic_loss_1", -1.0)),
+    ("max:critic_loss_1", ("critic_loss_1", 1.0)), ("loss_of_customers", ("loss_of_customers", 1.0)),
+])  # fmt: skip
+def test_of_losses_the_smallest_is_best(best, expected):
+    assert direction(best) == expected

@@ -93,7 +93,8 @@ DEFAULTS = {
 }
 ADDED = ("opt_states", "step", "updates", "key")  # fields of the state
 SHIFTS = 2**30  # folded into the key of an update: its pictures' shifts have their own key
-TRAINING_KEY, OWN_KEYS = 3, 4  # children of a run's key: of the updates, and of networks of one's own; the rest is free
+# children of a run's key: 1 is that of samples (training/loop.py), 2 that of collection and of BCQ's latents for acting
+TRAINING_KEY, OWN_KEYS = 3, 4  # of the updates, and from here on of networks of one's own
 
 Loss = str | tuple[str, ...]  # the field or fields that a loss trains
 
@@ -285,7 +286,7 @@ def step(config: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
 
 
 def held_out_losses(config: Any, state: Any, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """Return the losses of the current networks, without an update and without dropout."""
+    """Return the losses of the current networks, without update and dropout; random numbers are the same each time."""
     if getattr(config, "dropout", None) is not None:
         config = copy.copy(config)
         object.__setattr__(config, "dropout", None)

@@ -114,14 +114,15 @@ class LogColumns:
         return replace(known, reward_known=None, missing_reward=None)
 
     @cached_property
-    def reach(self) -> Values:
-        """[N] int32: the last row that a window starting in the row's episode may use.
-
-        The episode's last row, or the row before if the last is truncated and its next observation is unknown.
-        """
+    def open_ends(self) -> Values:
+        """[E] bool: episodes whose last row is truncated and has no known next observation: it is no target."""
         last = self.starts[1:] - 1
-        open_end = ~self.terminated[last] & (self.next_position[last] == self.position[last])
-        reach: Values = (last - open_end).astype(np.int32)[self.episode]
+        return np.asarray(~self.terminated[last] & (self.next_position[last] == self.position[last]))
+
+    @cached_property
+    def reach(self) -> Values:
+        """[N] int32: the last row that a window starting in the row's episode may use; the one before an open end."""
+        reach: Values = (self.starts[1:] - 1 - self.open_ends).astype(np.int32)[self.episode]
         return reach
 
     @cached_property

@@ -244,7 +244,7 @@ class Perturbation(eqx.Module):
         """Return a network of widths `hidden`; SpecError for an action of codes alone."""
         if not isinstance(spec.action, Continuous | Hybrid):
             raise TypeError(
-                f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
+                f"a perturbation moves Continuous or Hybrid actions, got {type(spec.action).__name__}. fix: use these"
             )
         codes = action_codes(spec.action)
         moved = spec.action.size if not codes else codes.count(0)
@@ -303,7 +303,7 @@ class Generator(eqx.Module):
         """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
         if not isinstance(spec.action, Continuous | Hybrid):
             raise TypeError(
-                f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
+                f"a generator makes Continuous or Hybrid actions, got {type(spec.action).__name__}. fix: use these"
             )
         features, actions = encoder_config.size(spec), input_size(spec.action)
         encoder = Encoder.create(generator, spec, encoder_config)

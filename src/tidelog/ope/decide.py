@@ -49,6 +49,7 @@ from tidelog.ope.estimators import (
     CELLS,
     ESTIMATORS,
     LONGEST_PRODUCT,
+    RARE,
     Estimates,
     Ratios,
     Support,
@@ -60,6 +61,7 @@ from tidelog.ope.estimators import (
 )
 from tidelog.ope.evidence import Evidence, Floats, atoms_of, clusters_of
 from tidelog.ope.intervals import (
+    MOST_GROUPS,
     Confidence,
     adaptive_deviate,
     bca,
@@ -113,7 +115,7 @@ class Limits:
     highest_return: float | None = None  # highest possible return; both bound what the log does not show
     level: float = 0.95  # of all intervals, two-sided
     replicates: int = 2000  # bootstrap samples
-    groups: int = 10_000  # largest number of groups of episodes that the bootstrap resamples
+    groups: int = MOST_GROUPS  # largest number of groups of episodes that the bootstrap resamples
 
     def __post_init__(self) -> None:
         for limit in fields(self):
@@ -160,7 +162,7 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "highest_return": (-1e300, 1e300),
     "level": (0.5, 0.9999),
     "replicates": (1000, 1_000_000),
-    "groups": (100, 1_000_000),
+    "groups": (100, MOST_GROUPS),
 }
 DEFAULTS = Limits()
 
@@ -296,7 +298,7 @@ def broken(findings: Sequence[RuleFinding]) -> list[RuleFinding]:
 
 
 NOTHING_KNOWN = Reuse(None, None, None)
-RARE = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
+RARE_RETURNS = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
 IF_RANDOMISED: Decision = "better if randomised"
 RULE_KIND = "rule"  # in the facts of a simple rule
@@ -327,7 +329,7 @@ class Assessment:
     first_part: Assessment | None = None  # the part that is asked about first, in place of the whole
     widening: float = 1.0  # of the deciding interval, for earlier looks and other policies
     shift: float = 0.0  # of every interval, in a plan: as if the effect had the planned size
-    decision: Decision = field(default="unsupported", init=False)
+    decision: Decision = field(default="unsupported", init=False)  # as it stays where a precondition fails
     findings: list[RuleFinding] = field(default_factory=list, init=False)  # that fail
     asked: list[RuleFinding] = field(default_factory=list, init=False)  # all, after the preconditions
 
@@ -668,7 +670,7 @@ class Assessment:
     @cached_property
     def rare_rewards(self) -> bool:
         """Whether few logged returns differ from most."""
-        return self._effective_influences(logged_return(self.evidence)) < RARE * self.evidence.units
+        return self._effective_influences(logged_return(self.evidence)) < RARE_RETURNS * self.evidence.units
 
     def _effective_influences(self, ratios: Ratios) -> float:
         """The effective number of episodes, or clusters, that move an estimate by more than rounding does."""

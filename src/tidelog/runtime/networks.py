@@ -7,7 +7,9 @@ recurrent unit, `C` channels; leading axes before the last are free.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,6 +28,34 @@ ACTIVATIONS: Mapping[str, Callable[[Any, Array], Array]] = {
     "elu": lambda xp, x: xp.maximum(x, 0.0) + (xp.exp(xp.minimum(x, 0.0)) - 1.0),
     "leaky-relu": lambda xp, x: xp.maximum(x, 0.01 * x),
 }
+
+
+# Work that ends when nobody waits for its result: long loops call `end_if_stopped`, and who starts them may stop them.
+
+_HERE = threading.local()
+
+
+class StoppedError(Exception):
+    """The work was stopped; it has no result."""
+
+
+@contextmanager
+def stoppable(stop: threading.Event) -> Iterator[None]:
+    """Let `end_if_stopped` raise StoppedError in this thread once the event is set."""
+    before = getattr(_HERE, "stop", None)
+    _HERE.stop = stop
+    try:
+        end_if_stopped()
+        yield
+    finally:
+        _HERE.stop = before
+
+
+def end_if_stopped() -> None:
+    """Raise StoppedError if the work of this thread was stopped."""
+    stop = getattr(_HERE, "stop", None)
+    if stop is not None and stop.is_set():
+        raise StoppedError
 
 
 class FiniteNumbers(np.errstate):

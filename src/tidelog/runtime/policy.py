@@ -22,6 +22,7 @@ from tidelog.runtime.networks import (
     PolicyInputs,
     PolicyOutputs,
     Recipe,
+    end_if_stopped,
     noise_of,
     smallest,
 )
@@ -177,6 +178,7 @@ class NumpyPolicy(BasePolicy):
         carry = carry_of(state, inputs.size, self.is_recurrent)
         parts = []
         for rows, leaves in _chunks(inputs, self._chunk):
+            end_if_stopped()
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
             mask, before = (None if x is None else x[rows] for x in (inputs.mask, carry))
             with FiniteNumbers():

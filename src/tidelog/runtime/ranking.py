@@ -12,16 +12,14 @@ of queries and rows, `C` rows of a chunk, `F` features of users.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
-from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp, softmax
+from tidelog.runtime.networks import Array, Node, end_if_stopped, gru, layer_norm, linear, mlp, softmax
 from tidelog.types import HistoryArrays, HistoryNames
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -33,34 +31,6 @@ NumpyArray = np.ndarray[Any, Any]
 ItemLists: TypeAlias = tuple[NumpyArray, NumpyArray]  # items and their scores, [B, k] each, the best first
 ROWS = 1024  # histories encoded at once
 MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
-
-
-# Work that ends when nobody waits for its result: long loops call `check`, and who starts the work may stop it.
-
-_HERE = threading.local()
-
-
-class StoppedError(Exception):
-    """The work was stopped; it has no result."""
-
-
-@contextmanager
-def stoppable(stop: threading.Event) -> Iterator[None]:
-    """Let `check` raise StoppedError in this thread once the event is set."""
-    before = getattr(_HERE, "stop", None)
-    _HERE.stop = stop
-    try:
-        check()
-        yield
-    finally:
-        _HERE.stop = before
-
-
-def check() -> None:
-    """Raise StoppedError if the work of this thread was stopped."""
-    stop = getattr(_HERE, "stop", None)
-    if stop is not None and stop.is_set():
-        raise StoppedError
 
 
 class FoundItems(NamedTuple):
@@ -421,7 +391,7 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
     buffer = np.empty((len(queries), min(chunk, len(table))), np.float32)
     due = chunk
     for first in range(0, len(table), chunk):
-        check()
+        end_if_stopped()
         part = table[first : first + chunk]
         with np.errstate(over="ignore", invalid="ignore"):  # finite rows may still have an infinite sum
             total = part.sum()

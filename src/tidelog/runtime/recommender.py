@@ -18,8 +18,8 @@ from tidelog._machine import shortage
 from tidelog._text import rows_table
 from tidelog.errors import MemoryLimitError, SpecError, nearest
 from tidelog.runtime.artefact import SavedPolicy, notes_of
-from tidelog.runtime.networks import FiniteNumbers
-from tidelog.runtime.ranking import MARKS, Ranker, Ranks, check, refuse_too_few, renumbered
+from tidelog.runtime.networks import FiniteNumbers, end_if_stopped
+from tidelog.runtime.ranking import MARKS, Ranker, Ranks, refuse_too_few, renumbered
 from tidelog.types import Catalogue, History, HistoryArrays, HistoryNames, Profile, Spec
 
 # Lists after the ranking: more diverse ones, and the item of the history that each recommendation depends on most.
@@ -61,7 +61,7 @@ def diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, 
         rows, free = np.arange(len(directions)), np.ones(directions.shape[:2], bool)
         near = np.full(free.shape, -1.0)  # the largest similarity to an item of the list; no item: the smallest one
         for position in range(k):
-            check()
+            end_if_stopped()
             value = np.where(free, (1.0 - weight) * relevance[part] - weight * near, -np.inf)
             order[part, position] = best = value.argmax(axis=1)
             free[rows, best] = False
@@ -77,7 +77,7 @@ def reasons(ranker: Ranker, known: IndexedHistories, items: NumpyArray) -> tuple
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
     for i in range(len(items)):
-        check()
+        end_if_stopped()
         seen = known.arrays(slice(i, i + 1), ranker.history)
         latest = list(dict.fromkeys(seen.items[0][seen.items[0] > 0][::-1].tolist()))[:MOST_REASONS]
         if not latest:

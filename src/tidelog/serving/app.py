@@ -32,9 +32,9 @@ from starlette.routing import Route
 
 from tidelog._files import finite, parse_saved
 from tidelog.errors import SpecError, TidelogError, nearest
+from tidelog.runtime.networks import stoppable
 from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import NumpyPolicy, RecurrentState, as_rows
-from tidelog.runtime.ranking import stoppable
 from tidelog.runtime.recommender import LEAST_POOL, MOST_REASONS, POOL, Histories, Recommender
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import has_labels, labelled, other_way
@@ -535,7 +535,7 @@ def application(
 
     return Starlette(
         routes=[
-            Route(endpoint.path, _Answers(endpoint, bounds).answer, methods=["POST"]),
+            Route(endpoint.path, _EndpointThreads(endpoint, bounds).answer, methods=["POST"]),
             Route("/policy", describe, methods=["GET"]),
             Route("/health", health, methods=["GET"]),
         ],
@@ -574,7 +574,7 @@ def server(app: Starlette, connections: int, seconds: float) -> uvicorn.Server:
     )
 
 
-class _Answers:
+class _EndpointThreads:
     """Answers of one endpoint, each read and computed in a thread.
 
     Small bodies have threads of their own, so that they do not wait for large ones; of both there are as many as

@@ -1,4 +1,4 @@
-"""`learn`: learn in an environment, and `finetune`: continue in one after a log."""
+"""`learn`: learn in an environment; `finetune`: continue in one after a log; `load_run`: go on with any saved run."""
 
 from __future__ import annotations
 

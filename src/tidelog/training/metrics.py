@@ -1,9 +1,15 @@
-"""Metrics of a run: curves, the selection of the best policy, the figure, progress."""
+"""Metrics of a run: curves, the selection of the best policy, the figure, progress.
+
+A metric is a name in what an algorithm's `loss` returns (`algorithms/short_form.py:gradient_steps` collects them). The
+compiled loop sums them (`loop.py:Tally`), its `report` makes means of the sums, and `run.py:Run._report` keeps these,
+sends them to sinks, and shows a few.
+"""
 
 from __future__ import annotations
 
 import html
 import math
+import re
 import sys
 import threading
 import time
@@ -48,12 +54,17 @@ class Kinds(NamedTuple):
     others: list[str]
 
 
+def is_loss(metric: str) -> bool:
+    """Return whether a metric is a loss by its name, which ends in `loss`, or in `loss_1` as that of one of several."""
+    return re.search(r"loss(_\d+)?$", metric) is not None
+
+
 def kinds_of(names: Iterable[str], own: Collection[str]) -> Kinds:
     """Sort the names of metrics by kind, each once; `own` are the names of the user's own evaluators."""
     kinds = Kinds([], [], [])
     for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in names if name not in KEYS):
         evaluated = metric.startswith(("play/", "collect/return")) or metric in own
-        (kinds.evaluations if evaluated else kinds.losses if "loss" in metric else kinds.others).append(metric)
+        (kinds.evaluations if evaluated else kinds.losses if is_loss(metric) else kinds.others).append(metric)
     return kinds
 
 
@@ -180,7 +191,7 @@ def direction(best: str | None) -> tuple[str | None, float]:
     for word, sign in (("max:", 1.0), ("min:", -1.0)):
         if best.startswith(word):
             return best[len(word) :], sign
-    return best, -1.0 if best.endswith("loss") else 1.0
+    return best, -1.0 if is_loss(best) else 1.0
 
 
 # A figure about a run: its learning curves. Letters: `S` seeds, `T` reports.

@@ -1,4 +1,7 @@
-"""`run.json`: the settings, the data and the machine of a run; `load` and `resume` read it."""
+"""The files of a run: `run.json` (settings, data, machine), checkpoints, and who may write there.
+
+`learn.py:load_run` reads them and goes on.
+"""
 
 from __future__ import annotations
 

@@ -51,6 +51,7 @@ from tidelog.training.metrics import (
     Selection,
     TrainingProgress,
     config_name,
+    is_loss,
     run_figure,
 )
 from tidelog.training.processes import connected
@@ -313,7 +314,7 @@ class Run:
         """
         named = [self._selection.metric, *self.record.options.own_evaluators]
         if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
-            named += [name for name in metrics if not name.endswith("loss")]
+            named += [name for name in metrics if not is_loss(name)]
         values = {**last, **metrics}
         return {name: values[name] for name in named if name is not None and name in values} | dict(metrics)
 

@@ -35,11 +35,7 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> StoredLog:
     check_columns(log, store_spec)
     usable = np.flatnonzero(log.has_target) if "reward" in store_spec.columns else None
     if usable is not None and len(usable) == 0:
-        raise LogError(
-            "no step of this log can be learned from: every episode has one step that is not terminated, "
-            "and its next observation is unknown",
-            fix="set terminated=True for one-step decisions, or add a next_observation column",
-        )
+        raise _without_target()
     space = log.spec.action
     action = space.to_unit(log.action) if isinstance(space, Continuous | Hybrid) else log.action
     return StoredLog(
@@ -57,6 +53,14 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> StoredLog:
         weight=None if log.weight is None else from_host(log.weight / mean_weight(log.weight, usable)),
         log_propensity=float32(log_propensity(log)) if "propensity" in store_spec.columns else None,
         elapsed=None if usable is None or log.spacing is None else float32(log.spacing),
+    )
+
+
+def _without_target() -> LogError:
+    return LogError(
+        "no step of this log can be learned from: every episode has one step that is not terminated, "
+        "and its next observation is unknown",
+        fix="set terminated=True for one-step decisions, or add a next_observation column",
     )
 
 
@@ -146,10 +150,7 @@ class Stream:
         check_columns(log, keep)
         self._log, self._keep, self._scaler, self._episodes = log, keep, scaler, episodes
         if "reward" in keep.columns and self.count(NStep(1, 1.0)) == 0:
-            raise LogError(
-                "no step of this log can be a target of value learning, because no next observation is known",
-                fix="set terminated=True for one-step decisions, or add a next_observation column",
-            )
+            raise _without_target()
         if log.weight is not None:
             self._mean_weight  # noqa: B018 - raises at once if all weights are 0
 
@@ -232,18 +233,11 @@ class Stream:
     def _starts(self) -> Rows:
         return np.asarray(self._log.starts, np.int64)
 
-    @cached_property
-    def _open(self) -> NDArray[np.bool_]:
-        """Return the episodes [E] whose last step is truncated and has no known next observation."""
-        last = self._starts[1:] - 1
-        unknown = np.asarray(self._log.next_position[last]) == np.asarray(self._log.position[last])
-        return np.asarray(unknown & ~np.asarray(self._log.terminated[last]))
-
     def _ends(self, rows: Rows) -> Rows:
         return np.asarray(self._starts[np.asarray(self._log.episode[rows]) + 1] - 1)
 
     def _reach(self, rows: Rows) -> Rows:
-        return np.asarray(self._ends(rows) - self._open[np.asarray(self._log.episode[rows])])
+        return np.asarray(self._ends(rows) - self._log.open_ends[np.asarray(self._log.episode[rows])])
 
     def _table(self, unit: Unit) -> Rows | None:
         """Return the rows that may be drawn, or None for all rows."""
@@ -258,10 +252,11 @@ class Stream:
 
     @cached_property
     def _targets(self) -> Rows | None:
-        if not self._open.any():
+        unfit = self._log.open_ends
+        if not unfit.any():
             return self._decisions
-        episodes = np.arange(len(self._open)) if self._episodes is None else self._episodes
-        return ranges(self._starts[episodes], self._starts[episodes + 1] - self._open[episodes])
+        episodes = np.arange(len(unfit)) if self._episodes is None else self._episodes
+        return ranges(self._starts[episodes], self._starts[episodes + 1] - unfit[episodes])
 
 
 def _span(unit: Unit) -> int:
@@ -337,11 +332,11 @@ def check_segments(planned: Planned, members: int, stacked: bool) -> None:
         return
     several = f" for each of {members} members" if members > 1 else ""
     twice = ", twice while the members are stacked (vmap=False: once)" if stacked else ""
-    position = "this machine" if jax.default_backend() == "cpu" else "the device"
+    where = "this machine" if jax.default_backend() == "cpu" else "the device"
     largest = max(sizes, key=lambda name: sizes[name])
     raise MemoryLimitError(
         f"the stores of segments take {in_units(each)}{several}{twice}, {in_units(needed)} in total; "
-        f"the largest is '{largest}' with {in_units(sizes[largest])}; but {position} has "
+        f"the largest is '{largest}' with {in_units(sizes[largest])}; but {where} has "
         f"{in_units(free)} of memory free; nothing was written",
         fix="reduce environments or rollout_steps, or the algorithm's policy_iterations or capacity",
     )
