@@ -86,7 +86,8 @@ def in_unit(unit: str | None, before: str = "") -> str:
 
 # Text for a terminal, broken between words; text for a pipe or a file stays as it is.
 
-WHOLE = ("next:", "then:", "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
+TEST = "to test it beside what you have:"
+WHOLE = ("next:", "then:", TEST, "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
 
 
 def wrapped(text: str, stream: TextIO) -> str:

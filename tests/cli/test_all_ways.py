@@ -1,6 +1,8 @@
 """`train` and `judge` judge all that could be deployed; `act`, `export` and `serve` take a simple rule."""
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -90,7 +92,7 @@ def test_training_ends_with_what_to_do(here, tidelog):
     assert (
         said.index("run folder: told")
         < said.index("Use small rule (if age < 40")
-        < said.index("then: tidelog act told")
+        < said.index("then: tidelog act told --rule tree --data NEW_ROWS.csv")
     )
     assert "next: tidelog judge" not in said
     facts = json.loads(tidelog(*words, "--out", "told", "--judge", "--json").out)
@@ -136,6 +138,7 @@ def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monk
     done = tidelog("train", "bc", *words)
     assert done.code == 0
     assert "note: the run was not judged: judging needs more memory" in done.err
+    assert "\nto test it beside what you have: tidelog act whole --data NEW_ROWS.csv" in done.out
     assert "`tidelog judge whole --quiet` judges it" in done.err
 
 
@@ -274,3 +277,20 @@ def test_continuous_actions_are_sampled_where_nobody_declared_a_way(tmp_path, ti
     content = json.loads(done.out)
     assert content["context"]["sample"] is True
     assert not (tmp_path / "run" / "rules").exists()
+
+
+@pytest.mark.parametrize(("verdicts", "words"), [
+    ({"recommended": "b: member-2"}, "runs/b --member 2"),
+    ({"recommended": "a", "safest": "b: member-2"}, "runs/a"),
+    ({"safest": "b: member-2", "decision": "better if randomised"}, "runs/b/verdicts/policy-1.policy"),
+    ({"decision": "better if randomised"}, "runs/a"),
+    ({"decision": "no difference shown"}, None),
+])  # fmt: skip
+def test_what_the_verdicts_say_to_use_is_what_the_next_command_names(verdicts, words):
+    runs = [SimpleNamespace(name=name, run=Path("runs", name[0]), short=name.partition(": ")[2], policy=None)
+            for name in ("a", "b: member-2")]  # fmt: skip
+    row = SimpleNamespace(name="a", decision=verdicts.get("decision", "better"))
+    result = SimpleNamespace(
+        recommended=verdicts.get("recommended"), safest=verdicts.get("safest"), answer=SimpleNamespace(row=row)
+    )
+    assert judge._to_use(result, runs, [one.run / "verdicts" / "policy-1.json" for one in runs]) == words

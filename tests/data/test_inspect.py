@@ -894,6 +894,15 @@ def test_costs_are_proposed_with_a_weight_below_0() -> None:
     assert "# reward_weights = [-1.0]   # with your numbers, below 0 for costs" in describe_table(frame).toml
 
 
+@pytest.mark.parametrize(("lowest", "weighed"), [(-4, False), (0, True)])
+def test_costs_that_are_below_0_have_their_sign_already(lowest: int, weighed: bool) -> None:
+    cost = pl.Series([float(lowest + row % 5) if row % 3 else None for row in range(60)])
+    frame = pl.DataFrame({"age": np.arange(60) % 7, "action": np.arange(60) % 2, "cost": cost})
+    toml = describe_table(frame).toml
+    assert ("# reward_weights = [-1.0]" in toml) == weighed
+    assert '# missing_reward = "unknown"' in toml
+
+
 def test_the_price_of_items_is_the_action_where_nobody_is_named_who_took_them() -> None:
     random = np.random.default_rng(0)
     frame = pl.DataFrame({

@@ -195,7 +195,7 @@ class _Source(NamedTuple):
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
     options = parsed(words)
-    code, result = judge_and_show(options)
+    code, result, _ = judge_and_show(options)
     if options.json and result is not None:
         print_line(json.dumps(result.to_json(), indent=1))
     return code
@@ -206,8 +206,11 @@ def parsed(words: list[str]) -> Judge:
     return parse(Judge, words, "judge")
 
 
-def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None]:
-    """Judge policies, print the verdicts, without JSON, and save them; the exit code, and no verdict for `--looks`."""
+def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None, str | None]:
+    """Judge policies, print the verdicts, without JSON, and save them.
+
+    Return the exit code, the verdicts (none for `--looks`), and how commands name the policy that they say to use.
+    """
     limit_arenas()
     sources = _sources(options.policies, options, options.all_members)
     saved = [source.path for source in sources if source.record is None]
@@ -220,7 +223,7 @@ def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None]:
         ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
     if options.looks:
         _show_looks(ledger, which)
-        return 0, None
+        return 0, None, None
     named_policies = [
         one for source in sources for one in _named_policies(options, source, len(sources) > 1, options.all_members)
     ]
@@ -257,7 +260,24 @@ def judge_and_show(options: Judge) -> tuple[int, Verdict | Verdicts | None]:
         for folder in sinks if options.sink else ():
             _publish(folder, sinks[folder], named_policies, verdicts)
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
-    return code, result
+    return code, result, _to_use(result, named_policies, files)
+
+
+def _to_use(result: Verdict | Verdicts, named_policies: list[_NamedPolicy], files: list[Path | None]) -> str | None:
+    """How commands name the policy that the verdicts say to use; None if they say to keep what one has."""
+    if isinstance(result, Verdict):
+        chosen = named_policies[0].name if result.decision == "better" else None
+        part = None if result.safe is None else named_policies[0].name
+        on_condition = named_policies[0].name if result.decision == "better if randomised" else None
+    else:
+        chosen, part, row = result.recommended, result.safest, result.answer.row
+        on_condition = row.name if row is not None and row.decision == "better if randomised" else None
+    by_name = {one.name: (one, file) for one, file in zip(named_policies, files, strict=True)}
+    if chosen is None and part is not None:
+        file = by_name[part][1]
+        return None if file is None else shlex.quote(str(safe_path(file)))
+    name = chosen or on_condition
+    return None if name is None else _words_of(by_name[name][0])
 
 
 def _all_ways(
@@ -545,14 +565,18 @@ def _show_result(
             print_line(f"next: {_export_command(chosen)}")
 
 
-def _export_command(one: _NamedPolicy) -> str:
-    """The command that saves a policy; every command takes a run's first member otherwise."""
+def _words_of(one: _NamedPolicy) -> str:
+    """How commands name a policy; they take a run's first member otherwise."""
     source = shlex.quote(str(one.run or one.name))
     if isinstance(one.policy, Rule):
-        word = next(word for word, known in WORDS.items() if known == one.policy.name)
-        return f"tidelog export {source} --rule {word}"
+        return f"{source} --rule {next(word for word, known in WORDS.items() if known == one.policy.name)}"
     member = one.short.partition("member-")[2]
-    return f"tidelog export {source}{f' --member {member}' if member else ''} --to zip"
+    return f"{source} --member {member}" if member else source
+
+
+def _export_command(one: _NamedPolicy) -> str:
+    """The command that saves a policy."""
+    return f"tidelog export {_words_of(one)}{'' if isinstance(one.policy, Rule) else ' --to zip'}"
 
 
 def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidelog._text import wrapped
+from tidelog._text import TEST, wrapped
 from tidelog.cli.flags import json_only, print_json, print_line, print_notes, table
 from tidelog.data.formats import ARRAYS, ending_of
 from tidelog.errors import CheckpointError, TidelogError
@@ -42,9 +42,9 @@ def train_and_show(run: Run, quiet: bool = False, as_json: bool = False, judge: 
             if quiet and not as_json:
                 print_line(f"run folder: {run.folder}")
             if judge:
-                facts = {"judged": _judged(run, quiet)}
+                facts["judged"], use = _judged(run, quiet)
                 if not quiet:
-                    print_commands(run, judged=True)
+                    print_commands(run, judged=True, use=use)
         if as_json:
             print_json(run_facts(run) | facts)
     except CheckpointError as error:
@@ -58,23 +58,27 @@ def train_and_show(run: Run, quiet: bool = False, as_json: bool = False, judge: 
     return 0
 
 
-def _judged(run: Run, quiet: bool) -> dict[str, Any] | None:
-    """Judge the run, print the verdict, and return it in short; None, after a note, where it cannot be judged."""
+def _judged(run: Run, quiet: bool) -> tuple[dict[str, Any] | None, str | None]:
+    """Judge the run, print the verdict, and return it in short, and how commands name the policy that it says to use.
+
+    None, after a note, where the run cannot be judged.
+    """
     from tidelog.cli import judge  # starts slowly
 
     record, folder = run.record, str(run.folder)
     several = len(run.members) > 1 and record.options.best_metric is None
     words = [folder, *(["--all-members"] if several else []), *(["--quiet"] if quiet else [])]
     try:
-        result: Any = judge.judge_and_show(judge.parsed(words))[1]
+        _, verdict, use = judge.judge_and_show(judge.parsed(words))
     except TidelogError as error:
         again = shlex.join(["tidelog", "judge", *words])
         note = f"note: the run was not judged: {error}. `{again}` judges it"
         print(wrapped(note, sys.stderr), file=sys.stderr)  # noqa: T201
-        return None
+        return None, None
+    result: Any = verdict
     if quiet:
         print_line(result.advice)
-    return {name: value for name, value in result.to_json().items() if name != "verdicts"}
+    return {name: value for name, value in result.to_json().items() if name != "verdicts"}, use
 
 
 def run_facts(run: Run) -> dict[str, Any]:
@@ -145,10 +149,10 @@ def imitation_lines(run: Run) -> Iterator[str]:
     yield "the log has no rewards: nothing can be said of whether other decisions are better"
 
 
-def print_commands(run: Run, judged: bool = False) -> None:
+def print_commands(run: Run, judged: bool = False, use: str | None = None) -> None:
     """Print what to do with a policy: play it if its environment is known, judge it if it learnt from a log, use it.
 
-    `judged`: without the command that judges the run.
+    `judged`: without the command that judges the run, and to use what the verdict says; without `use` to test it alone.
     """
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
@@ -161,14 +165,15 @@ def print_commands(run: Run, judged: bool = False) -> None:
     if (record.environment is None or record.is_finetuned) and record.has_rewards and not judged:
         commands.append(record.judge_command(Path(str(run.folder))))
     if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
-        commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
+        commands.append(f"tidelog act {use or folder} --data NEW_ROWS.npz --out actions.npz")
     elif feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
-        commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
+        commands.append(f"tidelog act {use or folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
     elif record.environment is None:
         commands.append(f"tidelog evaluate {folder} --env NAME")
+    later = TEST if judged and use is None else "then:"
     for position, command in enumerate(commands):
-        print_line(f"{'then' if position or judged else 'next'}: {command}")
+        print_line(f"{later if position or judged else 'next:'} {command}")
 
 
 MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns

@@ -623,12 +623,20 @@ def assign_by_values(proposal: Proposal) -> None:
         proposal.notes.append(f"{list_names(several)}: {note}")
 
 
+_MISSING_REWARD = (
+    "missing_reward = 0.0   # if rows without a reward earned nothing",
+    'missing_reward = "unknown"   # if what they earned was not recorded',
+)
+
+
 def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
     """Suggest the outcomes as rewards; numbers for the words of one, and weights of several."""
     words = next((one for one in outcomes if one.kind == "word"), None)
-    rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
-    proposal.hints.append(f"reward = {toml_text(rewards if len(rewards) > 1 else rewards[0])}")
-    weights = ["1.0" if _COSTS.isdisjoint(name_words(name)) else "-1.0" for name in rewards]
+    rewards = [one for one in outcomes if one.kind != "word" or one is words]
+    names = [one.name for one in rewards]
+    proposal.hints.append(f"reward = {toml_text(names if len(names) > 1 else names[0])}")
+    costs = [not _COSTS.isdisjoint(name_words(one.name)) and (one.high is None or one.high > 0.0) for one in rewards]
+    weights = ["-1.0" if cost else "1.0" for cost in costs]  # costs below 0 have their sign already
     if weights != ["1.0"]:
         proposal.hints.append(f"reward_weights = [{', '.join(weights)}]   # with your numbers, below 0 for costs")
     if words is not None:
@@ -636,6 +644,8 @@ def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
         listed = ", ".join(f"{toml_text(word)} = 0.0" for word in several)
         more = ", ..." if words.unique > len(words.examples) else ""
         proposal.hints.append(f"reward_values = {{ {listed}{more} }}   # with your numbers")
+    if any(one.empty for one in rewards if one is not words):
+        proposal.hints += _MISSING_REWARD
 
 
 # Infer episodes, steps, ends and clusters, and the other roles of one column each.
@@ -1093,8 +1103,7 @@ def _note_the_rest(proposal: Proposal, named: Sequence[Field]) -> None:
             "if wrong"
         )
     elif unpaid:
-        proposal.hints.append("missing_reward = 0.0   # if rows without a reward earned nothing")
-        proposal.hints.append('missing_reward = "unknown"   # if what they earned was not recorded')
+        proposal.hints += _MISSING_REWARD
     needed = [one.name for one in empty if used[one.name] in ("action", "propensity")]
     if needed:
         proposal.hints.append(f"drop_rows_without = {toml_text(needed)}   # if they are missing by chance")
