@@ -138,8 +138,9 @@ def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monk
     done = tidelog("train", "bc", *words)
     assert done.code == 0
     assert "note: the run was not judged: judging needs more memory" in done.err
-    assert "\nto test it beside what you have: tidelog act whole --data NEW_ROWS.csv" in done.out
     assert "`tidelog judge whole --quiet` judges it" in done.err
+    told = tidelog("train", "bc", *(word for word in words if word != "--quiet")).out
+    assert "\nto test it beside what you have: tidelog act whole --data NEW_ROWS.csv" in told
 
 
 def test_the_best_way_is_declared_and_the_gate_is_about_the_policy(here, tidelog):
