@@ -112,7 +112,7 @@ def test_the_shortest_path_of_an_ab_test(trial: Path, tidelog: Any) -> None:
     assert verdicts["recommended"] in verdicts["better"]
     verdict = verdicts["verdicts"][verdicts["recommended"]]
     assert verdict["context"]["propensities"] == "declared"
-    assert verdict["context"]["looks"]["number"] == 2  # another question about the same episodes
+    assert verdict["context"]["looks"]["number"] == 1  # the question of before, under the condition that it named
     page = trial / "page.html"
     assert tidelog("report", run, "--out", str(page)).code == 0
     text = page.read_text()

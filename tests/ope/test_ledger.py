@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,44 @@ def test_a_policy_of_an_earlier_table_keeps_its_interval(file):
     plain = judge(policies[4], log, limits=QUICK, ledger=False)
     expected = adaptive_deviate(spent_error(0.95, 3), 5) / normal_deviate(0.05)
     assert longer_arm(new) / longer_arm(plain) == pytest.approx(expected, rel=0.06)
+
+
+def test_an_assumption_that_the_first_verdict_asked_for_is_stated_in_the_same_look(file):
+    """Else who does what the verdict advises would have an interval of twice the length for it."""
+    random = np.random.default_rng(0)
+    arm = random.integers(0, 2, 2000)
+    rows = {"observation": {"x": np.arange(2000) % 3}, "action": arm, "terminated": True, "actions": 2}
+    log = Log.from_arrays(reward=random.normal(size=2000) + 0.3 * arm, **rows)
+    first = judge(Always(1), log, limits=QUICK, ledger=file)
+    assert first.decision == "better if randomised"
+    stated = Log.from_arrays(reward=log.reward, propensity="shares", **rows)
+    for again in (
+        judge(Always(1), log, propensities="shares", limits=QUICK, ledger=file),
+        judge(Always(1), stated, limits=QUICK, ledger=file),
+    ):
+        assert (again.decision, again.looks, again.difference) == ("better", 0, first.difference)
+    assert judge(Always(1), log, propensities=0.5, limits=QUICK, ledger=file).looks == 1, "no verdict asked for these"
+    assert judge(Always(0), stated, limits=QUICK, ledger=file).looks == 2
+    late = judge(Always(0), log, limits=QUICK, ledger=file)
+    assert late.looks == 3, "what assumes less is another question"
+    unknown = Log.from_arrays(
+        reward=np.where(random.random(2000) < 0.1, np.nan, log.reward), missing_reward="unknown", propensity=0.5, **rows
+    )
+    file.unlink()
+    assert judge(Always(1), unknown, limits=QUICK, ledger=file).looks == 0
+    at_random = replace(unknown, missing_reward="at random")
+    assert judge(Always(1), at_random, limits=QUICK, ledger=file).looks == 0
+    assert [look.number for look in Ledger.of(at_random, file).looks] == [1]
+
+
+class Always:
+    """One action for everybody."""
+
+    def __init__(self, action):
+        self.action = action
+
+    def probabilities(self, observation, mask):
+        return np.tile(np.eye(2)[self.action], (len(observation["x"]), 1))
 
 
 def test_what_showed_no_number_spends_nothing(file):

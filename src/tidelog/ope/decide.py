@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tidelog.algorithms.names import algorithm_name
+from tidelog.data.columns import SHARES
 from tidelog.data.log import Log
 from tidelog.data.statistics import Overlap, Sketch
 from tidelog.errors import ConfigError
@@ -188,7 +189,6 @@ class JudgeQuestion:
     bad_outcome: float | None = None  # a return at or below this is bad
     first_steps: int | None = None  # number of judged decisions of an episode; None: all
     train: Log | Callable[[], Log] | None = None  # training episodes: they fix a ladder of parts, without support
-    declared: str | None = None  # propensities that the call declared, in place of those of the log
     limits: Limits = DEFAULTS
     other_data: bool = False  # whether the caller states that no policy learnt from these episodes
     ledger: Ledger | None = None  # None: looks are not counted
@@ -209,8 +209,10 @@ class JudgeQuestion:
     def look_settings(self) -> dict[str, Any]:
         """Settings that distinguish looks: those that change the estimate, not the limits."""
         propensities, first = self.propensities, self.first_steps
-        if self.declared is not None:
-            propensities = f"declared {hashed(self.declared)[:32]}"
+        declared = self.log.declared if propensities is None else None
+        if declared is not None:
+            is_plain = declared.probabilities is None and not declared.by
+            propensities = SHARES if is_plain else f"declared {hashed(declared.to_json())[:32]}"
         elif not isinstance(propensities, str) and is_by_classifier(propensities):
             propensities = f"classifier {hashed(repr(propensities))[:32]}"
         elif isinstance(propensities, FilePropensities):
@@ -1355,7 +1357,7 @@ def look_at(
 
 PROBABILITY = 0.8  # of showing the difference, the usual power of a planned test
 EFFECT = 0.2  # standard deviations of logged returns, a small effect (Cohen 1988), where no gain is estimated
-SHARES = np.geomspace(0.01, 1.0, 21)  # of decisions drawn evenly over the actions
+EXPLORATIONS = np.geomspace(0.01, 1.0, 21)  # of decisions drawn evenly over the actions
 LARGEST = 1e9  # episodes: more are no plan
 # rules whose number grows with the number of episodes, and those that only other decisions change
 BY_EPISODES = ("episodes", "effective_sample_size", "largest_weight", "earning_episodes", "carrying_episodes")
@@ -1403,7 +1405,7 @@ def least_share(a: Assessment) -> float | None:
     """
     evidence, limits = a.evidence, a.limits
     even = allowed_actions(evidence)
-    for share in SHARES if even is not None else ():
+    for share in EXPLORATIONS if even is not None else ():
         logging = explored(evidence, float(share))
         if logging is None or even is None or evidence.target_all is None:
             return None

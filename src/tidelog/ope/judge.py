@@ -21,7 +21,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 
 from tidelog._machine import one_thread, shortage, this_machine
-from tidelog.data.log import Log, is_declaration, with_declaration
+from tidelog.data.log import Log, with_declaration
 from tidelog.data.raw import source_text
 from tidelog.errors import ConfigError, MemoryLimitError, unknown_name
 from tidelog.ope.assumptions import with_detected_clusters
@@ -49,7 +49,7 @@ from tidelog.ope.evidence import LARGEST_SEED, check_kind, check_log, check_risk
 from tidelog.ope.groups import episode_groups, group_differences
 from tidelog.ope.intervals import Confidence, bca
 from tidelog.ope.ladder import check_train, climb, limits_of_parts, safe_policy, set_ladder, training_practice
-from tidelog.ope.ledger import Ledger
+from tidelog.ope.ledger import Ledger, mark_of
 from tidelog.ope.missing_rewards import MissingRewards, with_stand_ins
 from tidelog.ope.policies import DRAWS, as_policy, check_fit, is_sampled
 from tidelog.ope.policy_evidence import (
@@ -262,15 +262,12 @@ def question_of(
         )
     source = log.report.source if log.origin is None else source_text(log.origin)
     about = {"source": source, "steps": log.steps, "episodes": len(log.episode_ids)}
-    declared = None
     judged_log, known = with_declaration(log, propensities)
     known = with_file_read(known, log)
-    if is_declaration(propensities) and judged_log.declared is not None:
-        declared = f"{judged_log.declared.text} ({propensities!r})"
     looks: Ledger | None = None
     if isinstance(ledger, Ledger):
         looks = ledger
-        if ledger.fingerprint != log.fingerprint():
+        if ledger.fingerprint != mark_of(log):
             raise ConfigError("ledger = the ledger of another log", "one of the judged log", "use Ledger.of(log)")
     elif ledger is not False:
         looks = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
@@ -296,11 +293,10 @@ def question_of(
         bad_outcome=bad_outcome,
         first_steps=first_steps,
         train=train if train is None or callable(train) else check_train(train, log, limits.overlap),
-        declared=declared,
         limits=limits,
         other_data=learnt_from is not None,
         ledger=looks,
-        about={"fingerprint": log.fingerprint() if looks is None else looks.fingerprint, **about},
+        about={"fingerprint": log.fingerprint(), **about},
         dependence=dependence,
         missing=missing,
         context=dict(context or {}),

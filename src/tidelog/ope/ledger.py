@@ -1,8 +1,9 @@
 """The ledger of looks: a record of every verdict, under the fingerprints of the judged episodes.
 
 A look is one verdict, or one table of verdicts from one call, with certain settings on certain episodes. The same
-policies with the same settings on the same episodes are the same look, however often they are judged. Looks at other
-sets that share episodes also count; a sketch of each judged set measures the shared part.
+policies with the same settings on the same episodes are the same look, however often they are judged, and also when
+they are judged again under an assumption that the first verdict named (`ASSUMED`). Looks at other sets that share
+episodes also count; a sketch of each judged set measures the shared part.
 
 A ledger is an append-only file of JSON lines. Each write holds a lock and is synced to disk:
 
@@ -13,6 +14,7 @@ A ledger is an append-only file of JSON lines. Each write holds a lock and is sy
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -31,6 +33,7 @@ from msgspec.structs import replace
 
 from tidelog import _files
 from tidelog._files import MANIFEST
+from tidelog.data.columns import SHARES
 from tidelog.data.log import Log
 from tidelog.data.statistics import SIZE, Hashes, Sketch, episode_hashes
 from tidelog.errors import CheckpointError, ConfigError
@@ -39,6 +42,8 @@ from tidelog.schema import Count, decode
 
 FILE = "looks.jsonl"
 OFF = "off"  # value of TIDELOG_STATE that disables the user's folder
+# by setting: its value at a look, and the assumption in its place under which that look's verdict spoke already
+ASSUMED: Mapping[str, tuple[Any, Any]] = {"propensities": (None, SHARES), "missing_at_random": (False, True)}
 COUNTED = 0.01  # a look at another set counts if the set holds more than this share of the judged episodes
 
 
@@ -112,7 +117,7 @@ class Ledger:
             files += [Path(str(source)) / FILE] if saved else []
             state = state_folder()
             files += [] if state is None else [state / FILE]
-        return cls(tuple(sorted({one.absolute() for one in files})), log.fingerprint(), episode_hashes(log), not ledger)
+        return cls(tuple(sorted({one.absolute() for one in files})), mark_of(log), episode_hashes(log), not ledger)
 
     @property
     def looks(self) -> tuple[Look, ...]:
@@ -177,11 +182,11 @@ class Ledger:
     def _holder(
         self, looks: Sequence[Look], policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
     ) -> Look | None:
-        """The first finished look with these settings that holds these policies among others."""
+        """The first finished look at these policies among others, with these settings or weaker assumptions."""
         wanted = {str(one["identity"]) for one in policies}
         for look in looks:
             identities = {str(one["identity"]) for one in look.policies if one["name"] in look.together}
-            alike = {**look.settings, "sample": None} == {**settings, "sample": None}  # ways are part of identities
+            alike = _is_asked_again(look.settings, settings)
             if look.episodes == self.fingerprint and look.number and alike and wanted <= identities:
                 return look
         return None
@@ -216,6 +221,19 @@ class Ledger:
             return 1.0
         shared = sketch.among(self.hashes)
         return shared.share if shared.exceeds(COUNTED) else 0.0
+
+
+def mark_of(log: Log) -> str:
+    """The fingerprint of a log's episodes, whatever is declared of their propensities."""
+    declared = None if log.declared is None else dataclasses.replace(log, propensity=None, declared=None, stratum=None)
+    return (declared or log).fingerprint()
+
+
+def _is_asked_again(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether settings are those of an earlier look, but for assumptions under which its verdict spoke already."""
+    names = {*before, *now} - {"sample"}  # ways are part of identities
+    return all(before.get(name) == now.get(name) or (before.get(name), now.get(name)) == ASSUMED.get(name)
+               for name in names)  # fmt: skip
 
 
 def policy_identity(policy: Evidence) -> str:
