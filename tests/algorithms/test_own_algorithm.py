@@ -1,5 +1,6 @@
 """An algorithm of one's own: what `tl.algorithm` refuses and fills in, the example, and the command line."""
 
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import equinox as eqx
@@ -341,3 +342,12 @@ def test_a_plugin_that_fails_is_named(tmp_path, monkeypatch, table):
         load_plugin("failed_plugin")
     with pytest.raises(tl.ConfigError, match=r"^algorithm: Unfit"):  # its own message
         load_plugin("unfit_plugin")
+
+
+def test_a_loss_of_two_networks_may_have_metrics_of_its_own_also_on_held_out_data():
+    both = ("actor", "critic")
+    losses = {both: jnp.float32(1.0)}, {both: {"actor_loss": 2.0, "entropy": 3.0}, "critic_loss": 4.0}
+    config = SimpleNamespace(loss=lambda state, batch, key: losses)
+    state = SimpleNamespace(opt_states=dict.fromkeys(both), key=None)
+    found = short_form.held_out_losses(config, state, None, None)
+    assert found == {"actor_critic_loss": 1.0, "actor_loss": 2.0, "critic_loss": 4.0}

@@ -479,3 +479,10 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
 ])  # fmt: skip
 def test_of_losses_the_smallest_is_best(best, expected):
     assert direction(best) == expected
+
+
+def test_a_place_for_few_metrics_has_those_that_were_named_and_then_the_losses(origin):
+    run = begin(bc(), origin, best_metric="worth", evaluate={"worth": lambda policy: 1.0})
+    metrics = {"advantage": 1.0, "critic_loss": 2.0, "critic_loss_1": 3.0, "value_loss": 4.0}
+    shown = run._named_first(metrics, {"worth": 5.0})
+    assert list(shown) == ["worth", "critic_loss", "value_loss", "advantage", "critic_loss_1"]

@@ -291,9 +291,10 @@ def held_out_losses(config: Any, state: Any, batch: Batch, key: jax.Array) -> di
         config = copy.copy(config)
         object.__setattr__(config, "dropout", None)
     losses, metrics = named_losses(config, state, batch, state.key)
-    for name, value in list(metrics.items()):
-        metrics |= value if isinstance(value, dict) else {name: value}
-    parts = {name: value for name, value in metrics.items() if name.endswith("_loss")}
+    flat: dict[str, Any] = {}
+    for name, value in metrics.items():  # those of one loss are under its name
+        flat |= value if isinstance(value, dict) else {name: value}
+    parts = {name: value for name, value in flat.items() if name.endswith("_loss")}
     return {_metric(config, name): loss for name, loss in losses.items()} | parts
 
 

@@ -1,4 +1,7 @@
-"""Formats of files: text, JSON, npz, D4RL and OGBench, Minari, robomimic; at the end, which ending is read by what."""
+"""Formats of files: text, JSON, npz, D4RL and OGBench, Minari, robomimic.
+
+At the end `TABLES`, also with Parquet and Arrow, and `ARRAYS` say what reads which ending.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The canonical log: construction from arrays or from any validated `RawLog`, export and statistics."""
+"""The canonical log, whose columns stand in `log_columns.py`: from arrays or any valid `RawLog`, joined, declared."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ in the second *no difference shown*. Without any, the interval of the difference
 also where it passes: each has its check, which is the number and the limit that it was compared with. `text` has the
 sentence and the advice of those that fail.
 
-Nothing here fits a model or reads a file. Letter: `E` episodes.
+Nothing here fits a model; `look_at` writes to the ledger. Letter: `E` episodes.
 """
 
 from __future__ import annotations
@@ -942,7 +942,8 @@ def weak_support_of_rewards(a: Assessment) -> list[RuleFinding]:
         return [*findings, not_asked(names[1], "ratios of visits decide" if a.visits else "the check before fails")]
     support = Supports(with_weight_factors(a.evidence, known_factors(a.evidence))).of(a.deciding)
     needed = max(a.limits.effective_episodes, a.limits.effective_share * support.episodes)
-    check = compare(names[1], support.effective_sample_size, "at least", needed, "effective_episodes")
+    limit = "effective_episodes" if needed == a.limits.effective_episodes else "effective_share"
+    check = compare(names[1], support.effective_sample_size, "at least", needed, limit)
     if support.largest_weight > a.limits.largest_weight:
         check = compare(names[1], support.largest_weight, "at most", a.limits.largest_weight, "largest_weight")
     return [*findings, RuleFinding(names[1], check, said=said, support=support, needed=needed)]

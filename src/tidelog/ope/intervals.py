@@ -1,5 +1,8 @@
 """Intervals of an estimate by the bootstrap, alone or with others.
 
+A verdict's interval is that of `bca` over clusters of episodes, and at least as long as `permutation_arms`
+(`decide.py:Assessment._with_chance` puts it together).
+
 The bootstrap resamples at most 10,000 groups of neighbouring episodes; one matrix product gives all replicates. A
 replicate in which a ratio has no weight has no value. It counts as lower than all others for the lower end and as
 higher for the upper end; so weak support widens the interval and never narrows it.

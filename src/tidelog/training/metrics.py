@@ -2,7 +2,7 @@
 
 A metric is a name in what an algorithm's `loss` returns (`algorithms/short_form.py:gradient_steps` collects them). The
 compiled loop sums them (`loop.py:Tally`), its `report` makes means of the sums, and `run.py:Run._report` keeps these,
-sends them to sinks, and shows a few.
+sends them to sinks, and shows `MOST_METRICS`: first those that the user has named (`Run._named_first`), then losses.
 """
 
 from __future__ import annotations

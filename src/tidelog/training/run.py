@@ -310,13 +310,13 @@ class Run:
         """Return metrics for a place with room for few: those that the user has named come first.
 
         These are `best_metric`, the user's own evaluators, and what an algorithm of the user's own measures besides its
-        losses; what was not measured since the `last` report is from there.
+        losses; then come the losses. What was not measured since the `last` report is from there.
         """
         named = [self._selection.metric, *self.record.options.own_evaluators]
         if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
             named += [name for name in metrics if not is_loss(name)]
-        values = {**last, **metrics}
-        return {name: values[name] for name in named if name is not None and name in values} | dict(metrics)
+        values, ordered = {**last, **metrics}, sorted(metrics, key=lambda name: not name.endswith("loss"))
+        return {name: values[name] for name in [*named, *ordered] if name is not None and name in values}
 
     def learners(self) -> list[Any]:
         """Return copies of the learner states of all members."""
