@@ -315,7 +315,8 @@ class Run:
         named = [self._selection.metric, *self.record.options.own_evaluators]
         if not type(self.members[0].algorithm).__module__.startswith("tidelog."):
             named += [name for name in metrics if not is_loss(name)]
-        values, ordered = {**last, **metrics}, sorted(metrics, key=lambda name: not name.endswith("loss"))
+        values = {**last, **metrics}
+        ordered = sorted(metrics, key=lambda name: not name.endswith("loss"))
         return {name: values[name] for name in [*named, *ordered] if name is not None and name in values}
 
     def learners(self) -> list[Any]:
