@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 import tidelog as tl
-
-Floats = NDArray[np.float64]
+from benchmarks.problems import Floats, Table, drawn
 
 WORDS = {  # what a verdict must say where the log cannot show it; tried on its paragraph and its reasons
     "history": r"(?i)markov|done (long )?(before|earlier|ago)|(earlier|past|previous) (decision|action)s?|history",
@@ -133,17 +132,6 @@ def cells(worlds: Sequence[str] = ()) -> Iterator[Cell]:
                 yield Cell(world, variant, size)
 
 
-class Table:
-    """A policy that reads the leaf `context`: probabilities [C, A]."""
-
-    def __init__(self, chances: Any) -> None:
-        self.chances = np.asarray(chances, np.float64)
-
-    def probabilities(self, observation: Any, mask: Any = None) -> Floats:
-        """[B, A]."""
-        return self.chances[np.asarray(observation["context"]).reshape(-1)]
-
-
 # One decision an episode.
 
 
@@ -193,13 +181,6 @@ class Bandit:
         """These rows as a log."""
         log = one_step(rows, self.behavior_policy.shape[-1], propensities, **more)
         return Drawn(log, (Table(self.target),), self.truth, asked(propensities))
-
-
-def drawn(generator: Generator, chances: Floats) -> NDArray[np.int64]:
-    """One action a row, by chances [N, A]."""
-    cumulative = chances.cumsum(axis=1)
-    draw = generator.random((len(chances), 1)) * cumulative[:, -1:]
-    return (cumulative > draw).argmax(axis=1)
 
 
 def asked(propensities: str) -> dict[str, Any]:
@@ -477,15 +458,8 @@ def late(generator: Generator, n: int, horizon: str | None, gain: float = 0.0, d
         observation=["context"], vocabularies={"context": ["0", "1"]}, action="action", actions=2, reward="paid",
         propensity="propensity", terminated=True, time="day", missing_reward=0.0, **export,
     )  # fmt: skip
-    return Drawn(tl.read_log(pl.DataFrame(table), columns), (TableOfWords(bandit.target),), bandit.truth, {})
-
-
-class TableOfWords(Table):
-    """The same of a log that was read from a table, where the leaf of words is `categorical`."""
-
-    def probabilities(self, observation: Any, mask: Any = None) -> Floats:
-        """[B, A]."""
-        return super().probabilities({"context": observation["categorical"]}, mask)
+    words = Table(bandit.target, lambda seen: np.asarray(seen["categorical"]).reshape(-1))  # of a log that was read
+    return Drawn(tl.read_log(pl.DataFrame(table), columns), (words,), bandit.truth, {})
 
 
 def written_later(generator: Generator, n: int) -> Drawn:

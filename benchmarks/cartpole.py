@@ -13,8 +13,8 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.envs import make, play
-from tidelog.policies.rollout import log_of
+from benchmarks.problems import recorded
+from tidelog.envs import make
 
 ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED, MOST = "CartPole-v1", 4_000, 10_000, 5, 50, 500.0
 WRONG = np.asarray([0.3] + 9 * [0.65])  # how often each of ten players pushes the wrong way
@@ -29,14 +29,13 @@ def controller(observation: np.ndarray) -> np.ndarray:
 
 def mixed_log(seed: int, episodes: int = EPISODES) -> tl.Log:
     """Ten copies of the environment, each with a player of its own."""
-    environment = make(ENVIRONMENT, len(WRONG))
 
     def act(observed, generator):
         steered = controller(observed.observation["observation"])
         wrong = generator.random(len(steered)) < WRONG
         return np.where(wrong, 1 - steered, steered).astype(np.int32), np.where(wrong, WRONG, 1.0 - WRONG)
 
-    return log_of(environment.spec, play(environment, act, episodes, seed))
+    return recorded(make(ENVIRONMENT, len(WRONG)), act, episodes, seed)
 
 
 def study() -> dict:

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import tidelog as tl
-from benchmarks.adversarial_worlds import drawn
 from benchmarks.keep import SHARED, keep, seed_interval
-from tidelog.envs import Tabular, TabularEnvironment, play
-from tidelog.policies.rollout import log_of
+from benchmarks.problems import drawn_from, recorded
+from tidelog.envs import Tabular, TabularEnvironment
 
 EPISODES, STEPS, SEEDS = 20_000, 20_000, 3
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k icu"
@@ -34,14 +33,8 @@ def icu_sepsis(path: Path = SHARED / "data/icu_sepsis/dynamics.npz") -> tuple[Ta
 
 def expert_log(problem, expert, episodes: int, seed: int) -> tl.Log:
     """Play the clinicians' policy; observations stay integer codes, propensities are theirs."""
-
-    def act(observed, generator):
-        state = observed.observation["observation"][:, 0]
-        action = drawn(generator, expert[state])
-        return action.astype(np.int32), expert[state, action]
-
-    environment = TabularEnvironment(problem, 1_000)
-    return log_of(environment.spec, play(environment, act, episodes, seed))
+    act = drawn_from(expert, lambda seen: seen["observation"][:, 0])
+    return recorded(TabularEnvironment(problem, 1_000), act, episodes, seed)
 
 
 def study() -> dict:

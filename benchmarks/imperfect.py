@@ -16,9 +16,10 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, kept, seed_interval
 from benchmarks.pendulum import pendulum_controller
+from benchmarks.problems import recorded
 from benchmarks.spread import side_by_side
 from tidelog.envs import make, play
-from tidelog.policies.rollout import COPIES, log_of
+from tidelog.policies.rollout import COPIES
 
 RANDOM, NOISE = 0.3, 0.3
 SEEDS, PLAYED = 5, 50
@@ -72,7 +73,7 @@ def imperfect_log(task: Task, seed: int) -> tl.Log:
     environment = make(task.environment, COPIES)
     space = environment.spec.action
     act = disturbed(task.demonstrator(), np.asarray(space.low), np.asarray(space.high))
-    return log_of(environment.spec, play(environment, act, seed=seed, steps=task.decisions))
+    return recorded(environment, act, None, seed, steps=task.decisions)
 
 
 def returns_of_one(name: str, seed: int) -> dict[str, float]:

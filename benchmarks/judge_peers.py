@@ -28,14 +28,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tidelog as tl
-from benchmarks import adversarial_worlds, calibration
+from benchmarks import adversarial_worlds
 from benchmarks.adversarial import REPLICATES, SINGLE, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
 from benchmarks.keep import keep, known, share
+from benchmarks.problems import Table, state_finder, table_log
 from benchmarks.spread import scratch, spread
-from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.policies.rollout import log_of
 
 NAME, LOGS = "judge_peers", 20
 PEERS, SCRATCH = scratch("peers"), scratch("judge-peers")
@@ -78,10 +77,9 @@ def treated(target: str, seed: int) -> Drawn:
         "a fifth even chances": 0.8 * behavior_policy + 0.2 * even,
         "even chances": even,
     }[target]
-    find, environment = calibration.state_finder(problem), TabularEnvironment(problem, 500)
-    log = log_of(environment.spec, play(environment, calibration.drawn_from(behavior_policy, find), TREATMENT, seed))
     truth = float(problem.value_of(chances) - problem.value_of(behavior_policy))
-    return Drawn(log, (calibration.Table(chances, find),), truth, {})
+    log = table_log(problem, behavior_policy, TREATMENT, seed)
+    return Drawn(log, (Table(chances, state_finder(problem)),), truth, {})
 
 
 def problems() -> Iterator[Problem]:

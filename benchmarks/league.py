@@ -29,16 +29,14 @@ import polars as pl
 from scipy.stats import norm
 
 import tidelog as tl
-from benchmarks.calibration import drawn_from, state_finder
 from benchmarks.default_path import default_path
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
+from benchmarks.problems import table_log
 from benchmarks.spread import scratch, spread
 from tidelog.data.export import feature_table
-from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.rules import has_rules
-from tidelog.policies.rollout import log_of
 
 NAME, COMMAND = "league", "python -m benchmarks league --peers FOLDER"
 SCRATCH = scratch(NAME)
@@ -196,8 +194,7 @@ def _dose(generator: np.random.Generator, count: int) -> tuple[dict[str, np.ndar
 def clinic(seed: int, patients: int = 3_000) -> Split:
     """The built-in treatment problem, treated by its clinician."""
     problem, behavior_policy = treatment(), clinician()
-    environment, act = TabularEnvironment(problem, 1_000), drawn_from(behavior_policy, state_finder(problem))
-    return _exact(problem, behavior_policy, log_of(environment.spec, play(environment, act, patients, 200 + seed)))
+    return _exact(problem, behavior_policy, table_log(problem, behavior_policy, patients, 200 + seed, 1_000))
 
 
 def sepsis(seed: int) -> Split:

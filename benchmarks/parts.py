@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 import tidelog as tl
-from benchmarks import adversarial_worlds
 from benchmarks.adversarial import state
 from benchmarks.adversarial_worlds import partly_fixed, quarter, unsupported_step
-from benchmarks.calibration import PROPENSITIES, TRAIN_SEED, Table, gain, lookup, made_log, part_gain, world
+from benchmarks.calibration import PROPENSITIES, TRAIN_SEED, gain, made_log, part_gain, policies
 from benchmarks.keep import keep, share
+from benchmarks.problems import Table
 from benchmarks.spread import scratch, spread
 from tidelog.ope.decide import Assessment, decide, look_at
 from tidelog.ope.judge import gather, question_of
@@ -65,24 +65,12 @@ def row(a: Assessment, truth: float, part_truth: Any) -> dict[str, Any]:
 def sequences(seed: int, propensities: str, training: bool) -> list[dict[str, Any]]:
     """The policies of the treatment problem on one log, without or with training episodes."""
     name, log = "treatment", made_log("treatment", 2_500, seed)
-    targets = {label: Table(target, lookup(name)) for label, target in world(name).targets.items()}
     known = {"train": made_log(name, 2_500, seed + TRAIN_SEED)} if training else {}
     kind = f"sequences, {propensities}{', training episodes' if training else ''}"
     return [
         {"kind": kind, "target": a.name, **row(a, gain(name, a.name), partial(part_gain, name, a.name, a))}
-        for a in judged(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular", **known)
+        for a in judged(policies(name), log, seed, propensities=PROPENSITIES[propensities], model="tabular", **known)
     ]
-
-
-class Offers:
-    """The offer of each segment, [S, A]."""
-
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = table
-
-    def probabilities(self, observation: dict, mask: object = None) -> np.ndarray:
-        """[B, A]."""
-        return self.table[np.argmax(observation["observation"], axis=1)]
 
 
 def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
@@ -107,7 +95,9 @@ def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
     table = np.eye(offers)[((sums + 0.6) / (counts + 2.0)).argmax(axis=1)]
     gains = ((table - chances) * bought).sum(axis=1) / SEGMENTS  # of each segment
 
-    (a,) = judged({"offers": Offers(table)}, held_out, seed, train=train)
+    (a,) = judged(
+        {"offers": Table(table, lambda seen: seen["observation"].argmax(axis=1))}, held_out, seed, train=train
+    )
 
     def gain_of(step: LadderStep) -> float:
         followed = np.zeros(SEGMENTS)
@@ -125,7 +115,7 @@ def hidden(seed: int, name: str, propensities: str) -> list[dict[str, Any]]:
     """A policy of single decisions with a deed that the log does not show."""
     bandit, generator = HIDDEN[name](), np.random.default_rng([seed, len(name), len(propensities)])
     train, held_out = bandit.draw(generator, 2_000, propensities).log.split(0.5, seed)
-    policy = {"policy": adversarial_worlds.Table(bandit.target)}
+    policy = {"policy": Table(bandit.target)}
     (a,) = judged(policy, held_out, seed, train=train, propensities=PROPENSITIES[propensities])
     context = np.asarray(held_out.transitions.observation["context"]).reshape(-1)
     gains = bandit.odds * ((bandit.target - bandit.behavior_policy[0]) * bandit.worth[0]).sum(axis=1)  # of each context

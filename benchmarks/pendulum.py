@@ -8,8 +8,8 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.envs import make, play
-from tidelog.policies.rollout import log_of
+from benchmarks.problems import recorded
+from tidelog.envs import make
 
 ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED = "Pendulum-v1", 100, 20_000, 10, 50
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k pendulum"
@@ -32,7 +32,6 @@ def pendulum_controller(observation: np.ndarray, strength: float = 1.0) -> np.nd
 
 def mixed_log(seed: int, episodes: int = EPISODES) -> tl.Log:
     """Copies of the environment in three groups, each with its own player; torque is cut at the bounds."""
-    environment = make(ENVIRONMENT, 10)
     strength = np.asarray([1.0, 1.0, 1.0, 0.4, 0.4, 0.4, 0.4, 0.0, 0.0, 0.0])[:, None]
     noise = np.asarray([0.2, 0.2, 0.2, 0.8, 0.8, 0.8, 0.8, 0.0, 0.0, 0.0])[:, None]
 
@@ -46,7 +45,7 @@ def mixed_log(seed: int, episodes: int = EPISODES) -> tl.Log:
         torque = np.where(strength > 0, disturbed, random)
         return np.clip(torque, -2.0, 2.0).astype(np.float32), None
 
-    return log_of(environment.spec, play(environment, act, episodes, seed))
+    return recorded(make(ENVIRONMENT, 10), act, episodes, seed)
 
 
 def study() -> dict:

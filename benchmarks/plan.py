@@ -17,21 +17,19 @@ from numpy.typing import NDArray
 
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
-from benchmarks.adversarial_worlds import Bandit, Table, normal
-from benchmarks.calibration import Table as StateTable
-from benchmarks.calibration import drawn_from, evidence, state_finder
+from benchmarks.adversarial_worlds import Bandit, normal
+from benchmarks.calibration import evidence
 from benchmarks.keep import by_key, keep, share
+from benchmarks.problems import Floats, Table, state_finder, table_log
 from benchmarks.spread import scratch, spread
-from tidelog.envs import Tabular, TabularEnvironment, play
+from tidelog.envs import Tabular
 from tidelog.ope.decide import decide
-from tidelog.policies.rollout import log_of
 
 COMMAND = "python -m benchmarks plan"
 PROBABILITY, POINTS, SHARE = 0.8, 0.05, 0.3
 PILOTS, CONTINUED = 5, 40  # pilot logs of each world, and fresh logs of each planned number of episodes
 SIMULATIONS = 150  # of each plan, half as many as by default: five plans are averaged
 SCRATCH = scratch("plan")
-Floats = NDArray[np.float64]
 
 
 class Planned(NamedTuple):
@@ -103,15 +101,13 @@ def chain() -> Tabular:
 def _chain() -> Planned:
     problem = chain()
     practice = np.tile([0.5, 0.5], (problem.states, 1))
-    target, find = np.tile([0.44, 0.56], (problem.states, 1)), state_finder(problem)
+    target = np.tile([0.44, 0.56], (problem.states, 1))
 
     def draw(episodes: int, seed: int, logging: Floats | None) -> tl.Log:
-        environment = TabularEnvironment(problem, 200)
-        played = play(environment, drawn_from(practice, find), episodes, seed)
-        return log_of(environment.spec, played)
+        return table_log(problem, practice, episodes, seed, 200)
 
     gain = float(problem.value_of(target) - problem.value_of(practice))
-    return Planned(draw, StateTable(target, find), gain, 2_000)
+    return Planned(draw, Table(target, state_finder(problem)), gain, 2_000)
 
 
 WORLDS: dict[str, Callable[[], Planned]] = {
