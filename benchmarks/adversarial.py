@@ -30,18 +30,12 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, cells, fingerprint
 from benchmarks.keep import keep, share
-from benchmarks.spread import Call, scratch, spread
+from benchmarks.spread import scratch, spread
 
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 FIRST_SEED, LOGS, FEW, CHUNK = 40_000, 200, 6, 10  # seeds below 20,200 were looked at while the judge was made
 REPLICATES = 1000
 SCRATCH = scratch("adversarial")
-SINGLE = {  # one core a process
-    "JAX_PLATFORMS": "cpu",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
 DECISIONS = ("better", "better if randomised", "worse", "no difference shown", "unsupported")
 
 
@@ -83,22 +77,19 @@ def state() -> str:
     return hashlib.sha256(b"".join([words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
-def judge_some(cell: Sequence[Any], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Judge the logs of some seeds."""
-    return [judged(Cell(*cell), seed) for seed in seeds]
+def judge_some(cell: Sequence[Any], mark: str, first: int, last: int) -> list[dict[str, Any]]:
+    """Judge the logs of some seeds, of a cell whose first log has this mark."""
+    return [judged(Cell(*cell), seed) for seed in range(first, last + 1)]
 
 
-def pieces(marks: dict[Cell, str], logs: dict[Cell, int]) -> dict[str, Call]:
-    """Calls that judge all logs, with the marks of cells in their names; the first logs of every cell come first."""
+def pieces(marks: dict[Cell, str], logs: dict[Cell, int]) -> list[tuple[Any, ...]]:
+    """Calls that judge all logs; the first logs of every cell come first."""
     parts = [
-        (range(first, min(first + CHUNK, FIRST_SEED + logs[cell])), cell)
+        (judge_some, cell, marks[cell], first, min(first + CHUNK, FIRST_SEED + logs[cell]) - 1)
         for cell in marks
         for first in range(FIRST_SEED, FIRST_SEED + logs[cell], CHUNK)
     ]
-    return {
-        f"{cell.name}__{marks[cell]}__{seeds[0]}-{seeds[-1]}": (judge_some, (cell, list(seeds)))
-        for seeds, cell in sorted(parts, key=lambda part: part[0][0])
-    }
+    return sorted(parts, key=lambda part: part[3])
 
 
 # What came of it.
@@ -169,9 +160,8 @@ def study(
         raise SystemExit(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
     marks = {cell: fingerprint(cell.draw(0)) for cell in cells(worlds)}
     calls = pieces(marks, {cell: logs_networks if cell.form.networks else logs for cell in marks})
-    os.environ.update(SINGLE)  # read by the processes that are started now
     by_cell: dict[Cell, list[dict[str, Any]]] = {}
-    for (_, (cell, _)), rows in zip(calls.values(), spread(calls, folder / state(), workers), strict=True):
+    for (_, cell, *_), rows in zip(calls, spread(calls, folder / state(), workers), strict=True):
         by_cell.setdefault(cell, []).extend(rows)
     made = [summary(cell, rows) for cell, rows in by_cell.items()]
     content = {

@@ -106,7 +106,7 @@ def study(
     results: dict[str, Any] = {}
     for task in tasks:
         keys = [(task, one, seed) for seed in range(seeds) for one in TASKS[task].algorithms if one in algorithms]
-        calls = {f"{task} {one} {seed} {steps}": (piece, (task, one, seed, steps)) for _, one, seed in keys}
+        calls = [(piece, task, one, seed, steps) for _, one, seed in keys]
         pieces = dict(zip(keys, spread(calls, scratch("algorithms"), workers), strict=True))
         if len(pieces) < len(TASKS[task].algorithms) * SEEDS or steps != STEPS:
             results |= {" ".join(map(str, key)): found for key, found in pieces.items()}

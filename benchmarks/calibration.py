@@ -11,7 +11,6 @@ The default limits were chosen by `benchmarks/choose_limits.py` in the history, 
 that are counted here.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tidelog as tl
-from benchmarks.adversarial import SINGLE, state
+from benchmarks.adversarial import state
 from benchmarks.icu_sepsis import icu_sepsis
 from benchmarks.keep import by_key, keep, share
 from benchmarks.pendulum import pendulum_controller
@@ -271,14 +270,6 @@ def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def done(chosen: Sequence[tuple], workers: int, folder: Path) -> list[list[dict]]:
-    """What came of jobs, in their order: each is written under `folder` when it is done, and not done again."""
-    os.environ.update(SINGLE)  # read by the processes that are started now
-    names = ["_".join(str(getattr(part, "__name__", part)) for part in job) for job in chosen]
-    calls = {name: (job[0], job[1:]) for name, job in zip(names, chosen, strict=True)}
-    return spread(calls, folder / state(), workers)
-
-
 def study(
     logs: int = LOGS,
     few: int = FEW,
@@ -287,7 +278,7 @@ def study(
     name: str = "calibration",
 ) -> dict:
     """Judge everything, and keep what came of it: `logs` of each size of the treatment problem, `few` of ICU-Sepsis."""
-    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, folder)
+    found = spread(jobs(FIRST_SEED, logs, few, SEPSIS_SEED), folder / state(), workers)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     keep(name, f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))

@@ -9,6 +9,8 @@ study takes fewer, so that it ends within minutes.
 """
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ import tidelog as tl
 from benchmarks.keep import keep, kept, seed_interval
 from benchmarks.pendulum import pendulum_controller
 from benchmarks.problems import recorded
-from benchmarks.spread import side_by_side
+from benchmarks.spread import spread
 from tidelog.envs import make, play
 from tidelog.policies.rollout import COPIES
 
@@ -91,7 +93,8 @@ def returns_of_one(name: str, seed: int) -> dict[str, float]:
 def study(name: str = "pendulum", /) -> dict:
     """Every seed in a process of its own; mean returns, BCQ's paired differences, and intervals of both."""
     task = TASKS[name]
-    rows = side_by_side(returns_of_one, [(name, seed) for seed in range(SEEDS)])
+    with TemporaryDirectory() as folder:
+        rows = spread([(returns_of_one, name, seed) for seed in range(SEEDS)], Path(folder))
     returns = {who: [row[who] for row in rows] for who in rows[0]}
     differences = {who: [b - other for b, other in zip(returns["bcq"], returns[who], strict=True)] for who in RIVALS}
     found = {

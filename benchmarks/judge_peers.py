@@ -29,11 +29,11 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks import adversarial_worlds
-from benchmarks.adversarial import REPLICATES, SINGLE, state
+from benchmarks.adversarial import REPLICATES, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
 from benchmarks.keep import keep, known, share
 from benchmarks.problems import Table, state_finder, table_log
-from benchmarks.spread import scratch, spread
+from benchmarks.spread import SINGLE, scratch, spread
 from tidelog.envs.treatment import clinician, treatment
 
 NAME, LOGS = "judge_peers", 20
@@ -175,7 +175,7 @@ def verdict_on(problem: Problem, seed: int) -> dict[str, Any]:
 
 def ask_tidelog(chosen: list[Problem], logs: int, out: Path) -> None:
     """The verdicts of tidelog on the same logs."""
-    calls = {f"{one.name}__{seed:03d}": (verdict_on, (one, seed)) for one in chosen for seed in range(logs)}
+    calls = [(verdict_on, one, seed) for one in chosen for seed in range(logs)]
     rows = spread(calls, out.with_suffix(""), workers=2)
     out.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
@@ -236,7 +236,6 @@ def study(
     picture: bool = False,
 ) -> dict[str, Any]:
     """Ask these judges, keep what came of all that were ever asked with as many logs, and draw it; or only draw it."""
-    os.environ.update(SINGLE)
     if picture:
         draw()
         return {}

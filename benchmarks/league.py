@@ -317,7 +317,7 @@ def study(peers: Path = PEERS, logs: Sequence[str] = (), learners: Sequence[str]
     if not (SCRATCH / "tables/tables.json").exists():
         folder = str(SCRATCH / "tables")
         subprocess.run([python_of(peers, "tables"), SCRIPTS / "league_tables.py", folder], check=True)
-    splits = {f"{name}-{seed}": (made, (name, seed)) for name in logs or sources() for seed in range(SPLITS)}
+    splits = [(made, name, seed) for name in logs or sources() for seed in range(SPLITS)]
     rows = spread(splits, SCRATCH, workers)
     for learner in learners:
         command = [python_of(peers, LEARNERS[learner]), SCRIPTS / "league_peers.py", learner, SCRATCH]

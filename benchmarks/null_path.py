@@ -113,7 +113,7 @@ def made(number: int) -> dict[str, Any]:
 
 def study(logs: int = 400, workers: int = 2) -> None:
     """Judge every log, print and keep the counts."""
-    rows = spread({str(number): (made, (number,)) for number in range(logs)}, scratch(NAME), workers)
+    rows = spread([(made, number) for number in range(logs)], scratch(NAME), workers)
     cells = []
     for kind in ("all", *(one.__name__ for one in KINDS)):
         mine = [row for row in rows if kind in ("all", row["kind"])]

@@ -164,18 +164,15 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str, Any]:
     """Judge all logs, and keep the counts of each kind."""
 
-    def jobs() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    def jobs() -> Iterator[tuple[Any, ...]]:
         for seed in range(FIRST_SEED, FIRST_SEED + logs):
-            yield from ((sequences, (seed, kind, training)) for kind in PROPENSITIES for training in (False, True))
-            yield from ((decisions, (seed, gain)) for gain in GAINS)
-            yield from ((hidden, (seed, name, kind)) for name in HIDDEN for kind in PROPENSITIES)
-            yield from ((hidden_step, (seed, kind)) for kind in PROPENSITIES)
-            yield from ((hidden_step, (seed, kind, True, gain)) for kind in PROPENSITIES for gain in (2 / 3, 0.0, -0.1))
+            yield from ((sequences, seed, kind, training) for kind in PROPENSITIES for training in (False, True))
+            yield from ((decisions, seed, gain) for gain in GAINS)
+            yield from ((hidden, seed, name, kind) for name in HIDDEN for kind in PROPENSITIES)
+            yield from ((hidden_step, seed, kind) for kind in PROPENSITIES)
+            yield from ((hidden_step, seed, kind, True, gain) for kind in PROPENSITIES for gain in (2 / 3, 0.0, -0.1))
 
-    calls = {
-        "_".join(map(str, (function.__name__, *arguments))): (function, arguments) for function, arguments in jobs()
-    }
-    rows = [one for part in spread(calls, folder / state(), workers) for one in part]
+    rows = [one for part in spread(jobs(), folder / state(), workers) for one in part]
     kinds = {
         kind: summary([one for one in rows if one["kind"] == kind]) for kind in sorted({one["kind"] for one in rows})
     }

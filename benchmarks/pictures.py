@@ -76,7 +76,7 @@ def shifted(episodes: int, seed: int) -> dict[str, Any]:
 
 def shift_study(workers: int) -> dict[str, Any]:
     """Every log with every shift; kept with intervals of the gain over none."""
-    calls = {f"{episodes}-{seed}": (shifted, (episodes, seed)) for episodes in EPISODES for seed in SEEDS}
+    calls = [(shifted, episodes, seed) for episodes in EPISODES for seed in SEEDS]
     rows = spread(calls, scratch("picture-shifts"), workers)
     table = []
     for episodes in EPISODES:

@@ -6,7 +6,6 @@ then judged: with the present logging, with a share of decisions drawn evenly, a
 *better* in 80% of them, within 5 points, over all pilot logs of a world. One worker needs about 15 minutes.
 """
 
-import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import tidelog as tl
-from benchmarks.adversarial import SINGLE, state
+from benchmarks.adversarial import state
 from benchmarks.adversarial_worlds import Bandit, normal
 from benchmarks.calibration import evidence
 from benchmarks.keep import by_key, keep, share
@@ -169,12 +168,7 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def study(pilots: int = PILOTS, continued: int = CONTINUED, workers: int = 1, folder: Path = SCRATCH) -> dict:
     """Plan from every pilot log, judge the fresh logs, and keep the counts; a stopped study goes on where it was."""
-    os.environ.update(SINGLE)  # read by the processes that are started now
-    calls = {
-        f"{name.replace(' ', '-').replace(',', '')}_{pilot}_{continued}": (planned, (name, pilot, continued))
-        for pilot in range(pilots)
-        for name in WORLDS
-    }
+    calls = [(planned, name, pilot, continued) for pilot in range(pilots) for name in WORLDS]
     rows = [row for part in spread(calls, folder / state(), workers) for row in part]
     content = {"probability": PROBABILITY, "points": POINTS, "share": SHARE, "continued": continued}
     content["cells"] = summary(rows)

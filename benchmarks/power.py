@@ -94,8 +94,7 @@ def study(logs: int = 60, workers: int = 2, folder: Path = SCRATCH) -> list[dict
     """Judge every log, and keep the counts of each cell."""
     asked = [(*cell, effect, size, seed) for cell in CELLS for effect in EFFECTS for size in SIZES
              for seed in range(0, logs, PIECE)]  # fmt: skip
-    calls = {"_".join(map(str, one)): (some_logs, one) for one in asked}
-    rows = [row for part in spread(calls, folder / state(), workers) for row in part]
+    rows = [row for part in spread([(some_logs, *one) for one in asked], folder / state(), workers) for row in part]
     keys = ("logging", "propensities", "rewards", "effect", "episodes")
     cells = [{**dict(zip(keys, key, strict=True)), **summary(some)}
              for key, some in by_key(rows, lambda one: tuple(one[name] for name in keys))]  # fmt: skip

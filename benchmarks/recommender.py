@@ -426,9 +426,8 @@ def study(
     """Every one of these, or all but `generators`, which goes on where it was stopped."""
     for name in logs or (*REAL, "satiation"):
         if name == "generators":
-            calls = {f"seed-{seed}": (generators_seed, (seed,)) for seed in range(SEEDS["satiation"])}
-            generators_study(
-                [row for rows in spread(calls, scratch("recommender-generators"), workers) for row in rows]
-            )
+            calls = [(generators_seed, seed) for seed in range(SEEDS["satiation"])]
+            found = spread(calls, scratch("recommender-generators"), workers)
+            generators_study([row for rows in found for row in rows])
         else:
             of_log(name)

@@ -36,8 +36,7 @@ def study(
     for task in tasks:
         for algorithm in LEARNT[task]:
             keys = [(task, algorithm, seed, precision, steps) for seed in range(seeds) for precision in PRECISIONS]
-            calls = {" ".join(map(str, key)): (piece, key) for key in keys}
-            worth = spread(calls, scratch("rounding"), workers)
+            worth = spread([(piece, *key) for key in keys], scratch("rounding"), workers)
             exact, rounded = worth[::2], worth[1::2]
             gaps = [b - a for a, b in zip(exact, rounded, strict=True)]
             row = {"task": task, "algorithm": algorithm, "float32": seed_interval(exact)}

@@ -3,19 +3,24 @@
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-Call = tuple[Callable[..., Any], Sequence[Any]]
 ROOT = Path(__file__).resolve().parents[1]
-ONE_CORE = "--xla_cpu_multi_thread_eigen=false"  # products of small matrices lose by being split among threads
+SINGLE = {  # one core a process: products of small matrices lose by being split among threads
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
 
 
 def scratch(name: str) -> Path:
@@ -23,54 +28,50 @@ def scratch(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"tidelog-{name}"
 
 
-def spread(calls: Mapping[str, Call], folder: Path, workers: int) -> list[Any]:
+def spread(calls: Iterable[tuple[Any, ...]], folder: Path, workers: int = 0) -> list[Any]:
     """What calls return, in their order, made by processes on one core each; RuntimeError names one that failed.
 
-    A call is a function of a module and arguments of JSON. What it returns is in a file of its name in `folder`, so
-    that a study that was stopped goes on with the calls that are left.
+    A call is a function of a module and arguments of JSON. What it returns is in a file in `folder`, named by both, so
+    that a study that was stopped goes on with the calls that are left. Without `workers` every core has one.
     """
-    paths = {name: folder / "done" / f"{name}.json" for name in calls}
-    (folder / "done").mkdir(parents=True, exist_ok=True)
-    left = {name: call for name, call in calls.items() if not paths[name].exists()}
+    done = folder / "done"
+    done.mkdir(parents=True, exist_ok=True)
+    paths = {done / _file_of(*call): call for call in calls}
+    left = {path: call for path, call in paths.items() if not path.exists()}
     most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers > most:
         raise ValueError(f"workers = {workers}: this machine has {most} cores. fix: use at most {most}")
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
-    for number in range(workers):
+    for number in range(workers or most):
         cores.put(number)
-    with ProcessPoolExecutor(workers, context, initializer=_keep_to_a_core, initargs=(cores,)) as pool:
-        futures = {pool.submit(_make, *call, paths[name]): name for name, call in left.items()}
-        for count, future in enumerate(as_completed(futures), len(calls) - len(left) + 1):
+    with ProcessPoolExecutor(workers or most, context, initializer=_keep_to_a_core, initargs=(cores,)) as pool:
+        futures = {pool.submit(_make, path, *call): path.stem for path, call in left.items()}
+        for count, future in enumerate(as_completed(futures), len(paths) - len(left) + 1):
             if (problem := future.exception()) is not None:
                 pool.shutdown(cancel_futures=True)
                 raise RuntimeError(f"{futures[future]}: {problem!r}") from problem
-            print(f"{count} of {len(calls)}", flush=True)
-    return [json.loads(path.read_text()) for path in paths.values()]
+            print(f"{count} of {len(paths)}", flush=True)
+    return [json.loads(path.read_text()) for path in paths]
 
 
-def _make(function: Callable[..., Any], arguments: Sequence[Any], path: Path) -> None:
+def _file_of(function: Callable[..., Any], *arguments: Any) -> str:
+    name = "_".join([function.__name__, *map(str, arguments)])
+    return re.sub(r"[^-+.\w]+", "-", name) + ".json"
+
+
+def _make(path: Path, function: Callable[..., Any], *arguments: Any) -> None:
     part = path.with_suffix(".part")
     part.write_text(json.dumps(function(*arguments)))
     part.replace(path)
 
 
 def _keep_to_a_core(cores: Any) -> None:
-    """Before JAX computes anything, which sizes its threads by the cores."""
+    """Before NumPy and JAX are loaded, which size their threads by the cores."""
+    os.environ.update(SINGLE)
     if hasattr(os, "sched_setaffinity"):
         mine = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {mine[cores.get() % len(mine)]})
-
-
-def side_by_side(function: Callable[..., Any], tasks: Sequence[tuple]) -> list[Any]:
-    """What the function returns for the arguments of every task, in their order, in a process for each core."""
-    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn"), _one_thread) as pool:
-        return [future.result() for future in [pool.submit(function, *task) for task in tasks]]
-
-
-def _one_thread() -> None:
-    """Before the first array is made, when XLA reads its flags."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {ONE_CORE}".strip()
 
 
 def words_of(function: Callable[..., Any], *arguments: Any, one_core: bool = False) -> list[str]:
