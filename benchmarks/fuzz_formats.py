@@ -45,7 +45,9 @@ from tidelog.training.record import Checkpoints, Record, provenance_of, read_mem
 from tidelog.training.run import policy_of_run
 from tidelog.types import Spec
 
-Seed, Read = Callable[[Path], None], Callable[[Path], bool]
+Seed = Callable[[Path], None]
+Read = Callable[[Path], bool]
+judged_log = cache(noise)
 MAPPING = {
     "observation": ["o", "w"], "action": "a", "reward": "r", "episode": "e", "step": "s", "terminated": "d",
     "propensity": "p", "time": "t", "missing": "mean+flag",
@@ -229,13 +231,8 @@ def seed_ledger(folder: Path) -> None:
 
 def seed_json(folder: Path) -> None:
     log = read_log(FRAME, MAPPING)
-    parts: dict[str, Any] = {
-        "spec": log.spec,
-        "report": log.report,
-        "scaler": Scaler.fit(log),
-        "sketch": Sketch.of(log),
-    }
-    for name, part in parts.items():
+    fitted: dict[str, Any] = {"scaler": Scaler.fit(log), "sketch": Sketch.of(log)}
+    for name, part in {"spec": log.spec, "report": log.report, **fitted}.items():
         (folder / f"{name}.json").write_text(json.dumps(part.to_json()))
 
 
@@ -419,11 +416,6 @@ def read_judged(folder: Path) -> bool:
 def read_declared(folder: Path) -> bool:
     _ = policy_of_run(folder).acting
     return True
-
-
-@cache
-def judged_log() -> Any:
-    return noise()
 
 
 def read_ledger(folder: Path) -> bool:
