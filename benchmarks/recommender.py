@@ -8,8 +8,8 @@ and the best policies that dynamic programming finds. `generators`, only when na
 there, of one encoder for each seed, and why they differ.
 
 What is learnt stands in `LEARNT`: functions from interactions, a study and a seed to rankers by name. Add a line to put
-another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from
-(`EARLIER`), and on simulator seeds from 100 on; nothing was chosen on what is reported.
+another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from (at
+1998-09-01, 2011-09-15 and 2019-11-28), and on simulator seeds from 100 on; nothing was chosen on what is reported.
 """
 
 import tempfile
@@ -44,7 +44,7 @@ from tidelog.types import HistoryArrays, HistoryNames
 
 COMMAND = "python -m benchmarks recommender {}"
 K = 10
-SEEDS = {"entree": 5, "online_retail": 5, "open_bandit": 5, "satiation": 5}
+SEEDS = 5
 STEPS = {"entree": 6_500, "online_retail": 1_500, "open_bandit": 500, "satiation": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
@@ -64,8 +64,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "pretrain_share": 0.4, "joint": False, "tau": 0.01,
     },
 }  # fmt: skip
-# where settings were chosen: events up to the cut
-EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15", "open_bandit": "2019-11-28"}
 VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
 # generators of candidates on the simulator, with smaller windows and networks than `satiation`: minutes a seed
@@ -133,11 +131,11 @@ def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:
     )
 
 
-def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
+def entree_cases() -> tuple[Any, Cases, tuple[str, ...]]:
     """The sessions to learn from, and every later event; intervals are over visitors."""
     frame = real_events.entree(SHARED / "data/uci_entree/sessions.csv.gz")
     log = interactions(frame, gap=3_600.0)  # a session is over at its end
-    log, split = cut(log, "entree", earlier)
+    split = log.split(at=real_events.CUTS["entree"])
     visitor = frame.unique("user").sort("user")["visitor"].to_numpy()
     cases = next_events(log, split.test.targets).with_history
     return (
@@ -147,7 +145,7 @@ def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     )
 
 
-def online_retail_cases(earlier: bool = False, shuffled: int | None = None) -> tuple[Any, Cases, tuple[str, ...]]:
+def online_retail_cases(shuffled: int | None = None) -> tuple[Any, Cases, tuple[str, ...]]:
     """The purchases to learn from, and each known customer's next basket.
 
     A basket's items have one time; they stand in the order of their codes, or in a random one with the seed `shuffled`.
@@ -157,23 +155,15 @@ def online_retail_cases(earlier: bool = False, shuffled: int | None = None) -> t
         mixed = frame.sample(fraction=1.0, shuffle=True, seed=shuffled)
         frame = mixed.sort("user", "time", maintain_order=True)
     log = interactions(frame)
-    log, split = cut(log, "online_retail", earlier)
+    split = log.split(at=real_events.CUTS["online_retail"])
     return split.train, next_baskets(log, split.test.targets).with_history, ()
 
 
-def open_bandit_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
+def open_bandit_cases() -> tuple[Any, Cases, tuple[str, ...]]:
     """The clicks to learn from, and every later click of a group of people that had clicked before."""
-    log, split = cut(interactions(real_events.open_bandit(SHARED / "data/obd_small")), "open_bandit", earlier)
+    log = interactions(real_events.open_bandit(SHARED / "data/obd_small"))
+    split = log.split(at=real_events.CUTS["open_bandit"])
     return split.train, next_events(log, split.test.targets).with_history, ()
-
-
-def cut(log: Any, study: str, earlier: bool) -> tuple[Any, Any]:
-    """A log and its two parts; `earlier` knows nothing from the moment on that the study is cut at."""
-    at = real_events.CUTS[study]
-    if not earlier:
-        return log, log.split(at=at)
-    before = log.split(at=at).train
-    return before, before.split(at=EARLIER[study])
 
 
 REAL: dict[str, Callable[..., Any]] = {
@@ -404,20 +394,13 @@ def generators_study(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return content
 
 
-def of_log(name: str, seeds: int | None = None) -> dict[str, Any]:
-    """One of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
-    one = satiation_seed if name == "satiation" else real_seed
-    return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
-
-
-def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the seeds of a study found, in one file."""
-    found = (satiation_study if name == "satiation" else real_study)(name, seeds)
-    several = {name: found[name] for name in ("rows", "together") if name in found}
-    keep(
-        f"recommender_{name}", COMMAND.format(name), {key: found[key] for key in found if key not in several}, **several
-    )
-    return found
+def of_log(name: str) -> dict[str, Any]:
+    """What the seeds found of one of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
+    one, together = (satiation_seed, satiation_study) if name == "satiation" else (real_seed, real_study)
+    found = together(name, [one(name, seed) for seed in range(SEEDS)])
+    several = {part: found.pop(part) for part in ("rows", "together") if part in found}
+    keep(f"recommender_{name}", COMMAND.format(name), found, **several)
+    return found | several
 
 
 def study(
@@ -426,7 +409,7 @@ def study(
     """Every one of these, or all but `generators`, which goes on where it was stopped."""
     for name in logs or (*REAL, "satiation"):
         if name == "generators":
-            calls = [(generators_seed, seed) for seed in range(SEEDS["satiation"])]
+            calls = [(generators_seed, seed) for seed in range(SEEDS)]
             found = spread(calls, scratch("recommender-generators"), workers)
             generators_study([row for rows in found for row in rows])
         else:
