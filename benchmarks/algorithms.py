@@ -1,6 +1,6 @@
 """The algorithms over a log beside behaviour cloning, on the project's own logs, as `tidelog train` sets them up.
 
-Pendulum: the mixed logs of `benchmarks/pendulum.py`; Hopper: the imperfect demonstrations of `benchmarks/imperfect.py`;
+Pendulum: the logs of `benchmarks/mixed_quality.py`; Hopper: the imperfect demonstrations of `benchmarks/imperfect.py`;
 ICU-Sepsis: the clinicians' log of `benchmarks/icu_sepsis.py`, where the value of a policy is exact. Each seed has a log
 of its own, which all algorithms learn from, and on Pendulum and Hopper the same starts; so differences are paired.
 Settings are those of `tl.suggest`: for these logs layers of 64 and a learning rate of 0.001, for IQL the temperature
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tidelog as tl
-from benchmarks import icu_sepsis, imperfect, pendulum
+from benchmarks import icu_sepsis, imperfect, mixed_quality
 from benchmarks.keep import RESULTS, keep, seed_interval
 from benchmarks.spread import scratch, spread
 
@@ -58,7 +58,7 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
     "discrete-cql": tl.DiscreteCQL,
 }
 TASKS = {
-    "pendulum": Task(pendulum.mixed_log, returns_in(pendulum.ENVIRONMENT), CONTINUOUS),
+    "pendulum": Task(mixed_quality.pendulum_log, returns_in(mixed_quality.PENDULUM), CONTINUOUS),
     "icu-sepsis": Task(
         lambda seed: icu_sepsis.expert_log(*icu_sepsis.icu_sepsis(), icu_sepsis.EPISODES, seed),
         exact_value,

@@ -23,7 +23,7 @@ import tidelog as tl
 from benchmarks.adversarial import state
 from benchmarks.icu_sepsis import icu_sepsis
 from benchmarks.keep import by_key, keep, share
-from benchmarks.pendulum import pendulum_controller
+from benchmarks.mixed_quality import pendulum_controller
 from benchmarks.problems import Table, recorded, state_finder, table_log
 from benchmarks.spread import scratch, spread
 from tidelog.envs import clinician, make, play, treatment

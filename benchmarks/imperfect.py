@@ -17,7 +17,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, kept, seed_interval
-from benchmarks.pendulum import pendulum_controller
+from benchmarks.mixed_quality import pendulum_controller
 from benchmarks.problems import recorded
 from benchmarks.spread import spread
 from tidelog.envs import make, play

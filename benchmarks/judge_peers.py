@@ -20,7 +20,6 @@ import json
 import os
 import subprocess
 import time
-import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ from benchmarks.adversarial import REPLICATES, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
 from benchmarks.keep import keep, known, share
 from benchmarks.problems import Table, state_finder, table_log
-from benchmarks.spread import SINGLE, scratch, spread
+from benchmarks.spread import SINGLE, own_python, scratch, spread
 from tidelog.envs.treatment import clinician, treatment
 
 NAME, LOGS = "judge_peers", 20
@@ -131,30 +130,13 @@ def write_logs(chosen: list[Problem], logs: int, folder: Path) -> dict[str, floa
 # Asking.
 
 
-def environment(judge: str, peers: Path) -> tuple[Path | None, str]:
-    """A peer's Python, made where it is not there yet, and what pip said where it could not be made."""
-    folder = peers / judge
-    python, done = folder / "bin/python", folder / "installed"
-    if done.exists():
-        return python, ""
-    venv.create(folder, with_pip=True, clear=True)
-    fitting, alone = NEEDS[judge]
-    for wanted, more in ((fitting, ()), (alone, ("--no-deps",))):
-        if wanted:
-            command = [str(python), "-m", "pip", "install", "--quiet", *more, *wanted]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            if ran.returncode:
-                errors = [line for line in ran.stderr.splitlines() if line.startswith("ERROR")]
-                return None, " ".join(errors)[:600] or ran.stderr[-600:]
-    done.write_text("\n".join([*fitting, *alone]))
-    return python, ""
-
-
 def ask_peer(judge: str, peers: Path, folder: Path, out: Path) -> str:
     """Let a peer judge every log; why it could not, or nothing."""
-    python, why = environment(judge, peers)
-    if python is None:
-        return f"does not install: {why}"
+    fitting, alone = NEEDS[judge]
+    try:
+        python = own_python(peers / judge, *fitting, alone=alone)
+    except RuntimeError as error:
+        return str(error)
     script = Path(__file__).with_name("peer_scripts") / "peer_judges.py"
     with out.with_suffix(".log").open("w") as said:
         command = [str(python), str(script), judge, str(folder), str(out)]

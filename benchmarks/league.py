@@ -19,7 +19,6 @@ kept answers; Open Bandit Pipeline's network is asked only where it is named.
 
 import os
 import subprocess
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,7 @@ from benchmarks.default_path import default_path
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
 from benchmarks.problems import table_log
-from benchmarks.spread import scratch, spread
+from benchmarks.spread import own_python, scratch, spread
 from tidelog.data.export import feature_table
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.rules import has_rules
@@ -303,24 +302,16 @@ def _write_input(name: str, seed: int, split: Split, half: np.ndarray) -> None:
     )  # fmt: skip
 
 
-def python_of(folder: Path, name: str) -> Path:
-    """The Python of an environment, made if it is absent."""
-    path = folder / name
-    if not (path / "bin/python").exists():
-        venv.create(path, with_pip=True)
-        subprocess.run([path / "bin/pip", "install", "-q", *NEEDS[name]], check=True)
-    return path / "bin/python"
-
-
 def study(peers: Path = PEERS, logs: Sequence[str] = (), learners: Sequence[str] = ASKED, workers: int = 2) -> None:
     """Judge every split, of the logs that are named or of all, ask the learners, and keep the table."""
     if not (SCRATCH / "tables/tables.json").exists():
-        folder = str(SCRATCH / "tables")
-        subprocess.run([python_of(peers, "tables"), SCRIPTS / "league_tables.py", folder], check=True)
+        python = own_python(peers / "tables", *NEEDS["tables"])
+        subprocess.run([python, SCRIPTS / "league_tables.py", SCRATCH / "tables"], check=True)
     splits = [(made, name, seed) for name in logs or sources() for seed in range(SPLITS)]
     rows = spread(splits, SCRATCH, workers)
     for learner in learners:
-        command = [python_of(peers, LEARNERS[learner]), SCRIPTS / "league_peers.py", learner, SCRATCH]
+        python = own_python(peers / LEARNERS[learner], *NEEDS[LEARNERS[learner]])
+        command = [python, SCRIPTS / "league_peers.py", learner, SCRATCH]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     keep_table([with_peers(row) for row in rows])
 

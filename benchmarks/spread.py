@@ -1,4 +1,4 @@
-"""Processes of a study: each of many calls once, calls side by side, a call in a process of its own, its memory."""
+"""Processes of a study: each of many calls once, a call in a process of its own, its memory, another Python."""
 
 import json
 import multiprocessing
@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+import venv
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -92,6 +93,20 @@ def called(function: Callable[..., Any], *arguments: Any, one_core: bool = False
     words = words_of(function, *arguments, one_core=one_core)
     done = subprocess.run(words, env=known, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def own_python(folder: Path, *needs: str, alone: Sequence[str] = ()) -> Path:
+    """The Python of an environment, made where it is not there yet; `alone` are installed without what they need."""
+    python, done = folder / "bin/python", folder / "installed"
+    if not done.exists():
+        venv.create(folder, with_pip=True, clear=True)
+        for words in (needs, ("--no-deps", *alone)) if alone else (needs,):
+            ran = subprocess.run([python, "-m", "pip", "install", "-q", *words], capture_output=True, text=True)
+            if ran.returncode:
+                errors = [line for line in ran.stderr.splitlines() if line.startswith("ERROR")]
+                raise RuntimeError(f"does not install: {' '.join(errors)[:600] or ran.stderr[-600:]}")
+        done.write_text("\n".join([*needs, *alone]))
+    return python
 
 
 def anonymous() -> int:
