@@ -100,7 +100,6 @@ def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     form, truth = cell.form, rows[0]["truth"]
     said = Counter(row["decision"] for row in rows)
     wrong = [row for row in rows if is_wrong(row)]
-    spoken = [row for row in rows if form.words in row["words"]]
     first = Counter(re.sub(r"[-+]?\d[\d,.]*", "#", row["reason"]) for row in rows).most_common(1)[0]
     found = {
         **cell._asdict(),
@@ -115,7 +114,7 @@ def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     if form.words:
         both = sum(form.words in row["words"] for row in wrong)
-        found |= {"words": form.words, "said": len(spoken), "wrong": len(wrong), "said_where_wrong": both}
+        found |= {"words": form.words, "wrong": len(wrong), "said_where_wrong": both}
     if form.answered is not None:
         found["must_answer"] = form.answered
     found["promise"] = kept_by(found)

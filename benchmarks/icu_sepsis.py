@@ -51,17 +51,7 @@ def study() -> dict:
     for name, algorithm in algorithms.items():
         run = tl.fit(algorithm, log, STEPS, seeds=SEEDS, evaluate=evaluate, eval_every=STEPS // 20)
         final = [row["exact value"] for row in run.metrics if row["update"] == STEPS]
-        sampled = [problem.value_of(run.policy(s).probabilities(states)) for s in range(SEEDS)]
-        found[name] = {
-            "greedy": final,
-            "sampled": sampled,
-            "interval": seed_interval(final),
-            "curve": curve(run.metrics),
-        }
+        curve = [{key: row[key] for key in ("update", "member", "seed", "exact value")} for row in run.metrics]
+        found[name] = {"greedy": final, "interval": seed_interval(final), "curve": curve}
     keep("icu_sepsis_iql", COMMAND, found)
     return found
-
-
-def curve(rows: list[dict]) -> list[dict]:
-    """Exact value of every seed at every report."""
-    return [{key: row[key] for key in ("update", "member", "seed", "exact value")} for row in rows]

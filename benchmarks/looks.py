@@ -121,7 +121,6 @@ def counted(name: str, logs: int) -> dict[str, Any]:
         every = [decision for one in found for decision in one[rule]]
         row["rules"][rule] = {
             "logs_with_some_better": better,
-            "share": better / logs,
             "wilson_95": [share(better, logs)[end] for end in ("low", "high")],
             "logs_with_some_worse": worse,
             "decisions": {kind: every.count(kind) for kind in sorted({*every})},

@@ -141,16 +141,13 @@ def study(
     rounds: int = 7,
     seconds: float = 3.0,
     cores: str = "",
-    shared: bool = False,
 ) -> None:
-    """Compare on these cores (default: all), and keep the results of all ways; `shared`: others used the machine."""
-    facts = {"cores": keep_to(cores), "others_used_the_machine": shared}
-    facts |= {"rounds": rounds, "seconds": seconds, "load_before": os.getloadavg()}
+    """Compare on these cores (default: all), and keep the results of all ways."""
+    facts = {"cores": keep_to(cores), "rounds": rounds, "seconds": seconds}
     found = {}
     for name in algorithms:
         commands = {way: one for way, one in commands_of(name, peer_python).items() if way in ("tidelog", *ways)}
         found[name] = compared(commands, rounds, seconds)
         print(name, json.dumps(found[name]), flush=True)
         if set(ways) == set(WAYS):
-            facts |= {"load_after": os.getloadavg()}
             keep("peers" if facts["cores"] == 1 else "peers_all_cores", COMMAND, facts | {"algorithms": found})

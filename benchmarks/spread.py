@@ -1,4 +1,4 @@
-"""Processes of a study: each of many calls once, a call in a process of its own, its memory, another Python."""
+"""Processes of a study: each of many calls once, a call in a process of its own, another Python."""
 
 import json
 import multiprocessing
@@ -7,11 +7,9 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import venv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,27 +105,3 @@ def own_python(folder: Path, *needs: str, alone: Sequence[str] = ()) -> Path:
                 raise RuntimeError(f"does not install: {' '.join(errors)[:600] or ran.stderr[-600:]}")
         done.write_text("\n".join([*needs, *alone]))
     return python
-
-
-def anonymous() -> int:
-    """Bytes of this process that no file backs."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
-    return int(line.split()[1]) * 1024
-
-
-@contextmanager
-def peak_memory(every: float = 0.01) -> Iterator[list[int]]:
-    """The most anonymous memory that this process holds inside, in bytes: the only element, right at the end."""
-    peak, done = [anonymous()], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(every):
-            peak[0] = max(peak[0], anonymous())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
