@@ -275,13 +275,12 @@ def study(
     few: int = FEW,
     workers: int = 2,
     folder: Path = SCRATCH,
-    name: str = "calibration",
 ) -> dict:
     """Judge everything, and keep what came of it: `logs` of each size of the treatment problem, `few` of ICU-Sepsis."""
     found = spread(jobs(FIRST_SEED, logs, few, SEPSIS_SEED), folder / state(), workers)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
-    keep(name, f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
+    keep("calibration", f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
     return content
 
 

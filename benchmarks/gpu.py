@@ -80,15 +80,14 @@ def pictures(sizes: Sizes) -> dict[str, Any]:
 
 
 def rates(run: Callable[[], Any], count: int, batch: int, repeats: int) -> dict[str, float]:
-    """Frames a second of each repeat, and a second of processor time, after one repeat that is not counted."""
+    """Frames a second of each repeat, after one that is not counted."""
     jax.block_until_ready(run())
-    found, spent = [], []
+    found = []
     for _ in range(repeats):
-        begin, used = time.monotonic(), time.process_time()
+        begin = time.monotonic()
         jax.block_until_ready(run())
         found.append(count * batch / (time.monotonic() - begin))
-        spent.append(count * batch / (time.process_time() - used))
-    return median_and_range(found) | {"a_processor_second": float(np.median(spent))}
+    return median_and_range(found)
 
 
 def decisions(sizes: Sizes) -> dict[str, Any]:

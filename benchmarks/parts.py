@@ -154,7 +154,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "verdicts": len(rows), "better": sum(one["decision"] == "better" for one in rows),
         "without support": sum(one["asked"] for one in rows), "part better": len(parts),
-        "share of decisions": float(np.mean([one["part"][0] for one in parts])) if parts else None,
         "part better though not": share(wrong, sum(one["asked"] for one in rows)) if parts else None,
         "covered": share(sum(one["part"][2] <= one["part"][4] <= one["part"][3] for one in parts), len(parts))
         if parts else None,
