@@ -10,9 +10,7 @@ are no worse, and *better* of those that are.
 Other packages run in an environment of their own under `--peers`, made by this command with pip, and read logs as .npz
 files; `peer_scripts/peer_judges.py` says how each is asked. What does not install is written into the results.
 
-`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--folder FOLDER]`
-
-A judge that is not asked keeps the counts of its last run. `--picture` draws docs/figures/judge_peers.svg from them.
+`python -m benchmarks judge_peers [--logs 20] [--peers FOLDER]` draws docs/figures/judge_peers.svg as well.
 """
 
 import hashlib
@@ -20,17 +18,19 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 import tidelog as tl
 from benchmarks import adversarial_worlds
 from benchmarks.adversarial import REPLICATES, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
-from benchmarks.keep import keep, known, share
+from benchmarks.keep import keep, share
 from benchmarks.problems import Table, state_finder, table_log
 from benchmarks.spread import SINGLE, own_python, scratch, spread
 from tidelog.envs.treatment import clinician, treatment
@@ -210,35 +210,20 @@ def counted(judge: str, out: Path, chosen: list[Problem], logs: int, truth: dict
     return found
 
 
-def study(
-    judges: Sequence[str] = ("tidelog", *NEEDS),
-    logs: int = LOGS,
-    peers: Path = PEERS,
-    folder: Path = SCRATCH,
-    picture: bool = False,
-) -> dict[str, Any]:
-    """Ask these judges, keep what came of all that were ever asked with as many logs, and draw it; or only draw it."""
-    if picture:
-        draw()
-        return {}
+def study(logs: int = LOGS, peers: Path = PEERS) -> dict[str, Any]:
+    """Ask every judge, keep what came of it, and draw it."""
     chosen = list(problems())
-    folder = folder / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
+    folder = SCRATCH / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
     truth = write_logs(chosen, logs, folder)
-    before = known(NAME)
-    same = before.get("logs_of_a_problem") == logs and before.get("truth") == truth
-    found, failed = (before["judges"], before["failed"]) if same else ({}, {})
-    for judge in judges:
-        ours = judge == "tidelog"
-        out, why = folder / f"{judge}{state() if ours else ''}.jsonl", ""
-        if ours:
-            ask_tidelog(chosen, logs, out)
-        else:
-            why = ask_peer(judge, peers, folder, out)
-        failed.pop(judge, None)
-        if why:
+    out = folder / f"tidelog{state()}.jsonl"
+    ask_tidelog(chosen, logs, out)
+    found, failed = counted("tidelog", out, chosen, logs, truth), {}
+    for judge in NEEDS:
+        out = folder / f"{judge}.jsonl"
+        if why := ask_peer(judge, peers, folder, out):
             failed[judge] = why
-            continue
-        found |= counted(judge, out, chosen, logs, truth)
+        else:
+            found |= counted(judge, out, chosen, logs, truth)
     content = {
         "logs_of_a_problem": logs,
         "impossible": [problem.name for problem in chosen if not problem.possible],
@@ -247,16 +232,12 @@ def study(
         "judges": found,
     }
     keep(NAME, f"python -m benchmarks judge_peers --logs {logs}", content)
-    draw()
+    draw(found)
     return {name: {part: one[part] for part in ("possible", "impossible")} for name, one in found.items()} | failed
 
 
-def draw() -> None:
+def draw(judges: dict[str, Any]) -> None:
     """Error of *better* among answers against the share answered, for logs that can be judged and for the others."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    judges = known(NAME)["judges"]
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasSVG(figure)
     titles = {"possible": "logs that can be judged", "impossible": "logs that cannot, whatever one does"}

@@ -12,9 +12,8 @@ have* has a difference of 0 from the behaviour policy. `power` is the number of 
 best single action on the judged episodes rejects at the judge's level, divided among its candidates; `of these` is the
 number of them in which something is *better*.
 
-`python -m benchmarks league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]`: 10 seconds a split, 25 with the
-peers; a stopped run goes on. FOLDER holds the environments, made here by pip. A learner that is not asked keeps its
-kept answers; Open Bandit Pipeline's network is asked only where it is named.
+`python -m benchmarks league [--peers FOLDER] [--logs NAME ...]`: 25 seconds a split; a stopped run goes on. FOLDER
+holds the environments, made here by pip.
 """
 
 import os
@@ -47,8 +46,7 @@ NEEDS = {
     "obp": ("obp==0.4.1", "numpy<2", "torch==2.13.0"),
     "econml": ("econml",),
 }
-LEARNERS = {"obp logistic": "obp", "obp forest": "obp", "obp network": "obp", "econml tree": "econml"}
-ASKED = tuple(one for one in LEARNERS if one != "obp network")  # which takes a minute and a half for 3,000 rows
+LEARNERS = {"obp logistic": "obp", "obp forest": "obp", "econml tree": "econml"}
 TABLES = ("job_training", "job_search", "applications", "pancreatitis", "colon", "sore_throat", "periodontal",
           "insurance", "primary_care", "fibrosis")  # fmt: skip
 UNITS = {"": (1.0, 0.0), ", in thousandths": (1_000.0, 0.0), ", plus 1,000": (1.0, 1_000.0)}
@@ -302,15 +300,15 @@ def _write_input(name: str, seed: int, split: Split, half: np.ndarray) -> None:
     )  # fmt: skip
 
 
-def study(peers: Path = PEERS, logs: Sequence[str] = (), learners: Sequence[str] = ASKED, workers: int = 2) -> None:
+def study(peers: Path = PEERS, logs: Sequence[str] = (), workers: int = 2) -> None:
     """Judge every split, of the logs that are named or of all, ask the learners, and keep the table."""
     if not (SCRATCH / "tables/tables.json").exists():
         python = own_python(peers / "tables", *NEEDS["tables"])
         subprocess.run([python, SCRIPTS / "league_tables.py", SCRATCH / "tables"], check=True)
     splits = [(made, name, seed) for name in logs or sources() for seed in range(SPLITS)]
     rows = spread(splits, SCRATCH, workers)
-    for learner in learners:
-        python = own_python(peers / LEARNERS[learner], *NEEDS[LEARNERS[learner]])
+    for learner, needed in LEARNERS.items():
+        python = own_python(peers / needed, *NEEDS[needed])
         command = [python, SCRIPTS / "league_peers.py", learner, SCRATCH]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     keep_table([with_peers(row) for row in rows])
