@@ -7,9 +7,9 @@ where it is no worse, in at most 2.5% of logs up to the error of the simulation 
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
-`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--folder FOLDER] [--name NAME]`
+`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--name NAME]`
 
-Every ten logs are written under FOLDER when they are judged, and a later run judges what is missing. Rows of another
+Every ten logs are written down when they are judged, and a later run judges what is missing. Rows of another
 state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
 they get `FEW` logs, and none with `--logs-networks 0`. Intervals use 1,000 bootstrap samples.
 """
@@ -35,7 +35,6 @@ from benchmarks.spread import scratch, spread
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 FIRST_SEED, LOGS, FEW, CHUNK = 40_000, 200, 6, 10  # seeds below 20,200 were looked at while the judge was made
 REPLICATES = 1000
-SCRATCH = scratch("adversarial")
 DECISIONS = ("better", "better if randomised", "worse", "no difference shown", "unsupported")
 
 
@@ -150,7 +149,6 @@ def study(
     logs: int = LOGS,
     logs_networks: int = FEW,
     workers: int = 2,
-    folder: Path = SCRATCH,
     name: str = "adversarial",
 ) -> str:
     """Judge these worlds, or all, and keep what came of them; `logs` of a cell, fewer where networks are trained."""
@@ -160,7 +158,7 @@ def study(
     marks = {cell: fingerprint(cell.draw(0)) for cell in cells(worlds)}
     calls = pieces(marks, {cell: logs_networks if cell.form.networks else logs for cell in marks})
     by_cell: dict[Cell, list[dict[str, Any]]] = {}
-    for (_, cell, *_), rows in zip(calls, spread(calls, folder / state(), workers), strict=True):
+    for (_, cell, *_), rows in zip(calls, spread(calls, scratch("adversarial") / state(), workers), strict=True):
         by_cell.setdefault(cell, []).extend(rows)
     made = [summary(cell, rows) for cell, rows in by_cell.items()]
     content = {

@@ -13,7 +13,6 @@ that are counted here.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -36,7 +35,6 @@ from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
 COMMAND = "python -m benchmarks calibration"
-SCRATCH = scratch("calibration")
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 KEYS = ("problem", "propensities", "episodes", "target")
 NARROW = 0.2  # deviations of returns: half-width of an interval around no difference that says something
@@ -270,14 +268,9 @@ def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def study(
-    logs: int = LOGS,
-    few: int = FEW,
-    workers: int = 2,
-    folder: Path = SCRATCH,
-) -> dict:
+def study(logs: int = LOGS, few: int = FEW, workers: int = 2) -> dict:
     """Judge everything, and keep what came of it: `logs` of each size of the treatment problem, `few` of ICU-Sepsis."""
-    found = spread(jobs(FIRST_SEED, logs, few, SEPSIS_SEED), folder / state(), workers)
+    found = spread(jobs(FIRST_SEED, logs, few, SEPSIS_SEED), scratch("calibration") / state(), workers)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     keep("calibration", f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))

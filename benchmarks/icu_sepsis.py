@@ -37,16 +37,18 @@ def expert_log(problem, expert, episodes: int, seed: int) -> tl.Log:
     return recorded(TabularEnvironment(problem, 1_000), act, episodes, seed)
 
 
+def iql(discount: float) -> tl.IQL:
+    """The settings of IQL."""
+    return tl.IQL(discount=discount, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none")
+
+
 def study() -> dict:
     """Train IQL and BC, and keep their exact values beside the expert's and the optimum."""
     problem, expert = icu_sepsis()
     log = expert_log(problem, expert, EPISODES, seed=0)
     states = problem.observations()
     evaluate = {"exact value": lambda policy: problem.value_of(policy(states))}
-    algorithms = {
-        "iql": tl.IQL(discount=1.0, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none"),
-        "bc": tl.BC(),
-    }
+    algorithms = {"iql": iql(1.0), "bc": tl.BC()}
     found = {"expert": problem.value_of(expert), "optimal": problem.optimal()[0], "episodes": EPISODES, "steps": STEPS}
     for name, algorithm in algorithms.items():
         run = tl.fit(algorithm, log, STEPS, seeds=SEEDS, evaluate=evaluate, eval_every=STEPS // 20)

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 import tidelog as tl
-from benchmarks.icu_sepsis import expert_log, icu_sepsis
+from benchmarks.icu_sepsis import expert_log, icu_sepsis, iql
 from benchmarks.keep import keep, seed_interval
 from benchmarks.spread import spread
 from tidelog.algorithms.optimisation import SCHEDULES
@@ -44,11 +44,6 @@ def bcq(threshold: float, discount: float) -> tl.DiscreteBCQ:
         embedding=64,
         reward_scaling="none",
     )
-
-
-def iql(discount: float) -> tl.IQL:
-    """The settings of IQL's own study."""
-    return tl.IQL(discount=discount, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none")
 
 
 def within(chances: np.ndarray, threshold: float) -> np.ndarray:

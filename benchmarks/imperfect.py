@@ -52,11 +52,6 @@ TASKS = {
 }
 
 
-def clean(demonstrate):
-    """The demonstrator as `play` asks it."""
-    return lambda observed, generator: (demonstrate(observed.observation["observation"]), None)
-
-
 def disturbed(demonstrate, low: np.ndarray, high: np.ndarray):
     """The demonstrator with noise, or at times anything between the bounds [A]."""
 
@@ -80,9 +75,13 @@ def imperfect_log(task: Task, seed: int) -> tl.Log:
 
 def returns_of_one(name: str, seed: int) -> dict[str, float]:
     """Mean returns of everybody on one seed: all play the same starts."""
-    task = TASKS[name]
+    task, demonstrate = TASKS[name], TASKS[name].demonstrator()
     log = imperfect_log(task, seed)
-    played = play(make(task.environment, COPIES), clean(task.demonstrator()), PLAYED, 100 + seed, keep=False)
+
+    def clean(observed, generator):
+        return demonstrate(observed.observation["observation"]), None
+
+    played = play(make(task.environment, COPIES), clean, PLAYED, 100 + seed, keep=False)
     found = {"logger": log.statistics().returns["mean"], "demonstrator": float(played.returns.mean())}
     for one, make_algorithm in ALGORITHMS.items():
         run = tl.fit(make_algorithm(), log, task.steps, seeds=[seed], scale="none", progress=False)

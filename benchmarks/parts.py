@@ -13,12 +13,11 @@ loses.
 Counted are verdicts on the whole that say *better*, verdicts of which a part is *better*, such claims that are wrong
 (the part, exactly, is no better), and how often the interval of the largest better part covers its exact difference.
 
-`python -m benchmarks parts [--logs 100] [--workers 2] [--folder FOLDER]`: some 6 seconds a log; a stopped run goes on.
+`python -m benchmarks parts [--logs 100] [--workers 2]`: some 6 seconds a log; a stopped run goes on.
 """
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ from tidelog.ope.ladder import climb
 from tidelog.ope.verdict import LadderStep
 
 NAME, COMMAND, FIRST_SEED, SEGMENTS = "parts", "python -m benchmarks parts", 90_000, 20
-SCRATCH = scratch(NAME)
 GAINS = (0.2, 0.08, 0.0)  # of offers in the shops, standard deviations
 
 
@@ -160,7 +158,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str, Any]:
+def study(logs: int = 100, workers: int = 2) -> dict[str, Any]:
     """Judge all logs, and keep the counts of each kind."""
 
     def jobs() -> Iterator[tuple[Any, ...]]:
@@ -171,7 +169,7 @@ def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str
             yield from ((hidden_step, seed, kind) for kind in PROPENSITIES)
             yield from ((hidden_step, seed, kind, True, gain) for kind in PROPENSITIES for gain in (2 / 3, 0.0, -0.1))
 
-    rows = [one for part in spread(jobs(), folder / state(), workers) for one in part]
+    rows = [one for part in spread(jobs(), scratch(NAME) / state(), workers) for one in part]
     kinds = {
         kind: summary([one for one in rows if one["kind"] == kind]) for kind in sorted({one["kind"] for one in rows})
     }

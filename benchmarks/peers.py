@@ -3,7 +3,7 @@
 `python -m benchmarks peers --peer-python PYTHON [--algorithms NAME ...] [--rounds 7] [--seconds 3] [--cores 0,1]`,
 where PYTHON is that of an environment with torch, d3rlpy, gym, gymnasium and scikit-learn, on a machine with a C++
 compiler; it needs no tidelog. tidelog's own ways are float32 and bfloat16 by XLA and, where tidelog-kernels is
-installed, by native layers; `--ways` measures some of all ways, and `tidelog` always.
+installed, by native layers.
 All ways of one algorithm wait in processes of their own and are measured in turn, in another order every round;
 a ratio is that of one round. tidelog makes as many updates at once as in a training, those of half a second; scripts
 and d3rlpy make one after another. `operations` are those of one update's matrix products, which show that sizes and
@@ -137,17 +137,14 @@ def keep_to(cores: str) -> int:
 def study(
     peer_python: str = sys.executable,
     algorithms: Sequence[str] = NAMES,
-    ways: Sequence[str] = WAYS,
     rounds: int = 7,
     seconds: float = 3.0,
     cores: str = "",
 ) -> None:
-    """Compare on these cores (default: all), and keep the results of all ways."""
+    """Compare on these cores (default: all), and keep the results."""
     facts = {"cores": keep_to(cores), "rounds": rounds, "seconds": seconds}
     found = {}
     for name in algorithms:
-        commands = {way: one for way, one in commands_of(name, peer_python).items() if way in ("tidelog", *ways)}
-        found[name] = compared(commands, rounds, seconds)
+        found[name] = compared(commands_of(name, peer_python), rounds, seconds)
         print(name, json.dumps(found[name]), flush=True)
-        if set(ways) == set(WAYS):
-            keep("peers" if facts["cores"] == 1 else "peers_all_cores", COMMAND, facts | {"algorithms": found})
+    keep("peers" if facts["cores"] == 1 else "peers_all_cores", COMMAND, facts | {"algorithms": found})

@@ -8,7 +8,6 @@ then judged: with the present logging, with a share of decisions drawn evenly, a
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +27,6 @@ COMMAND = "python -m benchmarks plan"
 PROBABILITY, POINTS, SHARE = 0.8, 0.05, 0.3
 PILOTS, CONTINUED = 5, 40  # pilot logs of each world, and fresh logs of each planned number of episodes
 SIMULATIONS = 150  # of each plan, half as many as by default: five plans are averaged
-SCRATCH = scratch("plan")
 
 
 class Planned(NamedTuple):
@@ -166,10 +164,10 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return cells
 
 
-def study(pilots: int = PILOTS, continued: int = CONTINUED, workers: int = 1, folder: Path = SCRATCH) -> dict:
+def study(pilots: int = PILOTS, continued: int = CONTINUED, workers: int = 1) -> dict:
     """Plan from every pilot log, judge the fresh logs, and keep the counts; a stopped study goes on where it was."""
     calls = [(planned, name, pilot, continued) for pilot in range(pilots) for name in WORLDS]
-    rows = [row for part in spread(calls, folder / state(), workers) for row in part]
+    rows = [row for part in spread(calls, scratch("plan") / state(), workers) for row in part]
     content = {"probability": PROBABILITY, "points": POINTS, "share": SHARE, "continued": continued}
     content["cells"] = summary(rows)
     keep("plan", f"{COMMAND} --pilots {pilots} --continued {continued}", content, plans=rows)

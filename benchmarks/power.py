@@ -6,10 +6,9 @@ the behaviour policy by `effect` standard deviations of the rewards. In a *test*
 verdict reads the propensities, or estimates them. The oracle is doubly robust with the true propensities and the true
 mean rewards, and a normal interval.
 
-`python -m benchmarks power [--logs 60] [--workers 2] [--folder FOLDER]`: 45 minutes; a stopped run goes on.
+`python -m benchmarks power [--logs 60] [--workers 2]`: 45 minutes; a stopped run goes on.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from benchmarks.keep import by_key, keep
 from benchmarks.spread import scratch, spread
 
 NAME, COMMAND = "power", "python -m benchmarks power"
-SCRATCH = scratch(NAME)
 EFFECTS, SIZES, ONE_SIDE, PIECE = (0.0, 0.1, 0.2, 0.5), (200, 1_000, 5_000), 0.025, 20
 SECOND = {"test": np.full(3, 0.5), "practice": np.array([0.3, 0.5, 0.7])}  # probability of the second action, [C]
 CELLS = [(logging, known, rewards) for logging, known in (("test", True), ("test", False), ("practice", True),
@@ -83,11 +81,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def study(logs: int = 60, workers: int = 2, folder: Path = SCRATCH) -> list[dict[str, Any]]:
+def study(logs: int = 60, workers: int = 2) -> list[dict[str, Any]]:
     """Judge every log, and keep the counts of each cell."""
     asked = [(*cell, effect, size, seed) for cell in CELLS for effect in EFFECTS for size in SIZES
              for seed in range(0, logs, PIECE)]  # fmt: skip
-    rows = [row for part in spread([(some_logs, *one) for one in asked], folder / state(), workers) for row in part]
+    rows = [
+        row for part in spread([(some_logs, *one) for one in asked], scratch(NAME) / state(), workers) for row in part
+    ]
     keys = ("logging", "propensities", "rewards", "effect", "episodes")
     cells = [{**dict(zip(keys, key, strict=True)), **summary(some)}
              for key, some in by_key(rows, lambda one: tuple(one[name] for name in keys))]  # fmt: skip

@@ -163,18 +163,14 @@ def measure(algorithm: Any, seeds: int, repeats: int) -> Iterator[dict[str, Any]
         }
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return median, smallest and largest of every figure."""
-    return {name: median_and_range([row[name] for row in rows]) for name in rows[0]}
-
-
 def figures(name: str, seeds: int, repeats: int) -> dict[str, Any]:
-    """Measure one entry: the operations and products of an update, and every rate with its range."""
+    """Measure one entry: the operations and products of an update, and the median and range of every rate."""
     algorithm = ENTRIES[name]
     products = products_of(algorithm, log_for(algorithm))
-    found = summary(list(measure(algorithm, seeds, repeats)))
+    rows = list(measure(algorithm, seeds, repeats))
     shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
-    return {"operations_per_update": operations(products), "matrix_products": shapes, **found}
+    rates = {rate: median_and_range([row[rate] for row in rows]) for rate in rows[0]}
+    return {"operations_per_update": operations(products), "matrix_products": shapes, **rates}
 
 
 def study(algorithms: Sequence[str] = tuple(ENTRIES), seeds: int = 4, repeats: int = 5) -> None:
