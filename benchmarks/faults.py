@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.keep import keep, known
 from tests.faults import scenarios
 from tests.faults.simulated_disk import put_tree
@@ -24,13 +26,6 @@ from tidelog.data.read import read_log
 
 NAME, COMMAND = "faults", "python -m benchmarks faults"
 RESUMED, RESUMED_OF_EACH = 40, 3
-
-
-class Patch:
-    """Sets attributes; nothing is put back, the process ends."""
-
-    def setattr(self, owner: Any, name: str, value: Any) -> None:
-        setattr(owner, name, value)
 
 
 def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
@@ -63,9 +58,9 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
             add(f"{name} --overwrite", scenarios.check_steps(recorder, seen, schedules, seed, first=grows))
         add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
         collect("treatment", episodes=30, seed=0).save(work / "log")
-        chunks_of(7, Patch())
+        chunks_of(7, pytest.MonkeyPatch())
         start = scenarios.start_run(read_log(work / "log"))
-        recorder, every = scenarios.record_run(work / "run", start, Patch())
+        recorder, every = scenarios.record_run(work / "run", start, pytest.MonkeyPatch())
         checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, work)
         add("run", checked)
         whole = all_of(load_run(work / "run" / "run"))
@@ -77,7 +72,9 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
         for name in algorithms or names():
             at = work / f"of {name}"
             at.mkdir()
-            recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), Patch())
+            recorder, every = scenarios.record_run(
+                at / "disk", scenarios.start_algorithm(name, at), pytest.MonkeyPatch()
+            )
             checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, at)
             add(f"train {name}", checked)
             whole = scenarios.end_of_run(load_run(at / "disk" / "run"))

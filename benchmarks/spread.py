@@ -73,23 +73,16 @@ def _keep_to_a_core(cores: Any) -> None:
         os.sched_setaffinity(0, {mine[cores.get() % len(mine)]})
 
 
-def words_of(function: Callable[..., Any], *arguments: Any, one_core: bool = False) -> list[str]:
+def words_of(function: Callable[..., Any], *arguments: Any) -> list[str]:
     """The command of a process that calls a function of a module with arguments of JSON, and prints what it returns."""
-    core = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); " if one_core else ""
     load = f"import json, sys; from {function.__module__} import {function.__name__} as call; "
-    return [
-        sys.executable,
-        "-c",
-        f"{core}{load}print(json.dumps(call(*json.loads(sys.argv[1]))))",
-        json.dumps(arguments),
-    ]
+    return [sys.executable, "-c", f"{load}print(json.dumps(call(*json.loads(sys.argv[1]))))", json.dumps(arguments)]
 
 
-def called(function: Callable[..., Any], *arguments: Any, one_core: bool = False, **environment: str) -> Any:
+def called(function: Callable[..., Any], *arguments: Any, **environment: str) -> Any:
     """What a function returns in a process of its own, with further variables of the environment."""
     known = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])} | environment
-    words = words_of(function, *arguments, one_core=one_core)
-    done = subprocess.run(words, env=known, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(words_of(function, *arguments), env=known, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -44,6 +44,6 @@ def test_a_call_that_fails_is_named(square, tmp_path):
 
 
 def test_a_call_in_a_process_of_its_own_returns_and_reads_its_environment(square, tmp_path, monkeypatch):
-    assert called(square, 5, str(tmp_path), one_core=True) == {"square": 25}
+    assert called(square, 5, str(tmp_path)) == {"square": 25}
     monkeypatch.setenv("TIDELOG_ANSWER", "no")
     assert called(os.getenv, "TIDELOG_ANSWER", TIDELOG_ANSWER="yes") == "yes"
