@@ -42,6 +42,7 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
         }
         print(name, counts[name], flush=True)
 
+    patch = pytest.MonkeyPatch()  # nothing is put back, the process ends
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         work = Path(folder)
         for name, steps in scenarios.file_steps().items():
@@ -58,9 +59,9 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
             add(f"{name} --overwrite", scenarios.check_steps(recorder, seen, schedules, seed, first=grows))
         add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
         collect("treatment", episodes=30, seed=0).save(work / "log")
-        chunks_of(7, pytest.MonkeyPatch())
+        chunks_of(7, patch)
         start = scenarios.start_run(read_log(work / "log"))
-        recorder, every = scenarios.record_run(work / "run", start, pytest.MonkeyPatch())
+        recorder, every = scenarios.record_run(work / "run", start, patch)
         checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, work)
         add("run", checked)
         whole = all_of(load_run(work / "run" / "run"))
@@ -72,9 +73,7 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
         for name in algorithms or names():
             at = work / f"of {name}"
             at.mkdir()
-            recorder, every = scenarios.record_run(
-                at / "disk", scenarios.start_algorithm(name, at), pytest.MonkeyPatch()
-            )
+            recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), patch)
             checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, at)
             add(f"train {name}", checked)
             whole = scenarios.end_of_run(load_run(at / "disk" / "run"))

@@ -58,10 +58,10 @@ def many(carry, pictures, targets, count, kind):
     return jax.lax.fori_loop(0, count, lambda i, carry: step(carry, pictures, targets), carry)
 
 
-def made(batch=BATCH):
-    network = Picture.create(np.random.default_rng(0), LEAF, EncoderConfig(1, 256, impala))
+def made(batch, leaf=LEAF):
+    network = Picture.create(np.random.default_rng(0), leaf, EncoderConfig(1, 256, impala))
     generator = np.random.default_rng(1)
-    pictures = generator.integers(0, 256, (batch, LEAF.height, LEAF.width, LEAF.channels)).astype(np.uint8)
+    pictures = generator.integers(0, 256, (batch, leaf.height, leaf.width, leaf.channels)).astype(np.uint8)
     return network, jnp.asarray(pictures), jnp.asarray(generator.standard_normal((batch, 16)), jnp.float32)
 
 
