@@ -85,6 +85,12 @@ def peers_learning(found: Found) -> Found:
     }
 
 
+def speed_cpu(found: Found) -> Found:
+    """A row an algorithm."""
+    rows = {name: one for name, one in found.items() if isinstance(one, dict) and "operations_per_update" in one}
+    return {"rows": rows}
+
+
 PEER_GOALS = {  # of native layers over eager PyTorch in float32: float32 and bfloat16, by cores
     1: {"iql": (1.9, 3.2), "discrete-bcq": (3.0, 4.5), "bc": (2.2, 3.6), "bcq": (1.5, 2.3)},
     2: {"iql": (2.9, 4.6)},
