@@ -7,9 +7,9 @@ where it is no worse, in at most 2.5% of logs up to the error of the simulation 
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
-`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--folder FOLDER] [--name NAME]`
+`python -m benchmarks adversarial [world ...] [--logs 200] [--workers 2] [--name NAME]`
 
-Every ten logs are written under FOLDER when they are judged, and a later run judges what is missing. Rows of another
+Every ten logs are written down when they are judged, and a later run judges what is missing. Rows of another
 state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
 they get `FEW` logs, and none with `--logs-networks 0`. Intervals use 1,000 bootstrap samples.
 """
@@ -30,18 +30,11 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, cells, fingerprint
 from benchmarks.keep import keep, share
-from benchmarks.spread import Call, scratch, spread
+from benchmarks.spread import scratch, spread
 
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 FIRST_SEED, LOGS, FEW, CHUNK = 40_000, 200, 6, 10  # seeds below 20,200 were looked at while the judge was made
 REPLICATES = 1000
-SCRATCH = scratch("adversarial")
-SINGLE = {  # one core a process
-    "JAX_PLATFORMS": "cpu",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
 DECISIONS = ("better", "better if randomised", "worse", "no difference shown", "unsupported")
 
 
@@ -83,22 +76,19 @@ def state() -> str:
     return hashlib.sha256(b"".join([words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
-def judge_some(cell: Sequence[Any], seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """Judge the logs of some seeds."""
-    return [judged(Cell(*cell), seed) for seed in seeds]
+def judge_some(cell: Sequence[Any], mark: str, first: int, last: int) -> list[dict[str, Any]]:
+    """Judge the logs of some seeds, of a cell whose first log has this mark."""
+    return [judged(Cell(*cell), seed) for seed in range(first, last + 1)]
 
 
-def pieces(marks: dict[Cell, str], logs: dict[Cell, int]) -> dict[str, Call]:
-    """Calls that judge all logs, with the marks of cells in their names; the first logs of every cell come first."""
+def pieces(marks: dict[Cell, str], logs: dict[Cell, int]) -> list[tuple[Any, ...]]:
+    """Calls that judge all logs; the first logs of every cell come first."""
     parts = [
-        (range(first, min(first + CHUNK, FIRST_SEED + logs[cell])), cell)
+        (judge_some, cell, marks[cell], first, min(first + CHUNK, FIRST_SEED + logs[cell]) - 1)
         for cell in marks
         for first in range(FIRST_SEED, FIRST_SEED + logs[cell], CHUNK)
     ]
-    return {
-        f"{cell.name}__{marks[cell]}__{seeds[0]}-{seeds[-1]}": (judge_some, (cell, list(seeds)))
-        for seeds, cell in sorted(parts, key=lambda part: part[0][0])
-    }
+    return sorted(parts, key=lambda part: part[3])
 
 
 # What came of it.
@@ -109,7 +99,6 @@ def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     form, truth = cell.form, rows[0]["truth"]
     said = Counter(row["decision"] for row in rows)
     wrong = [row for row in rows if is_wrong(row)]
-    spoken = [row for row in rows if form.words in row["words"]]
     first = Counter(re.sub(r"[-+]?\d[\d,.]*", "#", row["reason"]) for row in rows).most_common(1)[0]
     found = {
         **cell._asdict(),
@@ -124,7 +113,7 @@ def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
     if form.words:
         both = sum(form.words in row["words"] for row in wrong)
-        found |= {"words": form.words, "said": len(spoken), "wrong": len(wrong), "said_where_wrong": both}
+        found |= {"words": form.words, "wrong": len(wrong), "said_where_wrong": both}
     if form.answered is not None:
         found["must_answer"] = form.answered
     found["promise"] = kept_by(found)
@@ -160,7 +149,6 @@ def study(
     logs: int = LOGS,
     logs_networks: int = FEW,
     workers: int = 2,
-    folder: Path = SCRATCH,
     name: str = "adversarial",
 ) -> str:
     """Judge these worlds, or all, and keep what came of them; `logs` of a cell, fewer where networks are trained."""
@@ -169,9 +157,8 @@ def study(
         raise SystemExit(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
     marks = {cell: fingerprint(cell.draw(0)) for cell in cells(worlds)}
     calls = pieces(marks, {cell: logs_networks if cell.form.networks else logs for cell in marks})
-    os.environ.update(SINGLE)  # read by the processes that are started now
     by_cell: dict[Cell, list[dict[str, Any]]] = {}
-    for (_, (cell, _)), rows in zip(calls.values(), spread(calls, folder / state(), workers), strict=True):
+    for (_, cell, *_), rows in zip(calls, spread(calls, scratch("adversarial") / state(), workers), strict=True):
         by_cell.setdefault(cell, []).extend(rows)
     made = [summary(cell, rows) for cell, rows in by_cell.items()]
     content = {

@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom, norm
 
 import tidelog as tl
-
-Floats = NDArray[np.float64]
+from benchmarks.problems import Floats, Table, drawn
 
 WORDS = {  # what a verdict must say where the log cannot show it; tried on its paragraph and its reasons
     "history": r"(?i)markov|done (long )?(before|earlier|ago)|(earlier|past|previous) (decision|action)s?|history",
@@ -78,6 +77,14 @@ def both(name: str, draw: Callable[..., Drawn], **facts: Any) -> dict[str, Varia
     estimated = "estimated" if name == "recorded" else f"{name}, estimated"
     names = {name: "recorded", estimated: "estimated"}
     return {one: Variant(partial(draw, propensities=asked), **facts) for one, asked in names.items()}
+
+
+def form(
+    draw: Callable[..., Drawn], words: str | None = None, *, sizes: tuple[int, ...] | None = None,
+    networks: bool = False, answered: float | None = None, **facts: Any,
+) -> Variant:  # fmt: skip
+    """A variant whose draws have these further arguments."""
+    return Variant(partial(draw, **facts), words, sizes, networks, answered)
 
 
 class World(NamedTuple):
@@ -133,17 +140,6 @@ def cells(worlds: Sequence[str] = ()) -> Iterator[Cell]:
                 yield Cell(world, variant, size)
 
 
-class Table:
-    """A policy that reads the leaf `context`: probabilities [C, A]."""
-
-    def __init__(self, chances: Any) -> None:
-        self.chances = np.asarray(chances, np.float64)
-
-    def probabilities(self, observation: Any, mask: Any = None) -> Floats:
-        """[B, A]."""
-        return self.chances[np.asarray(observation["context"]).reshape(-1)]
-
-
 # One decision an episode.
 
 
@@ -195,13 +191,6 @@ class Bandit:
         return Drawn(log, (Table(self.target),), self.truth, asked(propensities))
 
 
-def drawn(generator: Generator, chances: Floats) -> NDArray[np.int64]:
-    """One action a row, by chances [N, A]."""
-    cumulative = chances.cumsum(axis=1)
-    draw = generator.random((len(chances), 1)) * cumulative[:, -1:]
-    return (cumulative > draw).argmax(axis=1)
-
-
 def asked(propensities: str) -> dict[str, Any]:
     """The arguments of a user whose log has propensities, or has none."""
     return {} if propensities == "recorded" else {"propensities": "estimated"}
@@ -221,6 +210,21 @@ def one_step(
         observation=observation, action=rows["action"], reward=rows["reward"], terminated=True, actions=actions,
         **known, **more,
     )  # fmt: skip
+
+
+def two_arms(
+    generator: Generator, action: NDArray[Any], reward: Any, often: Any = 0.5, noise: float = 0.0
+) -> dict[str, NDArray[Any]]:
+    """Rows of two actions, of which the second has these odds; contexts say nothing, and rewards have normal noise."""
+    n = len(action)
+    rows = {"context": generator.integers(0, 3, n), "action": action}
+    rows |= {"propensity": np.where(action == 1, often, 1.0 - often), "reward": reward}
+    return rows | ({"reward": reward + noise * generator.standard_normal(n)} if noise else {})
+
+
+def takes_second(chance: float, contexts: int = 3) -> Table:
+    """A policy that takes the second of two actions so often in every context."""
+    return Table(np.tile([1.0 - chance, chance], (contexts, 1)))
 
 
 def with_cluster(cluster: NDArray[Any], named: bool) -> dict[str, Any]:
@@ -321,10 +325,7 @@ def _clustered(generator: Generator, people: NDArray[Any], named: bool, by_row: 
     n, count = len(people), int(people.max()) + 1
     arm = generator.integers(0, 2, n) if by_row else generator.integers(0, 2, count)[people]
     level = np.sqrt(share) * generator.standard_normal(count)[people]
-    rows = {
-        "context": generator.integers(0, 3, n), "action": arm, "propensity": np.full(n, 0.5),
-        "reward": level + np.sqrt(1.0 - share) * generator.standard_normal(n),
-    }  # fmt: skip
+    rows = two_arms(generator, arm, level, noise=np.sqrt(1.0 - share))
     order = generator.permutation(n)  # nobody's rows lie together
     log = one_step({name: values[order] for name, values in rows.items()}, 2, **with_cluster(people[order], named))
     return Drawn(log, (Table(np.tile([0.1, 0.9], (3, 1))),), 0.0, {})
@@ -364,19 +365,15 @@ def many_looks(generator: Generator, n: int, told: bool) -> Drawn:
 
 
 def drifting(
-    generator: Generator, n: int, behavior_policy: bool, rewards: bool, propensities: str, timed: bool = True
-) -> Drawn:
+    generator: Generator, n: int, behavior_policy: bool = True, rewards: bool = True, propensities: str = "estimated",
+    timed: bool = True,
+) -> Drawn:  # fmt: skip
     """Over the log's time the behaviour policy's habits, rewards, or both rise; actions have no effect."""
     time = np.arange(n) / n
     second = 0.03 + 0.94 * time if behavior_policy else np.full(n, 0.5)
     action = (generator.random(n) < second).astype(int)
-    rows = {
-        "context": generator.integers(0, 3, n), "action": action,
-        "propensity": np.where(action == 1, second, 1.0 - second),
-        "reward": (2.0 * time if rewards else 1.0) + 0.3 * generator.standard_normal(n),
-    }  # fmt: skip
-    more = {"time": np.arange(n, dtype=float)} if timed else {}
-    log = one_step(rows, 2, propensities, **more)
+    made = two_arms(generator, action, 2.0 * time if rewards else 1.0, second, 0.3)
+    log = one_step(made, 2, propensities, **({"time": np.arange(n, dtype=float)} if timed else {}))
     return Drawn(log, (Table(np.tile([0.05, 0.95], (3, 1))),), 0.0, asked(propensities))
 
 
@@ -393,10 +390,7 @@ def rare_outcome_left(generator: Generator, n: int, sign: float, odds: float = 0
     """The policy leaves an action that earns a thousand once in two thousand times for a sure quarter, or both lose."""
     action = generator.integers(0, 2, n)
     rare = size * (generator.random(n) < odds)
-    rows = {
-        "context": generator.integers(0, 3, n), "action": action, "propensity": np.full(n, 0.5),
-        "reward": sign * np.where(action == 0, rare, 0.25) + 0.1 * generator.standard_normal(n),
-    }  # fmt: skip
+    rows = two_arms(generator, action, sign * np.where(action == 0, rare, 0.25), noise=0.1)
     return Drawn(one_step(rows, 2), (Table([[0.0, 1.0]] * 3),), 0.5 * sign * (0.25 - size * odds), {})
 
 
@@ -404,10 +398,7 @@ def heavy_arm_left(generator: Generator, n: int, sign: float, spread: float = 3.
     """The policy leaves an action of log-normal rewards for 90% of their mean, which few logs reach."""
     action, mean = generator.integers(0, 2, n), np.exp(spread**2 / 2.0)
     heavy_reward, sure = np.exp(spread * generator.standard_normal(n)), share * mean + generator.standard_normal(n)
-    rows = {
-        "context": generator.integers(0, 3, n), "action": action, "propensity": np.full(n, 0.5),
-        "reward": sign * np.where(action == 0, heavy_reward, sure),
-    }  # fmt: skip
+    rows = two_arms(generator, action, sign * np.where(action == 0, heavy_reward, sure))
     return Drawn(one_step(rows, 2), (Table([[0.0, 1.0]] * 3),), float(-0.5 * sign * (1.0 - share) * mean), {})
 
 
@@ -477,51 +468,32 @@ def late(generator: Generator, n: int, horizon: str | None, gain: float = 0.0, d
         observation=["context"], vocabularies={"context": ["0", "1"]}, action="action", actions=2, reward="paid",
         propensity="propensity", terminated=True, time="day", missing_reward=0.0, **export,
     )  # fmt: skip
-    return Drawn(tl.read_log(pl.DataFrame(table), columns), (TableOfWords(bandit.target),), bandit.truth, {})
-
-
-class TableOfWords(Table):
-    """The same of a log that was read from a table, where the leaf of words is `categorical`."""
-
-    def probabilities(self, observation: Any, mask: Any = None) -> Floats:
-        """[B, A]."""
-        return super().probabilities({"context": observation["categorical"]}, mask)
+    words = Table(bandit.target, lambda seen: np.asarray(seen["categorical"]).reshape(-1))  # of a log that was read
+    return Drawn(tl.read_log(pl.DataFrame(table), columns), (words,), bandit.truth, {})
 
 
 def written_later(generator: Generator, n: int) -> Drawn:
     """Rewards are noise; the context is the item clicked, written after the decision, and the policy repeats it."""
     action = generator.integers(0, 2, n)
     reward = generator.standard_normal(n)
-    rows = {
-        "context": np.where(reward > 0, action, 1 - action), "action": action, "reward": reward,
-        "propensity": np.full(n, 0.5),
-    }  # fmt: skip
+    rows = {**two_arms(generator, action, reward), "context": np.where(reward > 0, action, 1 - action)}
     return Drawn(one_step(rows, 2), (Table([[0.8, 0.2], [0.2, 0.8]]),), 0.0, {})
 
 
 def interfering(generator: Generator, n: int, often: float = 0.2, policy: float = 0.9) -> Drawn:
     """A coupon is worth 1 minus twice the share of people who get one: what one gets changes what another earns."""
     action = (generator.random(n) < often).astype(int)
-    rows = {
-        "context": generator.integers(0, 3, n), "action": action,
-        "propensity": np.where(action == 1, often, 1.0 - often),
-        "reward": action * (1.0 - 2.0 * often) + 0.5 * generator.standard_normal(n),
-    }  # fmt: skip
+    rows = two_arms(generator, action, action * (1.0 - 2.0 * often), often, 0.5)
     truth = policy * (1.0 - 2.0 * policy) - often * (1.0 - 2.0 * often)
-    return Drawn(one_step(rows, 2), (Table(np.tile([1.0 - policy, policy], (3, 1))),), truth, {})
+    return Drawn(one_step(rows, 2), (takes_second(policy),), truth, {})
 
 
 def habituated(generator: Generator, n: int, visits: int = 20, often: float = 0.15, policy: float = 0.6) -> Drawn:
     """People come twenty times, a row each time; the first three sends please them (+1), later ones do not (-1)."""
     sent, reward = sends(generator, n // visits, visits, often, free=3, price=-1.0)
-    action = sent.astype(int).ravel()
-    rows = {
-        "context": generator.integers(0, 3, len(action)), "action": action,
-        "propensity": np.where(action == 1, often, 1.0 - often),
-        "reward": reward.ravel() + 0.5 * generator.standard_normal(len(action)),
-    }  # fmt: skip
+    rows = two_arms(generator, sent.astype(int).ravel(), reward.ravel(), often, 0.5)
     truth = (worth_of_sends(visits, policy, 3, -1.0) - worth_of_sends(visits, often, 3, -1.0)) / visits
-    return Drawn(one_step(rows, 2), (Table(np.tile([1.0 - policy, policy], (3, 1))),), truth, {})
+    return Drawn(one_step(rows, 2), (takes_second(policy),), truth, {})
 
 
 def clicks(rate: float) -> Callable[[Generator, int], Floats]:
@@ -604,9 +576,8 @@ def history(
     context = before if observed else generator.integers(0, 3, (n, steps))
     reward = reward + 0.5 * generator.standard_normal((n, steps))
     log = several(context, sent.astype(int), reward, np.where(sent, often, 1.0 - often), propensities)
-    target = Table(np.tile([1.0 - policy, policy], (steps + 1, 1)))
     truth = worth_of_sends(steps, policy, free, price) - worth_of_sends(steps, often, free, price)
-    return Drawn(log, (target,), truth, asked(propensities))
+    return Drawn(log, (takes_second(policy, steps + 1),), truth, asked(propensities))
 
 
 def last_action(generator: Generator, n: int, steps: int = 60, often: float = 0.15, policy: float = 0.45) -> Drawn:
@@ -615,8 +586,7 @@ def last_action(generator: Generator, n: int, steps: int = 60, often: float = 0.
     again = np.concatenate([np.zeros((n, 1), bool), sent[:, :-1]], axis=1)
     reward = sent * np.where(again, -3.0, 1.0) + 0.5 * generator.standard_normal((n, steps))
     log = several(generator.integers(0, 3, (n, steps)), sent.astype(int), reward, np.where(sent, often, 1.0 - often))
-    target = Table(np.tile([1.0 - policy, policy], (3, 1)))
-    return Drawn(log, (target,), worth_of_spacing(steps, policy) - worth_of_spacing(steps, often), {})
+    return Drawn(log, (takes_second(policy),), worth_of_spacing(steps, policy) - worth_of_spacing(steps, often), {})
 
 
 def worth_of_spacing(steps: int, often: float) -> float:
@@ -637,7 +607,7 @@ def by_hour(generator: Generator, n: int, observed: bool, propensities: str, ste
     log = several(context, sent.astype(int), reward, np.where(sent, chance, 1.0 - chance), propensities)
     policy, dark = 0.3, int(night[0].sum())
     truth = (steps - dark) * (policy - BY_DAY) - 2.0 * dark * (policy - BY_NIGHT)
-    return Drawn(log, (Table(np.tile([1.0 - policy, policy], (2, 1))),), truth, asked(propensities))
+    return Drawn(log, (takes_second(policy, 2),), truth, asked(propensities))
 
 
 def unsupported_step(
@@ -669,7 +639,7 @@ def cut_when_bad(generator: Generator, n: int, steps: int = 10, policy: float = 
     context = generator.integers(0, 3, (n, steps))
     log = several(context, action, reward, np.full((n, steps), 0.5), lengths=lengths, truncated=bad.any(1))
     truth = worth_with_ends(steps, policy, loss) - worth_with_ends(steps, 0.5, loss)
-    return Drawn(log, (Table(np.tile([1.0 - policy, policy], (3, 1))),), truth, {})
+    return Drawn(log, (takes_second(policy),), truth, {})
 
 
 def worth_with_ends(steps: int, second: float, loss: float) -> float:
@@ -728,7 +698,7 @@ def out_of_range(generator: Generator, n: int) -> Drawn:
 STILL, MOVED = 0.5, (0.4, 0.2)  # how often nothing is changed, and mean and spread of the changes
 
 
-def no_change(generator: Generator, n: int, means: float, spread: float, kept: str) -> Drawn:
+def no_change(generator: Generator, n: int, kept: str, means: float = 0.0, spread: float = 0.15) -> Drawn:
     """Half of the actions are exactly 0, which alone earns 1; a policy around any mean never takes exactly 0.
 
     `kept` of the behaviour policy: "nothing", "recorded" (a probability at 0 and a density elsewhere), or these
@@ -792,13 +762,13 @@ WORLDS: dict[str, World] = {
         (100, 400),
         {
             **both("count hidden", history, words="history"),
-            "count hidden, milder": Variant(partial(history, price=-0.5), "history"),
-            "count observed": Variant(partial(history, observed=True)),
+            "count hidden, milder": form(history, "history", price=-0.5),
+            "count observed": form(history, observed=True),
             **both("ten steps", partial(history, steps=10, free=2, often=0.15, policy=0.25), sizes=(300, 1000, 3000)),
             "last action only": Variant(last_action, "history"),
-            "by hour, observed": Variant(partial(by_hour, observed=True, propensities="recorded")),
-            "by hour, hidden": Variant(partial(by_hour, observed=False, propensities="recorded"), "history"),
-            "by hour, hidden, estimated": Variant(partial(by_hour, observed=False, propensities="estimated"), "hidden"),
+            "by hour, observed": form(by_hour, observed=True, propensities="recorded"),
+            "by hour, hidden": form(by_hour, "history", observed=False, propensities="recorded"),
+            "by hour, hidden, estimated": form(by_hour, "hidden", observed=False, propensities="estimated"),
         },
     ),
     "habituation": World(
@@ -815,15 +785,15 @@ WORLDS: dict[str, World] = {
         "An A/B test by person: one arm a person, rewards of a person alike, no true effect.",
         (1000, 2500),
         {
-            "by user, unnamed": Variant(partial(by_cluster, size=25, named=False), "independence"),
-            "by user, named": Variant(partial(by_cluster, size=25, named=True)),
-            "rows five times, unnamed": Variant(partial(repeated, named=False), "independence"),
-            "rows five times, named": Variant(partial(repeated, named=True)),
-            "one person, unnamed": Variant(partial(one_person, named=False), "independence"),
-            "one person, named": Variant(partial(one_person, named=True)),
-            "by day, unnamed": Variant(partial(by_cluster, size=50, named=False, share=0.3), "independence"),
-            "by day, named": Variant(partial(by_cluster, size=50, named=True, share=0.3)),
-            "arms by row": Variant(partial(by_cluster, size=25, named=False, by_row=True)),
+            "by user, unnamed": form(by_cluster, "independence", size=25, named=False),
+            "by user, named": form(by_cluster, size=25, named=True),
+            "rows five times, unnamed": form(repeated, "independence", named=False),
+            "rows five times, named": form(repeated, named=True),
+            "one person, unnamed": form(one_person, "independence", named=False),
+            "one person, named": form(one_person, named=True),
+            "by day, unnamed": form(by_cluster, "independence", size=50, named=False, share=0.3),
+            "by day, named": form(by_cluster, size=50, named=True, share=0.3),
+            "arms by row": form(by_cluster, size=25, named=False, by_row=True),
         },
     ),
     LEARNT: World(
@@ -835,21 +805,19 @@ WORLDS: dict[str, World] = {
         "Rewards are noise; thirty policies are judged on one log, and the best verdict is kept.",
         (300,),
         {
-            "untold": Variant(partial(many_looks, told=False), "looks"),
-            "told": Variant(partial(many_looks, told=True)),
+            "untold": form(many_looks, "looks", told=False),
+            "told": form(many_looks, told=True),
         },
     ),
     "drift": World(
         "The logger's habits and the rewards both rise over the log's time; actions have no effect.",
         (400, 1000, 3000),
         {
-            "both": Variant(partial(drifting, behavior_policy=True, rewards=True, propensities="estimated")),
-            "both, no time": Variant(
-                partial(drifting, behavior_policy=True, rewards=True, propensities="estimated", timed=False), "hidden"
-            ),
-            "logger only": Variant(partial(drifting, behavior_policy=True, rewards=False, propensities="estimated")),
-            "rewards only": Variant(partial(drifting, behavior_policy=False, rewards=True, propensities="estimated")),
-            "both, recorded": Variant(partial(drifting, behavior_policy=True, rewards=True, propensities="recorded")),
+            "both": form(drifting),
+            "both, no time": form(drifting, "hidden", timed=False),
+            "logger only": form(drifting, rewards=False),
+            "rewards only": form(drifting, behavior_policy=False),
+            "both, recorded": form(drifting, propensities="recorded"),
         },
     ),
     "rare harm": World(
@@ -862,15 +830,15 @@ WORLDS: dict[str, World] = {
         (1500,),
         {
             "better": Variant(tied, answered=0.8),
-            "no effect": Variant(partial(tied, gain=0.0), answered=0.8),
+            "no effect": form(tied, answered=0.8, gain=0.0),
         },
     ),
     "clipped actions": World(
         "Continuous actions are cut at the bounds when carried out; the recorded density is that of the uncut normal.",
         (300, 1000),
         {
-            "density as drawn": Variant(partial(clipped, at="drawn"), networks=True),
-            "density as carried out": Variant(partial(clipped, at="executed"), networks=True),
+            "density as drawn": form(clipped, networks=True, at="drawn"),
+            "density as carried out": form(clipped, networks=True, at="executed"),
         },
     ),
     "confounded logger": World(
@@ -878,18 +846,18 @@ WORLDS: dict[str, World] = {
         (300, 1000, 3000),
         {
             "right propensities": Variant(confounded(-0.1).draw),
-            "estimated": Variant(partial(confounded(-0.1, STRONG, 0.95).draw, propensities="estimated"), "hidden"),
+            "estimated": form(confounded(-0.1, STRONG, 0.95).draw, "hidden", propensities="estimated"),
         },
     ),
     "wrong propensities": World(
         "A hidden cause moves choice and reward, and recorded propensities are not what the logger acted by.",
         (300, 1000, 3000),
         {
-            "averaged": Variant(partial(misrecorded, how="averaged", effect=-0.1), "propensities"),
-            "halved": Variant(partial(misrecorded, how="halved", effect=-0.1)),
-            "swapped": Variant(partial(misrecorded, how="swapped", effect=-0.1)),
-            "rounded": Variant(partial(misrecorded, how="rounded", effect=0.05), "propensities"),
-            "tempered": Variant(partial(misrecorded, how="tempered", effect=-0.1), "propensities"),
+            "averaged": form(misrecorded, "propensities", how="averaged", effect=-0.1),
+            "halved": form(misrecorded, how="halved", effect=-0.1),
+            "swapped": form(misrecorded, how="swapped", effect=-0.1),
+            "rounded": form(misrecorded, "propensities", how="rounded", effect=0.05),
+            "tempered": form(misrecorded, "propensities", how="tempered", effect=-0.1),
         },
     ),
     "selection on the outcome": World(
@@ -953,67 +921,63 @@ WORLDS: dict[str, World] = {
         "gain. Mirrored: a rare loss that it avoids.",
         (300, 1000),
         {
-            "gain": Variant(partial(rare_outcome_left, sign=1.0), "rare gain"),
-            "harm": Variant(partial(rare_outcome_left, sign=-1.0), "rare harm"),
+            "gain": form(rare_outcome_left, "rare gain", sign=1.0),
+            "harm": form(rare_outcome_left, "rare harm", sign=-1.0),
         },
     ),
     "heavy-tailed arm": World(
         "The policy leaves an action of log-normal rewards (3), for 90% of their mean.",
         (300, 1000),
         {
-            "gains": Variant(partial(heavy_arm_left, sign=1.0), "rare gain"),
-            "losses": Variant(partial(heavy_arm_left, sign=-1.0), "rare harm"),
+            "gains": form(heavy_arm_left, "rare gain", sign=1.0),
+            "losses": form(heavy_arm_left, "rare harm", sign=-1.0),
         },
     ),
     "no change": World(
         "Half of the continuous actions are exactly 0, which alone earns 1; the policy never takes exactly 0.",
         (300, 600),
         {
-            "estimated": Variant(partial(no_change, means=0.0, spread=0.15, kept="nothing"), networks=True),
-            "recorded": Variant(partial(no_change, means=0.0, spread=0.15, kept="recorded"), networks=True),
-            "declared": Variant(partial(no_change, means=0.0, spread=0.15, kept="declared"), networks=True),
-            "estimated, near the others": Variant(
-                partial(no_change, means=0.4, spread=0.15, kept="nothing"), sizes=(600,), networks=True, answered=0.8
+            "estimated": form(no_change, networks=True, kept="nothing"),
+            "recorded": form(no_change, networks=True, kept="recorded"),
+            "declared": form(no_change, networks=True, kept="declared"),
+            "estimated, near the others": form(
+                no_change, sizes=(600,), networks=True, answered=0.8, kept="nothing", means=0.4
             ),
-            "declared, near the others": Variant(
-                partial(no_change, means=0.4, spread=0.15, kept="declared"), networks=True, answered=0.8
-            ),
+            "declared, near the others": form(no_change, networks=True, answered=0.8, kept="declared", means=0.4),
         },
     ),
     "near-copies": World(
         "Every decision was exported several times, with rewards that differ a little; no true effect.",
         (1000, 2500),
         {
-            "four times": Variant(partial(repeated, named=False, times=4, apart=1e-3)),
-            "twice": Variant(partial(repeated, named=False, times=2, apart=1e-4)),
-            "ten times": Variant(partial(repeated, named=False, times=10, apart=1e-2)),
+            "four times": form(repeated, named=False, times=4, apart=1e-3),
+            "twice": form(repeated, named=False, times=2, apart=1e-4),
+            "ten times": form(repeated, named=False, times=10, apart=1e-2),
         },
     ),
     "unknown rewards": World(
         "Some rewards are unknown: because of what they are, or more often after one action than after the other.",
         (600, 2500),
         {
-            "by their value": Variant(partial(unknown, odds=UNHAPPY, stated="unknown")),
-            "by their value, worse": Variant(partial(unknown, odds=UNHAPPY, stated="unknown", gain=-0.1)),
-            "by their value, stated at random": Variant(partial(unknown, odds=UNHAPPY, stated="at random"), "unknown"),
-            "by action": Variant(partial(unknown, odds=CENSORED, stated="unknown", by="context")),
-            "by action, at random": Variant(
-                partial(unknown, odds=CENSORED, stated="at random", by="context"), answered=0.8
+            "by their value": form(unknown, odds=UNHAPPY, stated="unknown"),
+            "by their value, worse": form(unknown, odds=UNHAPPY, stated="unknown", gain=-0.1),
+            "by their value, stated at random": form(unknown, "unknown", odds=UNHAPPY, stated="at random"),
+            "by action": form(unknown, odds=CENSORED, stated="unknown", by="context"),
+            "by action, at random": form(unknown, answered=0.8, odds=CENSORED, stated="at random", by="context"),
+            "by action, at random, better": form(
+                unknown, answered=0.8, odds=CENSORED, stated="at random", by="context", gain=0.15
             ),
-            "by action, at random, better": Variant(
-                partial(unknown, odds=CENSORED, stated="at random", by="context", gain=0.15), answered=0.8
-            ),
-            "few, better": Variant(partial(unknown, odds=CENSORED / 10, stated="unknown", gain=0.25), answered=0.8),
+            "few, better": form(unknown, answered=0.8, odds=CENSORED / 10, stated="unknown", gain=0.25),
         },
     ),
     "late rewards": World(
         "Purchases come within 3 days of one action and within 30 of the other; the log ends after 60 days.",
         (600, 2500),
         {
-            "horizon": Variant(partial(late, horizon="30d"), answered=0.8),
-            "horizon, worse": Variant(partial(late, horizon="30d", gain=-0.1)),
-            "horizon, better": Variant(partial(late, horizon="30d", gain=0.15), answered=0.8),
-            "horizon ignored": Variant(partial(late, horizon=None), "late"),
+            "horizon": form(late, answered=0.8, horizon="30d"),
+            "horizon, worse": form(late, horizon="30d", gain=-0.1),
+            "horizon, better": form(late, answered=0.8, horizon="30d", gain=0.15),
+            "horizon ignored": form(late, "late", horizon=None),
         },
     ),
     "hardly varied logger": World(

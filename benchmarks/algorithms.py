@@ -1,23 +1,21 @@
 """The algorithms over a log beside behaviour cloning, on the project's own logs, as `tidelog train` sets them up.
 
-Pendulum: the mixed logs of `benchmarks/pendulum.py`; Hopper: the imperfect demonstrations of `benchmarks/imperfect.py`;
+Pendulum: the logs of `benchmarks/mixed_quality.py`; Hopper: the imperfect demonstrations of `benchmarks/imperfect.py`;
 ICU-Sepsis: the clinicians' log of `benchmarks/icu_sepsis.py`, where the value of a policy is exact. Each seed has a log
 of its own, which all algorithms learn from, and on Pendulum and Hopper the same starts; so differences are paired.
 Settings are those of `tl.suggest`: for these logs layers of 64 and a learning rate of 0.001, for IQL the temperature
 and for discrete BCQ the threshold that earn most on training episodes where that can be estimated, else the defaults of
 the papers. Nothing was tuned on these logs: the study says how far that gets within few updates.
 
-Each of (task, algorithm, seed) is a piece of its own and saved: a study that was stopped goes on. `--tasks`,
-`--algorithms` and `--seeds` choose some; a task is kept once all its pieces are there.
+Each of (task, algorithm, seed) is a piece of its own and saved: a study that was stopped goes on.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tidelog as tl
-from benchmarks import icu_sepsis, imperfect, pendulum
-from benchmarks.keep import RESULTS, keep, seed_interval
+from benchmarks import icu_sepsis, imperfect, mixed_quality
+from benchmarks.keep import keep, seed_interval
 from benchmarks.spread import scratch, spread
 
 SEEDS, PLAYED, STEPS = 5, 50, 5_000
@@ -58,7 +56,7 @@ ALGORITHMS: dict[str, Callable[[], Any]] = {
     "discrete-cql": tl.DiscreteCQL,
 }
 TASKS = {
-    "pendulum": Task(pendulum.mixed_log, returns_in(pendulum.ENVIRONMENT), CONTINUOUS),
+    "pendulum": Task(mixed_quality.pendulum_log, returns_in(mixed_quality.PENDULUM), CONTINUOUS),
     "icu-sepsis": Task(
         lambda seed: icu_sepsis.expert_log(*icu_sepsis.icu_sepsis(), icu_sepsis.EPISODES, seed),
         exact_value,
@@ -81,11 +79,10 @@ def piece(task_name: str, algorithm: str, seed: int, steps: int) -> dict[str, fl
     return {"worth": task.worth(run.policy(), seed), "logger": float(log.statistics().returns["mean"])}
 
 
-def rows_of(pieces: dict[tuple[str, str, int], dict[str, float]], task: str) -> dict[str, Any]:
+def rows_of(pieces: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     """Of one task: the worth of each algorithm and of the log by seeds, and its paired difference to cloning."""
-    names, seeds = ([key[i] for key in pieces if key[0] == task] for i in (1, 2))
-    worth = {name: [pieces[task, name, seed]["worth"] for seed in sorted(set(seeds))] for name in dict.fromkeys(names)}
-    worth["logger"] = [pieces[task, "bc", seed]["logger"] for seed in sorted(set(seeds))]
+    worth = {name: [one["worth"] for one in several] for name, several in pieces.items()}
+    worth["logger"] = [one["logger"] for one in pieces["bc"]]
     differences = {name: [a - b for a, b in zip(worth[name], worth["bc"], strict=True)] for name in worth}
     return {
         "worth": worth,
@@ -94,26 +91,12 @@ def rows_of(pieces: dict[tuple[str, str, int], dict[str, float]], task: str) -> 
     }
 
 
-def study(
-    *,
-    tasks: Sequence[str] = tuple(TASKS),
-    algorithms: Sequence[str] = tuple(ALGORITHMS),
-    seeds: int = SEEDS,
-    steps: int = STEPS,
-    workers: int = 2,
-) -> dict[str, Any]:
-    """Learn the pieces that are left, task by task; a task is kept once it has all algorithms, seeds and updates."""
-    results: dict[str, Any] = {}
-    for task in tasks:
-        keys = [(task, one, seed) for seed in range(seeds) for one in TASKS[task].algorithms if one in algorithms]
-        calls = {f"{task} {one} {seed} {steps}": (piece, (task, one, seed, steps)) for _, one, seed in keys}
-        pieces = dict(zip(keys, spread(calls, scratch("algorithms"), workers), strict=True))
-        if len(pieces) < len(TASKS[task].algorithms) * SEEDS or steps != STEPS:
-            results |= {" ".join(map(str, key)): found for key, found in pieces.items()}
-            continue
-        results[task] = rows_of(pieces, task)
-        path = RESULTS / "algorithms.json"
-        before = json.loads(path.read_text())["tasks"] if path.exists() else {}
-        keep("algorithms", COMMAND, {"played": PLAYED, "seeds": SEEDS, "steps": STEPS,
-                                     "tasks": {**before, task: results[task]}})  # fmt: skip
-    return results
+def study(seeds: int = SEEDS, steps: int = STEPS, workers: int = 2) -> dict[str, Any]:
+    """Learn the pieces that are left, task by task, and keep them."""
+    tasks = {}
+    for task, (*_, algorithms) in TASKS.items():
+        calls = [(piece, task, one, seed, steps) for one in algorithms for seed in range(seeds)]
+        found = spread(calls, scratch("algorithms"), workers)
+        tasks[task] = rows_of({one: found[i * seeds : (i + 1) * seeds] for i, one in enumerate(algorithms)})
+    keep("algorithms", COMMAND, {"played": PLAYED, "seeds": seeds, "steps": steps, "tasks": tasks})
+    return tasks

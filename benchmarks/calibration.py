@@ -11,33 +11,30 @@ The default limits were chosen by `benchmarks/choose_limits.py` in the history, 
 that are counted here.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import tidelog as tl
-from benchmarks.adversarial import SINGLE, state
-from benchmarks.adversarial_worlds import drawn
+from benchmarks.adversarial import state
 from benchmarks.icu_sepsis import icu_sepsis
 from benchmarks.keep import by_key, keep, share
-from benchmarks.pendulum import pendulum_controller
+from benchmarks.mixed_quality import pendulum_controller
+from benchmarks.problems import Table, recorded, state_finder, table_log
 from benchmarks.spread import scratch, spread
-from tidelog.envs import TabularEnvironment, clinician, make, play, treatment
+from tidelog.envs import clinician, make, play, treatment
 from tidelog.ope.decide import NOTHING_KNOWN, Assessment, decide
 from tidelog.ope.judge import gather, question_of
 from tidelog.ope.ladder import climb
 from tidelog.ope.policies import kernel_density, kernel_draws
 from tidelog.ope.verdict import LadderStep
-from tidelog.policies.rollout import log_of
 from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
 COMMAND = "python -m benchmarks calibration"
-SCRATCH = scratch("calibration")
 LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
 KEYS = ("problem", "propensities", "episodes", "target")
 NARROW = 0.2  # deviations of returns: half-width of an interval around no difference that says something
@@ -45,17 +42,6 @@ DEVIATIONS = {"treatment": 0.486, "icu-sepsis": 0.41, "CartPole": 34.9, "Pendulu
 FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
 TRAIN_SEED = 600_000  # more, of the training episodes
 TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its behaviour policy: a share of half the range
-
-
-class Table:
-    """A policy of a finite problem as a judge asks it; `states` finds the rows of its table [S, A]."""
-
-    def __init__(self, chances: np.ndarray, states: Callable[[dict], np.ndarray]) -> None:
-        self._chances, self._states = chances, states
-
-    def probabilities(self, observation: dict, mask: object = None) -> np.ndarray:
-        """[B, A]."""
-        return self._chances[self._states(observation)]
 
 
 class World(NamedTuple):
@@ -114,11 +100,9 @@ def _treatment() -> World:
 
 def _learnt(problem, behavior_policy: np.ndarray) -> np.ndarray:
     """The greedy policy of IQL as the demo trains it, [S, A], from a log that is not judged."""
-    environment = TabularEnvironment(problem, 500)
-    find = state_finder(problem)
-    played = play(environment, drawn_from(behavior_policy, find), 2_500, LEARNT_SEED)
+    log = table_log(problem, behavior_policy, 2_500, LEARNT_SEED)
     algorithm = tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8, reward_scaling="none")
-    policy = tl.fit(algorithm, log_of(environment.spec, played), 4_000, progress=False).policy()
+    policy = tl.fit(algorithm, log, 4_000, progress=False).policy()
     return np.eye(problem.actions)[policy.act(problem.observations())[0]]
 
 
@@ -137,47 +121,22 @@ def _icu() -> World:
     return World(problem, behavior_policy, targets)
 
 
-@cache
-def lookup(name: str) -> Callable[[dict], np.ndarray]:
-    return state_finder(world(name).problem)
-
-
-def state_finder(problem) -> Callable[[dict], np.ndarray]:
-    """From observations to state numbers."""
-    rows = _bytes(problem.observations())
-    index = {row: state for state, row in reversed(list(enumerate(rows)))}
-    return lambda observation: np.asarray([index[row] for row in _bytes(observation)])
-
-
-def _bytes(observation: dict) -> list[bytes]:
-    leaves = [np.asarray(leaf, np.float32) for _, leaf in sorted(observation.items())]
-    return [row.tobytes() for row in np.concatenate(leaves, axis=1)]
-
-
 def made_log(name: str, episodes: int, seed: int) -> tl.Log:
     """Episodes of the behaviour policy, with its propensities."""
-    here = world(name)
-    environment = TabularEnvironment(here.problem, 500)
-    return log_of(environment.spec, play(environment, drawn_from(here.behavior_policy, lookup(name)), episodes, seed))
+    return table_log(world(name).problem, world(name).behavior_policy, episodes, seed)
 
 
-def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
-    """A policy [S, A] as `play` asks it, with its propensities."""
-
-    def act(observed, generator):
-        state = find(observed.observation)
-        action = drawn(generator, table[state])
-        return action.astype(np.int32), table[state, action]
-
-    return act
+@cache
+def policies(name: str) -> dict[str, Table]:
+    """The policies of a finite problem as a judge asks them."""
+    find = state_finder(world(name).problem)
+    return {label: Table(target, find) for label, target in world(name).targets.items()}
 
 
 def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     """What is shown of every target of a finite problem, from one log."""
-    here, log = world(name), made_log(name, episodes, seed)
-    targets = {label: Table(target, lookup(name)) for label, target in here.targets.items()}
     how = {"propensities": PROPENSITIES[propensities], "train": made_log(name, episodes, seed + TRAIN_SEED)}
-    found = evidence(targets, log, seed, model="tabular", **how)
+    found = evidence(policies(name), made_log(name, episodes, seed), seed, model="tabular", **how)
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
     return [
         {**about, "target": label, **row(found_of, gain(name, label), partial(part_gain, name, label))}
@@ -224,11 +183,8 @@ def _cartpole_chances(sharpness: float) -> Callable[[dict], np.ndarray]:
     return chances
 
 
-class Chances:
-    """A policy of two actions as a judge asks it."""
-
-    def __init__(self, chances: Callable[[dict], np.ndarray]) -> None:
-        self.probabilities = lambda observation, mask=None: chances(observation)
+def _asked(chances: Callable[[dict], np.ndarray]) -> Any:
+    return SimpleNamespace(probabilities=lambda observation, mask=None: chances(observation))
 
 
 CARTPOLE = {"the logger itself": 0.5, "a little sharper": 0.6, "blunter": 0.3}
@@ -236,10 +192,9 @@ CARTPOLE = {"the logger itself": 0.5, "a little sharper": 0.6, "blunter": 0.3}
 
 def cartpole(episodes: int, seed: int) -> list[dict]:
     """Verdicts on sharper and blunter controllers of CartPole, from one log."""
-    environment = make("CartPole-v1", 64)
-    log = log_of(environment.spec, play(environment, _drawing(_cartpole_chances(0.5)), episodes, seed))
+    log = recorded(make("CartPole-v1", 64), _drawing(_cartpole_chances(0.5)), episodes, seed)
     about = {"problem": "CartPole", "episodes": episodes, "propensities": "recorded", "seed": seed}
-    targets = {label: Chances(_cartpole_chances(sharpness)) for label, sharpness in CARTPOLE.items()}
+    targets = {label: _asked(_cartpole_chances(sharpness)) for label, sharpness in CARTPOLE.items()}
     truths = {label: _cartpole_value(sharpness) - _cartpole_value(0.5) for label, sharpness in CARTPOLE.items()}
     found = evidence(targets, log, seed)
     return [{**about, "target": label, **row(found_of, truths[label])} for label, found_of in found.items()]
@@ -273,8 +228,7 @@ def pendulum(episodes: int, seed: int) -> list[dict]:
 
 
 def _pendulum_log(episodes: int, seed: int) -> tl.Log:
-    environment = make("Pendulum-v1", 50)
-    return log_of(environment.spec, play(environment, _swinging, episodes, seed))
+    return recorded(make("Pendulum-v1", 50), _swinging, episodes, seed)
 
 
 def _swinging(observed, generator):
@@ -314,26 +268,12 @@ def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def done(chosen: Sequence[tuple], workers: int, folder: Path) -> list[list[dict]]:
-    """What came of jobs, in their order: each is written under `folder` when it is done, and not done again."""
-    os.environ.update(SINGLE)  # read by the processes that are started now
-    names = ["_".join(str(getattr(part, "__name__", part)) for part in job) for job in chosen]
-    calls = {name: (job[0], job[1:]) for name, job in zip(names, chosen, strict=True)}
-    return spread(calls, folder / state(), workers)
-
-
-def study(
-    logs: int = LOGS,
-    few: int = FEW,
-    workers: int = 2,
-    folder: Path = SCRATCH,
-    name: str = "calibration",
-) -> dict:
+def study(logs: int = LOGS, few: int = FEW, workers: int = 2) -> dict:
     """Judge everything, and keep what came of it: `logs` of each size of the treatment problem, `few` of ICU-Sepsis."""
-    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, folder)
+    found = spread(jobs(FIRST_SEED, logs, few, SEPSIS_SEED), scratch("calibration") / state(), workers)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
-    keep(name, f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
+    keep("calibration", f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
     return content
 
 

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.keep import keep, known
 from tests.faults import scenarios
 from tests.faults.simulated_disk import put_tree
@@ -24,13 +26,6 @@ from tidelog.data.read import read_log
 
 NAME, COMMAND = "faults", "python -m benchmarks faults"
 RESUMED, RESUMED_OF_EACH = 40, 3
-
-
-class Patch:
-    """Sets attributes; nothing is put back, the process ends."""
-
-    def setattr(self, owner: Any, name: str, value: Any) -> None:
-        setattr(owner, name, value)
 
 
 def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
@@ -47,6 +42,7 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
         }
         print(name, counts[name], flush=True)
 
+    patch = pytest.MonkeyPatch()  # nothing is put back, the process ends
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         work = Path(folder)
         for name, steps in scenarios.file_steps().items():
@@ -63,9 +59,9 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
             add(f"{name} --overwrite", scenarios.check_steps(recorder, seen, schedules, seed, first=grows))
         add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
         collect("treatment", episodes=30, seed=0).save(work / "log")
-        chunks_of(7, Patch())
+        chunks_of(7, patch)
         start = scenarios.start_run(read_log(work / "log"))
-        recorder, every = scenarios.record_run(work / "run", start, Patch())
+        recorder, every = scenarios.record_run(work / "run", start, patch)
         checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, work)
         add("run", checked)
         whole = all_of(load_run(work / "run" / "run"))
@@ -77,7 +73,7 @@ def study(schedules: int = 500, /, *algorithms: str) -> dict[str, Any]:
         for name in algorithms or names():
             at = work / f"of {name}"
             at.mkdir()
-            recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), Patch())
+            recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), patch)
             checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, at)
             add(f"train {name}", checked)
             whole = scenarios.end_of_run(load_run(at / "disk" / "run"))

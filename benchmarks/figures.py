@@ -298,7 +298,7 @@ def calibration(found: Found) -> Found:
         ],
         "over": over,
         "answered": 1 - whole["unsupported"] / whole["verdicts"],
-        "judges": {name: _shares(one) | {"unknown": one["unsupported"] - one["parts"]} for name, one in judges.items()},
+        "judges": {name: _shares(one) for name, one in judges.items()},
     }
 
 
@@ -381,11 +381,7 @@ def _world(world: str, cells: Sequence[Found]) -> Found:
         side: max((one[f"wrong_{side}"] | {"of": one["logs"]} for one in cells), key=lambda one: one["share"])
         for side in ("better", "worse")
     }
-    broken = len(cells) - _held(cells)
-    return {"world": world, "cells": len(cells), "logs": sum(one["logs"] for one in cells), "broken": broken} | {
-        "answered": least_and_most(answered),
-        **worst,
-    }
+    return {"world": world, "cells": len(cells), "answered": least_and_most(answered)} | worst
 
 
 def _hidden(cells: Sequence[Found]) -> Found:

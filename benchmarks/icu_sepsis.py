@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import tidelog as tl
-from benchmarks.adversarial_worlds import drawn
 from benchmarks.keep import SHARED, keep, seed_interval
-from tidelog.envs import Tabular, TabularEnvironment, play
-from tidelog.policies.rollout import log_of
+from benchmarks.problems import drawn_from, recorded
+from tidelog.envs import Tabular, TabularEnvironment
 
 EPISODES, STEPS, SEEDS = 20_000, 20_000, 3
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k icu"
@@ -34,14 +33,13 @@ def icu_sepsis(path: Path = SHARED / "data/icu_sepsis/dynamics.npz") -> tuple[Ta
 
 def expert_log(problem, expert, episodes: int, seed: int) -> tl.Log:
     """Play the clinicians' policy; observations stay integer codes, propensities are theirs."""
+    act = drawn_from(expert, lambda seen: seen["observation"][:, 0])
+    return recorded(TabularEnvironment(problem, 1_000), act, episodes, seed)
 
-    def act(observed, generator):
-        state = observed.observation["observation"][:, 0]
-        action = drawn(generator, expert[state])
-        return action.astype(np.int32), expert[state, action]
 
-    environment = TabularEnvironment(problem, 1_000)
-    return log_of(environment.spec, play(environment, act, episodes, seed))
+def iql(discount: float) -> tl.IQL:
+    """The settings of IQL."""
+    return tl.IQL(discount=discount, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none")
 
 
 def study() -> dict:
@@ -50,25 +48,12 @@ def study() -> dict:
     log = expert_log(problem, expert, EPISODES, seed=0)
     states = problem.observations()
     evaluate = {"exact value": lambda policy: problem.value_of(policy(states))}
-    algorithms = {
-        "iql": tl.IQL(discount=1.0, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none"),
-        "bc": tl.BC(),
-    }
+    algorithms = {"iql": iql(1.0), "bc": tl.BC()}
     found = {"expert": problem.value_of(expert), "optimal": problem.optimal()[0], "episodes": EPISODES, "steps": STEPS}
     for name, algorithm in algorithms.items():
         run = tl.fit(algorithm, log, STEPS, seeds=SEEDS, evaluate=evaluate, eval_every=STEPS // 20)
         final = [row["exact value"] for row in run.metrics if row["update"] == STEPS]
-        sampled = [problem.value_of(run.policy(s).probabilities(states)) for s in range(SEEDS)]
-        found[name] = {
-            "greedy": final,
-            "sampled": sampled,
-            "interval": seed_interval(final),
-            "curve": curve(run.metrics),
-        }
+        curve = [{key: row[key] for key in ("update", "member", "seed", "exact value")} for row in run.metrics]
+        found[name] = {"greedy": final, "interval": seed_interval(final), "curve": curve}
     keep("icu_sepsis_iql", COMMAND, found)
     return found
-
-
-def curve(rows: list[dict]) -> list[dict]:
-    """Exact value of every seed at every report."""
-    return [{key: row[key] for key in ("update", "member", "seed", "exact value")} for row in rows]

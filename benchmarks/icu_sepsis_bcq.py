@@ -13,13 +13,15 @@ batches of 256 to 1024, target rates of 0.005 to 0.02, tables of 64 to 256, one 
 """
 
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
 import tidelog as tl
-from benchmarks.icu_sepsis import expert_log, icu_sepsis
+from benchmarks.icu_sepsis import expert_log, icu_sepsis, iql
 from benchmarks.keep import keep, seed_interval
-from benchmarks.spread import side_by_side
+from benchmarks.spread import spread
 from tidelog.algorithms.optimisation import SCHEDULES
 from tidelog.envs import Tabular
 
@@ -42,11 +44,6 @@ def bcq(threshold: float, discount: float) -> tl.DiscreteBCQ:
         embedding=64,
         reward_scaling="none",
     )
-
-
-def iql(discount: float) -> tl.IQL:
-    """The settings of IQL's own study."""
-    return tl.IQL(discount=discount, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none")
 
 
 def within(chances: np.ndarray, threshold: float) -> np.ndarray:
@@ -124,7 +121,8 @@ def study() -> dict:
     found["oracle"] = {str(d): [oracle(problem, expert, t, d) for t in THRESHOLDS] for d in DISCOUNTS}
     kinds = [("discrete bcq", *kind) for kind in KINDS] + [("bc", None, 1.0)]
     kinds += [("iql", None, discount) for discount in DISCOUNTS]
-    trained = side_by_side(learnt, [(size, *kind) for kind in kinds for size in SIZES])
+    with TemporaryDirectory() as folder:
+        trained = spread([(learnt, size, *kind) for kind in kinds for size in SIZES], Path(folder))
     found["rows"] = [row for rows in [*trained, *map(from_counts, SIZES)] for row in rows]
     keep("icu_sepsis_bcq", COMMAND, found)
     return found

@@ -9,16 +9,19 @@ study takes fewer, so that it ends within minutes.
 """
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, kept, seed_interval
-from benchmarks.pendulum import pendulum_controller
-from benchmarks.spread import side_by_side
+from benchmarks.mixed_quality import pendulum_controller
+from benchmarks.problems import recorded
+from benchmarks.spread import spread
 from tidelog.envs import make, play
-from tidelog.policies.rollout import COPIES, log_of
+from tidelog.policies.rollout import COPIES
 
 RANDOM, NOISE = 0.3, 0.3
 SEEDS, PLAYED = 5, 50
@@ -49,11 +52,6 @@ TASKS = {
 }
 
 
-def clean(demonstrate):
-    """The demonstrator as `play` asks it."""
-    return lambda observed, generator: (demonstrate(observed.observation["observation"]), None)
-
-
 def disturbed(demonstrate, low: np.ndarray, high: np.ndarray):
     """The demonstrator with noise, or at times anything between the bounds [A]."""
 
@@ -72,14 +70,18 @@ def imperfect_log(task: Task, seed: int) -> tl.Log:
     environment = make(task.environment, COPIES)
     space = environment.spec.action
     act = disturbed(task.demonstrator(), np.asarray(space.low), np.asarray(space.high))
-    return log_of(environment.spec, play(environment, act, seed=seed, steps=task.decisions))
+    return recorded(environment, act, None, seed, steps=task.decisions)
 
 
 def returns_of_one(name: str, seed: int) -> dict[str, float]:
     """Mean returns of everybody on one seed: all play the same starts."""
-    task = TASKS[name]
+    task, demonstrate = TASKS[name], TASKS[name].demonstrator()
     log = imperfect_log(task, seed)
-    played = play(make(task.environment, COPIES), clean(task.demonstrator()), PLAYED, 100 + seed, keep=False)
+
+    def clean(observed, generator):
+        return demonstrate(observed.observation["observation"]), None
+
+    played = play(make(task.environment, COPIES), clean, PLAYED, 100 + seed, keep=False)
     found = {"logger": log.statistics().returns["mean"], "demonstrator": float(played.returns.mean())}
     for one, make_algorithm in ALGORITHMS.items():
         run = tl.fit(make_algorithm(), log, task.steps, seeds=[seed], scale="none", progress=False)
@@ -90,7 +92,8 @@ def returns_of_one(name: str, seed: int) -> dict[str, float]:
 def study(name: str = "pendulum", /) -> dict:
     """Every seed in a process of its own; mean returns, BCQ's paired differences, and intervals of both."""
     task = TASKS[name]
-    rows = side_by_side(returns_of_one, [(name, seed) for seed in range(SEEDS)])
+    with TemporaryDirectory() as folder:
+        rows = spread([(returns_of_one, name, seed) for seed in range(SEEDS)], Path(folder))
     returns = {who: [row[who] for row in rows] for who in rows[0]}
     differences = {who: [b - other for b, other in zip(returns["bcq"], returns[who], strict=True)] for who in RIVALS}
     found = {

@@ -10,9 +10,7 @@ are no worse, and *better* of those that are.
 Other packages run in an environment of their own under `--peers`, made by this command with pip, and read logs as .npz
 files; `peer_scripts/peer_judges.py` says how each is asked. What does not install is written into the results.
 
-`python -m benchmarks judge_peers [--judges tidelog obp ...] [--logs 20] [--peers FOLDER] [--folder FOLDER]`
-
-A judge that is not asked keeps the counts of its last run. `--picture` draws docs/figures/judge_peers.svg from them.
+`python -m benchmarks judge_peers [--logs 20] [--peers FOLDER]` draws docs/figures/judge_peers.svg as well.
 """
 
 import hashlib
@@ -20,22 +18,22 @@ import json
 import os
 import subprocess
 import time
-import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
 
 import tidelog as tl
-from benchmarks import adversarial_worlds, calibration
-from benchmarks.adversarial import REPLICATES, SINGLE, state
+from benchmarks import adversarial_worlds
+from benchmarks.adversarial import REPLICATES, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn
-from benchmarks.keep import keep, known, share
-from benchmarks.spread import scratch, spread
-from tidelog.envs import TabularEnvironment, play
+from benchmarks.keep import keep, share
+from benchmarks.problems import Table, state_finder, table_log
+from benchmarks.spread import SINGLE, own_python, scratch, spread
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.policies.rollout import log_of
 
 NAME, LOGS = "judge_peers", 20
 PEERS, SCRATCH = scratch("peers"), scratch("judge-peers")
@@ -78,10 +76,9 @@ def treated(target: str, seed: int) -> Drawn:
         "a fifth even chances": 0.8 * behavior_policy + 0.2 * even,
         "even chances": even,
     }[target]
-    find, environment = calibration.state_finder(problem), TabularEnvironment(problem, 500)
-    log = log_of(environment.spec, play(environment, calibration.drawn_from(behavior_policy, find), TREATMENT, seed))
     truth = float(problem.value_of(chances) - problem.value_of(behavior_policy))
-    return Drawn(log, (calibration.Table(chances, find),), truth, {})
+    log = table_log(problem, behavior_policy, TREATMENT, seed)
+    return Drawn(log, (Table(chances, state_finder(problem)),), truth, {})
 
 
 def problems() -> Iterator[Problem]:
@@ -133,30 +130,13 @@ def write_logs(chosen: list[Problem], logs: int, folder: Path) -> dict[str, floa
 # Asking.
 
 
-def environment(judge: str, peers: Path) -> tuple[Path | None, str]:
-    """A peer's Python, made where it is not there yet, and what pip said where it could not be made."""
-    folder = peers / judge
-    python, done = folder / "bin/python", folder / "installed"
-    if done.exists():
-        return python, ""
-    venv.create(folder, with_pip=True, clear=True)
-    fitting, alone = NEEDS[judge]
-    for wanted, more in ((fitting, ()), (alone, ("--no-deps",))):
-        if wanted:
-            command = [str(python), "-m", "pip", "install", "--quiet", *more, *wanted]
-            ran = subprocess.run(command, capture_output=True, text=True)
-            if ran.returncode:
-                errors = [line for line in ran.stderr.splitlines() if line.startswith("ERROR")]
-                return None, " ".join(errors)[:600] or ran.stderr[-600:]
-    done.write_text("\n".join([*fitting, *alone]))
-    return python, ""
-
-
 def ask_peer(judge: str, peers: Path, folder: Path, out: Path) -> str:
     """Let a peer judge every log; why it could not, or nothing."""
-    python, why = environment(judge, peers)
-    if python is None:
-        return f"does not install: {why}"
+    fitting, alone = NEEDS[judge]
+    try:
+        python = own_python(peers / judge, *fitting, alone=alone)
+    except RuntimeError as error:
+        return str(error)
     script = Path(__file__).with_name("peer_scripts") / "peer_judges.py"
     with out.with_suffix(".log").open("w") as said:
         command = [str(python), str(script), judge, str(folder), str(out)]
@@ -177,7 +157,7 @@ def verdict_on(problem: Problem, seed: int) -> dict[str, Any]:
 
 def ask_tidelog(chosen: list[Problem], logs: int, out: Path) -> None:
     """The verdicts of tidelog on the same logs."""
-    calls = {f"{one.name}__{seed:03d}": (verdict_on, (one, seed)) for one in chosen for seed in range(logs)}
+    calls = [(verdict_on, one, seed) for one in chosen for seed in range(logs)]
     rows = spread(calls, out.with_suffix(""), workers=2)
     out.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
@@ -230,36 +210,20 @@ def counted(judge: str, out: Path, chosen: list[Problem], logs: int, truth: dict
     return found
 
 
-def study(
-    judges: Sequence[str] = ("tidelog", *NEEDS),
-    logs: int = LOGS,
-    peers: Path = PEERS,
-    folder: Path = SCRATCH,
-    picture: bool = False,
-) -> dict[str, Any]:
-    """Ask these judges, keep what came of all that were ever asked with as many logs, and draw it; or only draw it."""
-    os.environ.update(SINGLE)
-    if picture:
-        draw()
-        return {}
+def study(logs: int = LOGS, peers: Path = PEERS) -> dict[str, Any]:
+    """Ask every judge, keep what came of it, and draw it."""
     chosen = list(problems())
-    folder = folder / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
+    folder = SCRATCH / hashlib.sha256(Path(adversarial_worlds.__file__).read_bytes()).hexdigest()[:16]
     truth = write_logs(chosen, logs, folder)
-    before = known(NAME)
-    same = before.get("logs_of_a_problem") == logs and before.get("truth") == truth
-    found, failed = (before["judges"], before["failed"]) if same else ({}, {})
-    for judge in judges:
-        ours = judge == "tidelog"
-        out, why = folder / f"{judge}{state() if ours else ''}.jsonl", ""
-        if ours:
-            ask_tidelog(chosen, logs, out)
-        else:
-            why = ask_peer(judge, peers, folder, out)
-        failed.pop(judge, None)
-        if why:
+    out = folder / f"tidelog{state()}.jsonl"
+    ask_tidelog(chosen, logs, out)
+    found, failed = counted("tidelog", out, chosen, logs, truth), {}
+    for judge in NEEDS:
+        out = folder / f"{judge}.jsonl"
+        if why := ask_peer(judge, peers, folder, out):
             failed[judge] = why
-            continue
-        found |= counted(judge, out, chosen, logs, truth)
+        else:
+            found |= counted(judge, out, chosen, logs, truth)
     content = {
         "logs_of_a_problem": logs,
         "impossible": [problem.name for problem in chosen if not problem.possible],
@@ -268,16 +232,12 @@ def study(
         "judges": found,
     }
     keep(NAME, f"python -m benchmarks judge_peers --logs {logs}", content)
-    draw()
+    draw(found)
     return {name: {part: one[part] for part in ("possible", "impossible")} for name, one in found.items()} | failed
 
 
-def draw() -> None:
+def draw(judges: dict[str, Any]) -> None:
     """Error of *better* among answers against the share answered, for logs that can be judged and for the others."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    judges = known(NAME)["judges"]
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     FigureCanvasSVG(figure)
     titles = {"possible": "logs that can be judged", "impossible": "logs that cannot, whatever one does"}

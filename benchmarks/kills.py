@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from itertools import cycle, islice, takewhile
 from pathlib import Path
@@ -51,117 +51,65 @@ SMALL = {
     "value_capacity": 8, "size": 8, "history": 6, "targets": 3, "generator_hidden": 8, "perturbation_hidden": 8,
     "tower_hidden": 8, "latent": 4, "samples": 3, "target_samples": 3, "candidates": 4,
 }  # fmt: skip
-UPDATES, DECISIONS = 900, 2_048
 State = dict[str, Any]
-Words = Callable[[Path], list[str]]
 
 
 class Command(NamedTuple):
-    """A command that writes files or folders below the work folder: its words, and what it writes."""
+    """A command: its words, what it writes below its folder `at` (nothing: it trains a run), and what runs once before.
 
-    words: Words
-    writes: tuple[str, ...]
-    prepare: tuple[Words, ...] = ()  # commands that run once before
+    `{at}` is its folder, `{base}` that of the logs and tables.
+    """
+
+    template: str
+    writes: tuple[str, ...] = ()
+    prepare: tuple[str, ...] = ()  # the last one writes the older file or folder
+
+    @property
+    def trains(self) -> bool:
+        return not self.writes
 
 
-class Training(NamedTuple):
-    """A command that trains a run in the folder `run` of the work folder."""
-
-    words: Words
-    collects: bool = False  # whether it also writes the log `collected`
+def words_in(at: Path, template: str) -> list[str]:
+    """The words of a command in its folder."""
+    return template.format(at=at, base=at.parent).split()
 
 
-def training(name: str) -> Training:
+def training(name: str) -> str:
     """A tiny run of an algorithm of the registry, with the smallest settings that it has."""
     cls = configured(name)[0]
     has = {field.name for field in dataclasses.fields(cls)}
-    own = [word for key, value in SMALL.items() if key in has
-           for word in (f"--{key.replace('_', '-')}", *str(value).split())]  # fmt: skip
-    source = source_of(cls)
-
-    def words(at: Path) -> list[str]:
-        common = ["train", name, "--out", str(at / "run"), "--save-seconds", "0.02", "--quiet", *own]
-        if source == "an environment":
-            return [*common, "--env", "jax:CartPole-v1", "--steps", str(DECISIONS), "--eval-every", "512"]
-        if source == "interactions":
-            return [*common, "--data", str(at.parent / "shop"), "--steps", "300", "--eval-every", "50"]
-        log = "codes" if Discrete in cls.takes else "numbers"
-        return [*common, "--data", str(at.parent / log), "--steps", str(UPDATES), "--eval-every", "100", "--no-judge"]
-
-    return Training(words)
+    own = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in SMALL.items() if key in has)
+    log = "codes" if Discrete in cls.takes else "numbers"
+    source = {
+        "an environment": "--env jax:CartPole-v1 --steps 2048 --eval-every 512",
+        "interactions": "--data {base}/shop --steps 300 --eval-every 50",
+    }.get(source_of(cls), f"--data {{base}}/{log} --steps 900 --eval-every 100 --no-judge")
+    return f"train {name} --out {{at}}/run --save-seconds 0.02 --quiet {own} {source}"
 
 
-def with_log(at: Path) -> list[str]:
-    return [*training("ppg").words(at), "--log-out", str(at / "collected")]
-
-
-def hosted(at: Path) -> list[str]:
-    words = training("ppg").words(at)
-    words[words.index("jax:CartPole-v1")] = "point-mass"
-    return [*words, "--seeds", "2"]
-
-
-def run_of(at: Path) -> list[str]:
-    """A short run whose policy the commands use."""
-    words = training("bc").words(at)
-    words[words.index(str(UPDATES))] = "60"
-    return [*words, "--held-out", "0.3"]
-
-
-def exported(to: str, out: str, *more: str) -> Words:
-    return lambda at: ["export", str(at / "run"), "--to", to, "--out", str(at / out), "--overwrite", "--no-onnx", *more]
-
-
-def converted(log: str, out: str) -> Words:
-    return lambda at: ["log", "convert", "--data", str(at.parent / log), "--out", str(at / out), "--overwrite"]
-
-
-def collected(seed: int) -> Words:
-    return lambda at: [
-        "collect", "--env", "treatment", "--episodes", "60", "--seed", str(seed), "--overwrite", "--out",
-        str(at / "log"),
-    ]  # fmt: skip
-
-
-def acted(*more: str) -> Words:
-    return lambda at: [
-        "act", str(at / "run"), "--data", str(at.parent / "rows.csv"), "--overwrite", "--out",
-        str(at / "acts.csv"), *more,
-    ]  # fmt: skip
-
-
-def shop_run(at: Path) -> list[str]:
-    """A short run of which lists are made."""
-    words = training("recommender-bcq").words(at)
-    words[words.index("300")] = "60"
-    return words
-
-
-def listed(*more: str) -> Words:
-    return lambda at: [
-        "act", str(at / "run"), "--data", str(at.parent / "shop.csv"), "--overwrite", "--out",
-        str(at / "lists.csv"), "--user", "u", "--item", "i", "--time", "t", *more,
-    ]  # fmt: skip
-
-
-PATHS: dict[str, Training | Command] = {
-    **{f"train {name}": training(name) for name in names()},
-    "train ppg, host, 2 seeds": Training(hosted),
-    "train ppg, collected log": Training(with_log, collects=True),
-    "judge": Command(
-        lambda at: ["judge", str(at / "run"), "--ledger", str(at / "looks.jsonl"), "--out", str(at / "verdict.json"),
-                    "--overwrite", "--quiet", "--effective-episodes", "2"],
-        ("verdict.json", "run", "looks.jsonl"), (run_of,),
-    ),
-    # the last command of those before writes the older file or folder
-    "export zip": Command(exported("zip", "p.zip"), ("p.zip", "run"), (run_of, exported("zip", "p.zip", "--sample"))),
-    "export folder": Command(exported("folder", "p"), ("p", "run"), (run_of, exported("folder", "p", "--sample"))),
-    "convert": Command(converted("codes", "log.npz"), ("log.npz",), (converted("large", "log.npz"),)),
-    "convert, folder": Command(converted("large", "l.tidelog"), ("l.tidelog",), (converted("codes", "l.tidelog"),)),
-    "collect": Command(collected(0), ("log",), (collected(1),)),
-    "act": Command(acted("--mode"), ("acts.csv", "run"), (run_of, acted("--sample", "--seed", "1"))),
-    "recommend": Command(listed("--k", "3"), ("lists.csv", "run"), (shop_run, listed("--k", "2"))),
-}  # fmt: skip
+RUN = training("bc").replace("--steps 900", "--steps 60") + " --held-out 0.3"  # short ones, whose policies act
+SHOP_RUN = training("recommender-bcq").replace("--steps 300", "--steps 60")
+JUDGE = "judge {at}/run --ledger {at}/looks.jsonl --out {at}/verdict.json --overwrite --quiet --effective-episodes 2"
+ZIP = "export {at}/run --to zip --out {at}/p.zip --overwrite --no-onnx"
+FOLDER = "export {at}/run --to folder --out {at}/p --overwrite --no-onnx"
+NPZ = "log convert --out {at}/log.npz --overwrite --data {base}/"
+LOG = "log convert --out {at}/l.tidelog --overwrite --data {base}/"
+COLLECT = "collect --env treatment --episodes 60 --overwrite --out {at}/log --seed "
+ACT = "act {at}/run --data {base}/rows.csv --overwrite --out {at}/acts.csv "
+LISTS = "act {at}/run --data {base}/shop.csv --overwrite --out {at}/lists.csv --user u --item i --time t --k "
+PATHS: dict[str, Command] = {
+    **{f"train {name}": Command(training(name)) for name in names()},
+    "train ppg, host, 2 seeds": Command(training("ppg").replace("jax:CartPole-v1", "point-mass") + " --seeds 2"),
+    "train ppg, collected log": Command(training("ppg") + " --log-out {at}/collected"),
+    "judge": Command(JUDGE, ("verdict.json", "run", "looks.jsonl"), (RUN,)),
+    "export zip": Command(ZIP, ("p.zip", "run"), (RUN, f"{ZIP} --sample")),
+    "export folder": Command(FOLDER, ("p", "run"), (RUN, f"{FOLDER} --sample")),
+    "convert": Command(f"{NPZ}codes", ("log.npz",), (f"{NPZ}large",)),
+    "convert, folder": Command(f"{LOG}large", ("l.tidelog",), (f"{LOG}codes",)),
+    "collect": Command(f"{COLLECT}0", ("log",), (f"{COLLECT}1",)),
+    "act": Command(f"{ACT}--mode", ("acts.csv", "run"), (RUN, f"{ACT}--sample --seed 1")),
+    "recommend": Command(f"{LISTS}3", ("lists.csv", "run"), (SHOP_RUN, f"{LISTS}2")),
+}
 
 
 # Children.
@@ -310,7 +258,7 @@ def write_tables(folder: str) -> None:
 class Place(NamedTuple):
     """A prepared path: its folder, what is there before and after an undisturbed command, and how long that takes."""
 
-    path: Training | Command
+    path: Command
     at: Path
     backup: Path
     old: State
@@ -319,16 +267,15 @@ class Place(NamedTuple):
 
     def words(self, resumable: bool) -> list[str]:
         """The command; that of a run begins anew, unless there is something to go on with."""
-        if isinstance(self.path, Training):
-            if resumable:
-                return ["resume", str(self.at / "run"), "--quiet"]
-            for folder in ("run", "collected", "collected.pieces"):
-                shutil.rmtree(self.at / folder, ignore_errors=True)
-        return self.path.words(self.at)
+        if resumable:
+            return words_in(self.at, "resume {at}/run --quiet")
+        for folder in ("run", "collected", "collected.pieces") if self.path.trains else ():
+            shutil.rmtree(self.at / folder, ignore_errors=True)
+        return words_in(self.at, self.path.template)
 
     def ends_as_undisturbed(self) -> bool:
         """Whether what is there now is what the undisturbed command wrote; what a command wrote is taken back."""
-        if isinstance(self.path, Training):
+        if self.path.trains:
             return state_of_run(self.at) == self.new
         now = seen(self.at, self.path.writes)
         restore(self.at, self.path, self.backup)
@@ -344,19 +291,19 @@ def undisturbed(name: str, work: Path) -> Place:
     path, at, backup = PATHS[name], work / name.replace(" ", "_").replace(",", ""), work / f"backup {name}"
     at.mkdir()
     said = at / "said"
-    if isinstance(path, Training):
-        sure(path.words(at), said)  # compiles
+    if path.trains:
+        sure(words_in(at, path.template), said)  # compiles
         whole = Place(path, at, backup, {}, {}, 0.0)
         seconds = sure(whole.words(resumable=False), said).seconds
         return whole._replace(new=state_of_run(at), seconds=seconds)
     for before in path.prepare:
-        sure(before(at), said)
+        sure(words_in(at, before), said)
     backup.mkdir()
     copy_files(at, path.writes, backup)
     old = seen(at, path.writes)
-    sure(path.words(at), said)  # compiles
+    sure(words_in(at, path.template), said)  # compiles
     restore(at, path, backup)
-    seconds = sure(path.words(at), said).seconds
+    seconds = sure(words_in(at, path.template), said).seconds
     new = seen(at, path.writes)
     restore(at, path, backup)
     return Place(path, at, backup, old, new, seconds)
@@ -393,8 +340,8 @@ def disturb(place: Place, dice: random.Random) -> dict[str, int]:
         if ended.code != -signal.SIGKILL:
             raise RuntimeError(f"{' '.join(words)} ended with {ended.code}: {ended.text[-2000:]}")
         kills += 1
-        resumable = isinstance(place.path, Training) and check_interrupted_run(place.at)
-        if isinstance(place.path, Command):
+        resumable = place.path.trains and check_interrupted_run(place.at)
+        if not place.path.trains:
             check_interrupted_command(place, seen(place.at, place.path.writes))
 
 
@@ -410,7 +357,7 @@ def check_interrupted_command(place: Place, now: State) -> None:
 
 def fill_up(place: Place, dice: random.Random) -> dict[str, int]:
     """Run a command on a disk with little space; after space is back, the same command ends as undisturbed."""
-    at, run_like = place.at, isinstance(place.path, Training)
+    at, run_like = place.at, place.path.trains
     words = place.words(resumable=False)
     size = sum(one.stat().st_size for one in at.rglob("*") if one.is_file())
     free = os.statvfs(at).f_bavail * os.statvfs(at).f_bsize
@@ -421,7 +368,7 @@ def fill_up(place: Place, dice: random.Random) -> dict[str, int]:
     ended = run(words, said)
     left_over = [str(one) for one in at.rglob(".writing-*")]
     resumable = run_like and check_interrupted_run(at)
-    now = seen(at, place.path.writes) if isinstance(place.path, Command) else {}
+    now = seen(at, place.path.writes)
     ballast.unlink()
     said_it = ended.code == 0 or (ended.code in (2, 4) and "No space left" in ended.text)
     whole = all(

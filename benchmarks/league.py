@@ -12,14 +12,12 @@ have* has a difference of 0 from the behaviour policy. `power` is the number of 
 best single action on the judged episodes rejects at the judge's level, divided among its candidates; `of these` is the
 number of them in which something is *better*.
 
-`python -m benchmarks league [--peers FOLDER] [--logs NAME ...] [--learners NAME ...]`: 10 seconds a split, 25 with the
-peers; a stopped run goes on. FOLDER holds the environments, made here by pip. A learner that is not asked keeps its
-kept answers; Open Bandit Pipeline's network is asked only where it is named.
+`python -m benchmarks league [--peers FOLDER] [--logs NAME ...]`: 25 seconds a split; a stopped run goes on. FOLDER
+holds the environments, made here by pip.
 """
 
 import os
 import subprocess
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,16 +27,14 @@ import polars as pl
 from scipy.stats import norm
 
 import tidelog as tl
-from benchmarks.calibration import drawn_from, state_finder
 from benchmarks.default_path import default_path
 from benchmarks.icu_sepsis import expert_log, icu_sepsis
 from benchmarks.keep import SHARED, keep
-from benchmarks.spread import scratch, spread
+from benchmarks.problems import table_log
+from benchmarks.spread import own_python, scratch, spread
 from tidelog.data.export import feature_table
-from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.rules import has_rules
-from tidelog.policies.rollout import log_of
 
 NAME, COMMAND = "league", "python -m benchmarks league --peers FOLDER"
 SCRATCH = scratch(NAME)
@@ -50,8 +46,7 @@ NEEDS = {
     "obp": ("obp==0.4.1", "numpy<2", "torch==2.13.0"),
     "econml": ("econml",),
 }
-LEARNERS = {"obp logistic": "obp", "obp forest": "obp", "obp network": "obp", "econml tree": "econml"}
-ASKED = tuple(one for one in LEARNERS if one != "obp network")  # which takes a minute and a half for 3,000 rows
+LEARNERS = {"obp logistic": "obp", "obp forest": "obp", "econml tree": "econml"}
 TABLES = ("job_training", "job_search", "applications", "pancreatitis", "colon", "sore_throat", "periodontal",
           "insurance", "primary_care", "fibrosis")  # fmt: skip
 UNITS = {"": (1.0, 0.0), ", in thousandths": (1_000.0, 0.0), ", plus 1,000": (1.0, 1_000.0)}
@@ -196,8 +191,7 @@ def _dose(generator: np.random.Generator, count: int) -> tuple[dict[str, np.ndar
 def clinic(seed: int, patients: int = 3_000) -> Split:
     """The built-in treatment problem, treated by its clinician."""
     problem, behavior_policy = treatment(), clinician()
-    environment, act = TabularEnvironment(problem, 1_000), drawn_from(behavior_policy, state_finder(problem))
-    return _exact(problem, behavior_policy, log_of(environment.spec, play(environment, act, patients, 200 + seed)))
+    return _exact(problem, behavior_policy, table_log(problem, behavior_policy, patients, 200 + seed, 1_000))
 
 
 def sepsis(seed: int) -> Split:
@@ -306,24 +300,16 @@ def _write_input(name: str, seed: int, split: Split, half: np.ndarray) -> None:
     )  # fmt: skip
 
 
-def python_of(folder: Path, name: str) -> Path:
-    """The Python of an environment, made if it is absent."""
-    path = folder / name
-    if not (path / "bin/python").exists():
-        venv.create(path, with_pip=True)
-        subprocess.run([path / "bin/pip", "install", "-q", *NEEDS[name]], check=True)
-    return path / "bin/python"
-
-
-def study(peers: Path = PEERS, logs: Sequence[str] = (), learners: Sequence[str] = ASKED, workers: int = 2) -> None:
+def study(peers: Path = PEERS, logs: Sequence[str] = (), workers: int = 2) -> None:
     """Judge every split, of the logs that are named or of all, ask the learners, and keep the table."""
     if not (SCRATCH / "tables/tables.json").exists():
-        folder = str(SCRATCH / "tables")
-        subprocess.run([python_of(peers, "tables"), SCRIPTS / "league_tables.py", folder], check=True)
-    splits = {f"{name}-{seed}": (made, (name, seed)) for name in logs or sources() for seed in range(SPLITS)}
+        python = own_python(peers / "tables", *NEEDS["tables"])
+        subprocess.run([python, SCRIPTS / "league_tables.py", SCRATCH / "tables"], check=True)
+    splits = [(made, name, seed) for name in logs or sources() for seed in range(SPLITS)]
     rows = spread(splits, SCRATCH, workers)
-    for learner in learners:
-        command = [python_of(peers, LEARNERS[learner]), SCRIPTS / "league_peers.py", learner, SCRATCH]
+    for learner, needed in LEARNERS.items():
+        python = own_python(peers / needed, *NEEDS[needed])
+        command = [python, SCRIPTS / "league_peers.py", learner, SCRATCH]
         subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     keep_table([with_peers(row) for row in rows])
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.keep import keep, share
+from benchmarks.problems import Table
 from tidelog.data.log import Log
 from tidelog.ope.decide import Assessment, decide
 from tidelog.ope.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
@@ -51,15 +52,9 @@ PROBLEMS: dict[str, tuple[Sampler, int, int, float, float]] = {
 }
 
 
-class Table:
+def policy_of(chances: np.ndarray) -> Table:
     """A policy by the state that is seen, [S, A]."""
-
-    def __init__(self, chances: np.ndarray) -> None:
-        self.chances = chances
-
-    def probabilities(self, observation: Any, mask: Any = None) -> np.ndarray:
-        """How likely each action is, [B, A]."""
-        return self.chances[next(iter(observation.values()))[:, 0]]
+    return Table(chances, lambda seen: next(iter(seen.values()))[:, 0])
 
 
 def drawn(name: str, seed: int) -> tuple[Log, dict[str, Table]]:
@@ -73,7 +68,7 @@ def drawn(name: str, seed: int) -> tuple[Log, dict[str, Table]]:
         episode=np.repeat(np.arange(episodes), steps), propensity=np.full(rows, 1 / ACTIONS), actions=ACTIONS,
     )  # fmt: skip
     chances = generator.dirichlet(np.full(ACTIONS, concentration), (POLICIES, STATES + 1))
-    return log, {f"{at}": Table(even / ACTIONS + (1 - even) * one) for at, one in enumerate(chances)}
+    return log, {f"{at}": policy_of(even / ACTIONS + (1 - even) * one) for at, one in enumerate(chances)}
 
 
 def decisions(name: str, seed: int) -> dict[str, list[str]]:
@@ -114,7 +109,7 @@ def made(policies: dict[str, Table], cases: list[Assessment]) -> Table:
     scores = [one.estimate / max(float(one.contributions.std() / np.sqrt(len(one))), 1e-12) for one in ratios]
     moved = np.mean([s * (one.chances - 1 / ACTIONS) for s, one in zip(scores, policies.values(), strict=True)], axis=0)
     moved = 1 / ACTIONS + moved * 0.9 / (ACTIONS * np.abs(moved).max())
-    return Table(moved / moved.sum(axis=1, keepdims=True))
+    return policy_of(moved / moved.sum(axis=1, keepdims=True))
 
 
 def counted(name: str, logs: int) -> dict[str, Any]:
@@ -126,7 +121,6 @@ def counted(name: str, logs: int) -> dict[str, Any]:
         every = [decision for one in found for decision in one[rule]]
         row["rules"][rule] = {
             "logs_with_some_better": better,
-            "share": better / logs,
             "wilson_95": [share(better, logs)[end] for end in ("low", "high")],
             "logs_with_some_worse": worse,
             "decisions": {kind: every.count(kind) for kind in sorted({*every})},

@@ -10,7 +10,6 @@ randomised* is counted apart.
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -113,17 +112,15 @@ def made(number: int) -> dict[str, Any]:
 
 def study(logs: int = 400, workers: int = 2) -> None:
     """Judge every log, print and keep the counts."""
-    rows = spread({str(number): (made, (number,)) for number in range(logs)}, scratch(NAME), workers)
+    rows = spread([(made, number) for number in range(logs)], scratch(NAME), workers)
     cells = []
     for kind in ("all", *(one.__name__ for one in KINDS)):
         mine = [row for row in rows if kind in ("all", row["kind"])]
-        said = Counter(decision for row in mine for decision in row["decisions"].values())
         cells.append({
             "kind": kind, "logs": len(mine), "bound": int(binom.ppf(0.975, len(mine), 0.025)),
             "recommended": sum(row["recommended"] is not None for row in mine),
             "better": sum("better" in row["decisions"].values() for row in mine),
             "better_if_randomised": sum("better if randomised" in row["decisions"].values() for row in mine),
-            "decisions": dict(said),
         })  # fmt: skip
         print(cells[-1], flush=True)
     keep(NAME, f"{COMMAND} --logs {logs}", {"first_seed": FIRST_SEED}, cells=cells)

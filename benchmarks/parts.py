@@ -13,22 +13,21 @@ loses.
 Counted are verdicts on the whole that say *better*, verdicts of which a part is *better*, such claims that are wrong
 (the part, exactly, is no better), and how often the interval of the largest better part covers its exact difference.
 
-`python -m benchmarks parts [--logs 100] [--workers 2] [--folder FOLDER]`: some 6 seconds a log; a stopped run goes on.
+`python -m benchmarks parts [--logs 100] [--workers 2]`: some 6 seconds a log; a stopped run goes on.
 """
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tidelog as tl
-from benchmarks import adversarial_worlds
 from benchmarks.adversarial import state
 from benchmarks.adversarial_worlds import partly_fixed, quarter, unsupported_step
-from benchmarks.calibration import PROPENSITIES, TRAIN_SEED, Table, gain, lookup, made_log, part_gain, world
+from benchmarks.calibration import PROPENSITIES, TRAIN_SEED, gain, made_log, part_gain, policies
 from benchmarks.keep import keep, share
+from benchmarks.problems import Table
 from benchmarks.spread import scratch, spread
 from tidelog.ope.decide import Assessment, decide, look_at
 from tidelog.ope.judge import gather, question_of
@@ -36,7 +35,6 @@ from tidelog.ope.ladder import climb
 from tidelog.ope.verdict import LadderStep
 
 NAME, COMMAND, FIRST_SEED, SEGMENTS = "parts", "python -m benchmarks parts", 90_000, 20
-SCRATCH = scratch(NAME)
 GAINS = (0.2, 0.08, 0.0)  # of offers in the shops, standard deviations
 
 
@@ -65,24 +63,12 @@ def row(a: Assessment, truth: float, part_truth: Any) -> dict[str, Any]:
 def sequences(seed: int, propensities: str, training: bool) -> list[dict[str, Any]]:
     """The policies of the treatment problem on one log, without or with training episodes."""
     name, log = "treatment", made_log("treatment", 2_500, seed)
-    targets = {label: Table(target, lookup(name)) for label, target in world(name).targets.items()}
     known = {"train": made_log(name, 2_500, seed + TRAIN_SEED)} if training else {}
     kind = f"sequences, {propensities}{', training episodes' if training else ''}"
     return [
         {"kind": kind, "target": a.name, **row(a, gain(name, a.name), partial(part_gain, name, a.name, a))}
-        for a in judged(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular", **known)
+        for a in judged(policies(name), log, seed, propensities=PROPENSITIES[propensities], model="tabular", **known)
     ]
-
-
-class Offers:
-    """The offer of each segment, [S, A]."""
-
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = table
-
-    def probabilities(self, observation: dict, mask: object = None) -> np.ndarray:
-        """[B, A]."""
-        return self.table[np.argmax(observation["observation"], axis=1)]
 
 
 def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
@@ -107,7 +93,9 @@ def decisions(seed: int, gain: float) -> list[dict[str, Any]]:
     table = np.eye(offers)[((sums + 0.6) / (counts + 2.0)).argmax(axis=1)]
     gains = ((table - chances) * bought).sum(axis=1) / SEGMENTS  # of each segment
 
-    (a,) = judged({"offers": Offers(table)}, held_out, seed, train=train)
+    (a,) = judged(
+        {"offers": Table(table, lambda seen: seen["observation"].argmax(axis=1))}, held_out, seed, train=train
+    )
 
     def gain_of(step: LadderStep) -> float:
         followed = np.zeros(SEGMENTS)
@@ -125,7 +113,7 @@ def hidden(seed: int, name: str, propensities: str) -> list[dict[str, Any]]:
     """A policy of single decisions with a deed that the log does not show."""
     bandit, generator = HIDDEN[name](), np.random.default_rng([seed, len(name), len(propensities)])
     train, held_out = bandit.draw(generator, 2_000, propensities).log.split(0.5, seed)
-    policy = {"policy": adversarial_worlds.Table(bandit.target)}
+    policy = {"policy": Table(bandit.target)}
     (a,) = judged(policy, held_out, seed, train=train, propensities=PROPENSITIES[propensities])
     context = np.asarray(held_out.transitions.observation["context"]).reshape(-1)
     gains = bandit.odds * ((bandit.target - bandit.behavior_policy[0]) * bandit.worth[0]).sum(axis=1)  # of each context
@@ -164,28 +152,24 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "verdicts": len(rows), "better": sum(one["decision"] == "better" for one in rows),
         "without support": sum(one["asked"] for one in rows), "part better": len(parts),
-        "share of decisions": float(np.mean([one["part"][0] for one in parts])) if parts else None,
         "part better though not": share(wrong, sum(one["asked"] for one in rows)) if parts else None,
         "covered": share(sum(one["part"][2] <= one["part"][4] <= one["part"][3] for one in parts), len(parts))
         if parts else None,
     }  # fmt: skip
 
 
-def study(logs: int = 100, workers: int = 2, folder: Path = SCRATCH) -> dict[str, Any]:
+def study(logs: int = 100, workers: int = 2) -> dict[str, Any]:
     """Judge all logs, and keep the counts of each kind."""
 
-    def jobs() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    def jobs() -> Iterator[tuple[Any, ...]]:
         for seed in range(FIRST_SEED, FIRST_SEED + logs):
-            yield from ((sequences, (seed, kind, training)) for kind in PROPENSITIES for training in (False, True))
-            yield from ((decisions, (seed, gain)) for gain in GAINS)
-            yield from ((hidden, (seed, name, kind)) for name in HIDDEN for kind in PROPENSITIES)
-            yield from ((hidden_step, (seed, kind)) for kind in PROPENSITIES)
-            yield from ((hidden_step, (seed, kind, True, gain)) for kind in PROPENSITIES for gain in (2 / 3, 0.0, -0.1))
+            yield from ((sequences, seed, kind, training) for kind in PROPENSITIES for training in (False, True))
+            yield from ((decisions, seed, gain) for gain in GAINS)
+            yield from ((hidden, seed, name, kind) for name in HIDDEN for kind in PROPENSITIES)
+            yield from ((hidden_step, seed, kind) for kind in PROPENSITIES)
+            yield from ((hidden_step, seed, kind, True, gain) for kind in PROPENSITIES for gain in (2 / 3, 0.0, -0.1))
 
-    calls = {
-        "_".join(map(str, (function.__name__, *arguments))): (function, arguments) for function, arguments in jobs()
-    }
-    rows = [one for part in spread(calls, folder / state(), workers) for one in part]
+    rows = [one for part in spread(jobs(), scratch(NAME) / state(), workers) for one in part]
     kinds = {
         kind: summary([one for one in rows if one["kind"] == kind]) for kind in sorted({one["kind"] for one in rows})
     }

@@ -3,7 +3,7 @@
 `python -m benchmarks peers --peer-python PYTHON [--algorithms NAME ...] [--rounds 7] [--seconds 3] [--cores 0,1]`,
 where PYTHON is that of an environment with torch, d3rlpy, gym, gymnasium and scikit-learn, on a machine with a C++
 compiler; it needs no tidelog. tidelog's own ways are float32 and bfloat16 by XLA and, where tidelog-kernels is
-installed, by native layers; `--ways` measures some of all ways, and `tidelog` always.
+installed, by native layers.
 All ways of one algorithm wait in processes of their own and are measured in turn, in another order every round;
 a ratio is that of one round. tidelog makes as many updates at once as in a training, those of half a second; scripts
 and d3rlpy make one after another. `operations` are those of one update's matrix products, which show that sizes and
@@ -16,12 +16,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import keep, median_and_range
+from benchmarks.peer_scripts.turns import answer
 from benchmarks.spread import words_of
 from tidelog.networks.native import SWITCH, can_multiply
 
@@ -40,10 +41,10 @@ SCRIPT = Path(__file__).with_name("peer_scripts") / "peers_torch.py"
 def work(name: str, native: bool, precision: str) -> None:
     """Be a process of tidelog: print facts, then a measurement for every line that is read."""
     os.environ[SWITCH] = str(int(native))
-    from benchmarks.speed import ceiling, entry_of, log_for, operations, products_of, trainer_of
+    from benchmarks.speed import ENTRIES, ceiling, log_for, operations, products_of, trainer_of
 
     assert can_multiply(precision) == native, "tidelog-kernels is not installed, or not for this processor"
-    algorithm = replace(entry_of(name), matmul_precision=precision)
+    algorithm = replace(ENTRIES[name], matmul_precision=precision)
     log = log_for(algorithm)
     trainer = trainer_of(algorithm, log, 1)
     facts: dict[str, Any] = {"batch_size": algorithm.batch_size, "ceiling_gflops": ceiling() / 1e9}
@@ -59,18 +60,6 @@ def updates_of_a_call(trainer: Any) -> int:
     begun = time.perf_counter()
     done = trainer.advance(20)
     return max(1, round(done * CHUNK_SECONDS / (time.perf_counter() - begun)))
-
-
-def answer(facts: dict[str, Any], advance: Callable[[], int]) -> None:
-    """Print facts, then for every line that is read the updates that `advance` makes in so many seconds."""
-    print(json.dumps(facts), flush=True)
-    for line in sys.stdin:
-        seconds, done = float(line), 0
-        begin, used = time.perf_counter(), time.process_time()
-        while time.perf_counter() - begin < seconds:
-            done += advance()
-        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
-        print(json.dumps({"updates": done} | taken), flush=True)
 
 
 class Worker:
@@ -89,20 +78,13 @@ class Worker:
                 return found
         raise RuntimeError(f"exit code {self._process.wait()}")
 
-    def begin(self, seconds: float) -> None:
-        """Begin a measurement; others may begin theirs before its result is read."""
+    def measure(self, seconds: float) -> dict[str, float]:
+        """Return updates a second and a processor second of one measurement."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
-
-    def result(self) -> dict[str, Any]:
-        """Return updates, seconds and processor seconds of the measurement that was begun."""
-        return self._read()
-
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """Return updates, seconds and processor seconds of one measurement."""
-        self.begin(seconds)
-        return self.result()
+        found = self._read()
+        return {f"a_{unit}": found["updates"] / found[f"{unit}s"] for unit in ("second", "processor_second")}
 
     def close(self) -> None:
         """End the process."""
@@ -127,16 +109,7 @@ def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dic
     rows: list[dict[str, dict[str, float]]] = []
     for number in range(rounds):
         order = list(workers)[:: 1 if number % 2 else -1]
-        taken = {way: workers[way].measure(seconds) for way in order}
-        rows.append(
-            {
-                way: {
-                    "a_second": one["updates"] / one["seconds"],
-                    "a_processor_second": one["updates"] / one["processor_seconds"],
-                }
-                for way, one in taken.items()
-            }
-        )
+        rows.append({way: workers[way].measure(seconds) for way in order})
     for worker in workers.values():
         worker.close()
     found: dict[str, Any] = {"failed": failed}
@@ -164,20 +137,14 @@ def keep_to(cores: str) -> int:
 def study(
     peer_python: str = sys.executable,
     algorithms: Sequence[str] = NAMES,
-    ways: Sequence[str] = WAYS,
     rounds: int = 7,
     seconds: float = 3.0,
     cores: str = "",
-    shared: bool = False,
 ) -> None:
-    """Compare on these cores (default: all), and keep the results of all ways; `shared`: others used the machine."""
-    facts = {"cores": keep_to(cores), "others_used_the_machine": shared}
-    facts |= {"rounds": rounds, "seconds": seconds, "load_before": os.getloadavg()}
+    """Compare on these cores (default: all), and keep the results."""
+    facts = {"cores": keep_to(cores), "rounds": rounds, "seconds": seconds}
     found = {}
     for name in algorithms:
-        commands = {way: one for way, one in commands_of(name, peer_python).items() if way in ("tidelog", *ways)}
-        found[name] = compared(commands, rounds, seconds)
+        found[name] = compared(commands_of(name, peer_python), rounds, seconds)
         print(name, json.dumps(found[name]), flush=True)
-        if set(ways) == set(WAYS):
-            facts |= {"load_after": os.getloadavg()}
-            keep("peers" if facts["cores"] == 1 else "peers_all_cores", COMMAND, facts | {"algorithms": found})
+    keep("peers" if facts["cores"] == 1 else "peers_all_cores", COMMAND, facts | {"algorithms": found})

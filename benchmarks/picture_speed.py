@@ -22,7 +22,8 @@ import optax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from benchmarks.keep import keep
-from benchmarks.peers import answer, compared
+from benchmarks.peer_scripts.turns import answer
+from benchmarks.peers import compared
 from benchmarks.spread import words_of
 from tidelog.networks.encoder import EncoderConfig, Picture
 from tidelog.networks.pictures import impala
@@ -57,10 +58,10 @@ def many(carry, pictures, targets, count, kind):
     return jax.lax.fori_loop(0, count, lambda i, carry: step(carry, pictures, targets), carry)
 
 
-def made(batch=BATCH):
-    network = Picture.create(np.random.default_rng(0), LEAF, EncoderConfig(1, 256, impala))
+def made(batch, leaf=LEAF):
+    network = Picture.create(np.random.default_rng(0), leaf, EncoderConfig(1, 256, impala))
     generator = np.random.default_rng(1)
-    pictures = generator.integers(0, 256, (batch, LEAF.height, LEAF.width, LEAF.channels)).astype(np.uint8)
+    pictures = generator.integers(0, 256, (batch, leaf.height, leaf.width, leaf.channels)).astype(np.uint8)
     return network, jnp.asarray(pictures), jnp.asarray(generator.standard_normal((batch, 16)), jnp.float32)
 
 
@@ -83,13 +84,9 @@ def work(way: str, batch: int) -> None:
     with context:
         run = partial(many, carry, *drawn, count, way)
 
-        def advance() -> int:
-            jax.block_until_ready(run())
-            return count * batch
-
-        advance()
+        jax.block_until_ready(run())
         weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
-        answer({"weights": weights}, advance)
+        answer({"weights": weights}, lambda: jax.block_until_ready(run()), count * batch)
 
 
 def study(peer_python: str = sys.executable, rounds: int = 7, seconds: float = 3.0) -> None:

@@ -16,13 +16,11 @@ from typing import Any, Literal
 import numpy as np
 
 import tidelog as tl
-from benchmarks.calibration import drawn_from, state_finder
 from benchmarks.keep import keep, seed_interval
+from benchmarks.problems import table_log
 from benchmarks.spread import scratch, spread
 from benchmarks.vault import vault
-from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.functional import Finite
-from tidelog.policies.rollout import log_of
 from tidelog.training.learn import learn
 
 SEEDS = [0, 1, 2, 3, 4]
@@ -65,9 +63,7 @@ def shifted(episodes: int, seed: int) -> dict[str, Any]:
     problem = vault()
     best = problem.optimal(LEARNER["discount"])[1]
     behavior_policy = (1.0 - RANDOM) * (best if best.ndim == 2 else best[0]) + RANDOM / 4
-    environment = TabularEnvironment(problem, 50)
-    act = drawn_from(behavior_policy, state_finder(problem))
-    log = log_of(environment.spec, play(environment, act, episodes, 500 + seed))
+    log = table_log(problem, behavior_policy, episodes, 500 + seed, 50)
     worths = {}
     for shift in SHIFTS:
         run = tl.fit(
@@ -80,7 +76,7 @@ def shifted(episodes: int, seed: int) -> dict[str, Any]:
 
 def shift_study(workers: int) -> dict[str, Any]:
     """Every log with every shift; kept with intervals of the gain over none."""
-    calls = {f"{episodes}-{seed}": (shifted, (episodes, seed)) for episodes in EPISODES for seed in SEEDS}
+    calls = [(shifted, episodes, seed) for episodes in EPISODES for seed in SEEDS]
     rows = spread(calls, scratch("picture-shifts"), workers)
     table = []
     for episodes in EPISODES:

@@ -6,32 +6,27 @@ then judged: with the present logging, with a share of decisions drawn evenly, a
 *better* in 80% of them, within 5 points, over all pilot logs of a world. One worker needs about 15 minutes.
 """
 
-import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 import tidelog as tl
-from benchmarks.adversarial import SINGLE, state
-from benchmarks.adversarial_worlds import Bandit, Table, normal
-from benchmarks.calibration import Table as StateTable
-from benchmarks.calibration import drawn_from, evidence, state_finder
+from benchmarks.adversarial import state
+from benchmarks.adversarial_worlds import Bandit, normal
+from benchmarks.calibration import evidence
 from benchmarks.keep import by_key, keep, share
+from benchmarks.problems import Floats, Table, state_finder, table_log
 from benchmarks.spread import scratch, spread
-from tidelog.envs import Tabular, TabularEnvironment, play
+from tidelog.envs import Tabular
 from tidelog.ope.decide import decide
-from tidelog.policies.rollout import log_of
 
 COMMAND = "python -m benchmarks plan"
 PROBABILITY, POINTS, SHARE = 0.8, 0.05, 0.3
 PILOTS, CONTINUED = 5, 40  # pilot logs of each world, and fresh logs of each planned number of episodes
 SIMULATIONS = 150  # of each plan, half as many as by default: five plans are averaged
-SCRATCH = scratch("plan")
-Floats = NDArray[np.float64]
 
 
 class Planned(NamedTuple):
@@ -103,15 +98,13 @@ def chain() -> Tabular:
 def _chain() -> Planned:
     problem = chain()
     practice = np.tile([0.5, 0.5], (problem.states, 1))
-    target, find = np.tile([0.44, 0.56], (problem.states, 1)), state_finder(problem)
+    target = np.tile([0.44, 0.56], (problem.states, 1))
 
     def draw(episodes: int, seed: int, logging: Floats | None) -> tl.Log:
-        environment = TabularEnvironment(problem, 200)
-        played = play(environment, drawn_from(practice, find), episodes, seed)
-        return log_of(environment.spec, played)
+        return table_log(problem, practice, episodes, seed, 200)
 
     gain = float(problem.value_of(target) - problem.value_of(practice))
-    return Planned(draw, StateTable(target, find), gain, 2_000)
+    return Planned(draw, Table(target, state_finder(problem)), gain, 2_000)
 
 
 WORLDS: dict[str, Callable[[], Planned]] = {
@@ -171,15 +164,10 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return cells
 
 
-def study(pilots: int = PILOTS, continued: int = CONTINUED, workers: int = 1, folder: Path = SCRATCH) -> dict:
+def study(pilots: int = PILOTS, continued: int = CONTINUED, workers: int = 1) -> dict:
     """Plan from every pilot log, judge the fresh logs, and keep the counts; a stopped study goes on where it was."""
-    os.environ.update(SINGLE)  # read by the processes that are started now
-    calls = {
-        f"{name.replace(' ', '-').replace(',', '')}_{pilot}_{continued}": (planned, (name, pilot, continued))
-        for pilot in range(pilots)
-        for name in WORLDS
-    }
-    rows = [row for part in spread(calls, folder / state(), workers) for row in part]
+    calls = [(planned, name, pilot, continued) for pilot in range(pilots) for name in WORLDS]
+    rows = [row for part in spread(calls, scratch("plan") / state(), workers) for row in part]
     content = {"probability": PROBABILITY, "points": POINTS, "share": SHARE, "continued": continued}
     content["cells"] = summary(rows)
     keep("plan", f"{COMMAND} --pilots {pilots} --continued {continued}", content, plans=rows)

@@ -1,19 +1,18 @@
-"""How often an effect is shown: the verdict, beside a test that knows the problem, and the plain test of two means.
+"""How often an effect is shown: the verdict, beside a test that knows the problem.
 
 One decision an episode, three kinds of cases, two actions; the policy always takes the second one. It is better than
 the behaviour policy by `effect` standard deviations of the rewards. In a *test* the behaviour policy draws evenly; in a
 *practice* it takes the second action in 30, 50 and 70% of the cases of a kind. Rewards are normal, or clicks (5%). The
 verdict reads the propensities, or estimates them. The oracle is doubly robust with the true propensities and the true
-mean rewards, and a normal interval; `means` is Welch's test of the two actions' rewards, in a *test* alone.
+mean rewards, and a normal interval.
 
-`python -m benchmarks power [--logs 60] [--workers 2] [--folder FOLDER]`: 45 minutes; a stopped run goes on.
+`python -m benchmarks power [--logs 60] [--workers 2]`: 45 minutes; a stopped run goes on.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm, ttest_ind
+from scipy.stats import norm
 
 import tidelog as tl
 from benchmarks.adversarial import REPLICATES, state
@@ -22,7 +21,6 @@ from benchmarks.keep import by_key, keep
 from benchmarks.spread import scratch, spread
 
 NAME, COMMAND = "power", "python -m benchmarks power"
-SCRATCH = scratch(NAME)
 EFFECTS, SIZES, ONE_SIDE, PIECE = (0.0, 0.1, 0.2, 0.5), (200, 1_000, 5_000), 0.025, 20
 SECOND = {"test": np.full(3, 0.5), "practice": np.array([0.3, 0.5, 0.7])}  # probability of the second action, [C]
 CELLS = [(logging, known, rewards) for logging, known in (("test", True), ("test", False), ("practice", True),
@@ -44,7 +42,7 @@ def problem(logging: str, rewards: str, effect: float) -> Bandit:
 
 
 def one_log(logging: str, known: bool, rewards: str, effect: float, episodes: int, seed: int) -> dict[str, Any]:
-    """The verdict and both tests on one log."""
+    """The verdict and the oracle on one log."""
     bandit = problem(logging, rewards, effect)
     generator = np.random.default_rng([seed, episodes, round(100 * effect)])
     rows = bandit.rows(generator, episodes)
@@ -59,12 +57,8 @@ def one_log(logging: str, known: bool, rewards: str, effect: float, episodes: in
     rated, value = bandit.worth[0, case, action], bandit.worth[0, case, 1]
     parts = value + weight * (reward - rated) - reward
     oracle = parts.mean() > norm.isf(ONE_SIDE) * parts.std(ddof=1) / np.sqrt(episodes)
-    means = ttest_ind(reward[action == 1], reward[action == 0], equal_var=False, alternative="greater").pvalue
-    failed = next((one.rule for one in verdict.checks if one.outcome == "failed"), None)
-    tested = bool(means < ONE_SIDE) if logging == "test" else None
     return {"logging": logging, "propensities": "recorded" if known else "estimated", "rewards": rewards,
-            "effect": effect, "episodes": episodes, "decision": verdict.decision, "rule": failed,
-            "oracle": bool(oracle), "means": tested}  # fmt: skip
+            "effect": effect, "episodes": episodes, "decision": verdict.decision, "oracle": bool(oracle)}  # fmt: skip
 
 
 def some_logs(*cell: Any) -> list[dict[str, Any]]:
@@ -77,7 +71,6 @@ def some_logs(*cell: Any) -> list[dict[str, Any]]:
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """How many of the logs of one cell show the effect to each."""
     decisions = [one["decision"] for one in rows]
-    rules = [one["rule"] for one in rows if one["decision"] != "better" and one["rule"] is not None]
     return {
         "logs": len(rows),
         "better": decisions.count("better"),
@@ -85,17 +78,16 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "worse": decisions.count("worse"),
         "unsupported": decisions.count("unsupported"),
         "oracle": sum(one["oracle"] for one in rows),
-        "means": None if rows[0]["means"] is None else sum(one["means"] for one in rows),
-        "most_frequent_rule": max(sorted(set(rules)), key=rules.count, default=None),
     }
 
 
-def study(logs: int = 60, workers: int = 2, folder: Path = SCRATCH) -> list[dict[str, Any]]:
+def study(logs: int = 60, workers: int = 2) -> list[dict[str, Any]]:
     """Judge every log, and keep the counts of each cell."""
     asked = [(*cell, effect, size, seed) for cell in CELLS for effect in EFFECTS for size in SIZES
              for seed in range(0, logs, PIECE)]  # fmt: skip
-    calls = {"_".join(map(str, one)): (some_logs, one) for one in asked}
-    rows = [row for part in spread(calls, folder / state(), workers) for row in part]
+    rows = [
+        row for part in spread([(some_logs, *one) for one in asked], scratch(NAME) / state(), workers) for row in part
+    ]
     keys = ("logging", "propensities", "rewards", "effect", "episodes")
     cells = [{**dict(zip(keys, key, strict=True)), **summary(some)}
              for key, some in by_key(rows, lambda one: tuple(one[name] for name in keys))]  # fmt: skip

@@ -4,7 +4,6 @@
 episodes a seed. Settings are the presets; they were chosen on seeds 100 to 102, which are not reported.
 """
 
-import time
 from dataclasses import replace
 from typing import Literal
 
@@ -25,15 +24,12 @@ def as_ppo(algorithm: tl.PPG) -> tl.PPG:
 
 def played(algorithm: tl.PPG, env: str, steps: int, every: int) -> dict:
     """Curves of the sampled policy while learning, and the final policies' deterministic returns."""
-    begin = time.time()
     run = tl.learn(algorithm, env, steps, SEEDS, eval_every=every)
-    seconds = time.time() - begin
     final = [float(tl.rollout(run.policy(seed=s), env, EPISODES, seed=1_000 + s).mean()) for s in SEEDS]
     curves = {s: [(r["decisions"], r.get("collect/return")) for r in run.metrics if r["seed"] == s] for s in SEEDS}
     phases = sum(algorithm.phases()[-1].updates(algorithm, i) > 0 for i in range(rounds(algorithm, steps)))
     return {
         "decisions": run.done,
-        "seconds": seconds,
         "returns": final,
         "interval": seed_interval(final),
         "curves": curves,

@@ -16,6 +16,7 @@ import tidelog as tl
 from benchmarks.keep import keep, median_and_range
 from tidelog.envs.registry import functional
 from tidelog.training.collect import initial_collection_state, rollout
+from tidelog.training.engine import Engine
 from tidelog.training.learn import learn
 
 PPO = tl.PPO(num_envs=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
@@ -28,6 +29,14 @@ MUJOCO = tl.PPG.preset("mujoco")
 HOPPER, HOPPER_SETTINGS = "Hopper-v5", {"ppo": replace(MUJOCO, auxiliary_epochs=0), "ppg": MUJOCO}
 COMMAND = "python -m benchmarks ppg_speed"
 REPEATS = 9
+
+
+def advanced(trainer: Engine, decisions: int) -> int:
+    """How many decisions a learner made and learnt from: at least so many, in whole rounds."""
+    done = trainer.done
+    while trainer.done - done < decisions:
+        trainer.advance(10**6, decisions)
+    return int(trainer.done - done)
 
 
 def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
@@ -44,10 +53,8 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
         chunk, repeats = algorithm.policy_iterations * size, 5
     rates, begin = [], time.monotonic()
     while len(rates) < repeats or time.monotonic() - begin < seconds:
-        done, since = trainer.done, time.monotonic()
-        while trainer.done - done < chunk:
-            trainer.advance(10**6, chunk)
-        rates.append((trainer.done - done) / (time.monotonic() - since))
+        since = time.monotonic()
+        rates.append(advanced(trainer, chunk) / (time.monotonic() - since))
     return median_and_range(rates)
 
 

@@ -5,11 +5,11 @@ customer's first basket after a cut, customers without a purchase before it left
 sample with few. All always beside popularity, last-item Markov, item-kNN and the supervised encoder alone, on the same
 split in one table. `satiation`: clicks a visit in the built-in simulator, beside the behaviour policy, its imitation,
 and the best policies that dynamic programming finds. `generators`, only when named: the two generators of candidates
-there, of one encoder for each seed, and why they differ.
+there, of one encoder for each seed (other ways to rank by `vae` were measured once, and are in the kept file).
 
 What is learnt stands in `LEARNT`: functions from interactions, a study and a seed to rankers by name. Add a line to put
-another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from
-(`EARLIER`), and on simulator seeds from 100 on; nothing was chosen on what is reported.
+another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from (at
+1998-09-01, 2011-09-15 and 2019-11-28), and on simulator seeds from 100 on; nothing was chosen on what is reported.
 """
 
 import tempfile
@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-import jax
 import numpy as np
 import polars as pl
 
@@ -38,13 +37,12 @@ from tidelog.recommend.evaluate import (
     compare,
 )
 from tidelog.recommend.interactions import Cases, next_baskets, next_events
-from tidelog.recommend.networks import clipped_latents
-from tidelog.runtime.ranking import Ranks, order_found
+from tidelog.runtime.ranking import Ranks
 from tidelog.types import HistoryArrays, HistoryNames
 
 COMMAND = "python -m benchmarks recommender {}"
 K = 10
-SEEDS = {"entree": 5, "online_retail": 5, "open_bandit": 5, "satiation": 5}
+SEEDS = 5
 STEPS = {"entree": 6_500, "online_retail": 1_500, "open_bandit": 500, "satiation": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
@@ -64,23 +62,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "pretrain_share": 0.4, "joint": False, "tau": 0.01,
     },
 }  # fmt: skip
-# where settings were chosen: events up to the cut
-EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15", "open_bandit": "2019-11-28"}
 VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
 # generators of candidates on the simulator, with smaller windows and networks than `satiation`: minutes a seed
 SMALLER: dict[str, Any] = {
     "memory": 25, "batch_size": 64, "generator_hidden": (64, 64), "perturbation_hidden": (64,), "joint": False,
 }  # fmt: skip
-GENERATORS: dict[str, dict[str, Any]] = {
-    "likelihood": {},
-    "vae": {"generator": "vae"},
-}
-# the policy of "vae" once more, with other latents when it ranks; "supported alone" leaves out unlikely candidates
-RANKED: dict[str, dict[str, Any]] = {
-    "vae, 200 latents up to 2": {"samples": 200, "latent_clip": 2.0},
-    "vae, supported alone": {},
-}
+GENERATORS: dict[str, dict[str, Any]] = {"likelihood": {}, "vae": {"generator": "vae"}}
 GENERATOR_STEPS = (4_000, 6_000)  # of the encoder alone, and of all else
 GENERATOR_PLAYED, STATES = 2_000, 500  # visits, and states of a log in which candidates are counted
 BCQ, ENCODER = "recommender BCQ", "encoder alone"
@@ -133,11 +121,11 @@ def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:
     )
 
 
-def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
+def entree_cases() -> tuple[Any, Cases, tuple[str, ...]]:
     """The sessions to learn from, and every later event; intervals are over visitors."""
     frame = real_events.entree(SHARED / "data/uci_entree/sessions.csv.gz")
     log = interactions(frame, gap=3_600.0)  # a session is over at its end
-    log, split = cut(log, "entree", earlier)
+    split = log.split(at=real_events.CUTS["entree"])
     visitor = frame.unique("user").sort("user")["visitor"].to_numpy()
     cases = next_events(log, split.test.targets).with_history
     return (
@@ -147,7 +135,7 @@ def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     )
 
 
-def online_retail_cases(earlier: bool = False, shuffled: int | None = None) -> tuple[Any, Cases, tuple[str, ...]]:
+def online_retail_cases(shuffled: int | None = None) -> tuple[Any, Cases, tuple[str, ...]]:
     """The purchases to learn from, and each known customer's next basket.
 
     A basket's items have one time; they stand in the order of their codes, or in a random one with the seed `shuffled`.
@@ -157,23 +145,15 @@ def online_retail_cases(earlier: bool = False, shuffled: int | None = None) -> t
         mixed = frame.sample(fraction=1.0, shuffle=True, seed=shuffled)
         frame = mixed.sort("user", "time", maintain_order=True)
     log = interactions(frame)
-    log, split = cut(log, "online_retail", earlier)
+    split = log.split(at=real_events.CUTS["online_retail"])
     return split.train, next_baskets(log, split.test.targets).with_history, ()
 
 
-def open_bandit_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
+def open_bandit_cases() -> tuple[Any, Cases, tuple[str, ...]]:
     """The clicks to learn from, and every later click of a group of people that had clicked before."""
-    log, split = cut(interactions(real_events.open_bandit(SHARED / "data/obd_small")), "open_bandit", earlier)
+    log = interactions(real_events.open_bandit(SHARED / "data/obd_small"))
+    split = log.split(at=real_events.CUTS["open_bandit"])
     return split.train, next_events(log, split.test.targets).with_history, ()
-
-
-def cut(log: Any, study: str, earlier: bool) -> tuple[Any, Any]:
-    """A log and its two parts; `earlier` knows nothing from the moment on that the study is cut at."""
-    at = real_events.CUTS[study]
-    if not earlier:
-        return log, log.split(at=at)
-    before = log.split(at=at).train
-    return before, before.split(at=EARLIER[study])
 
 
 REAL: dict[str, Callable[..., Any]] = {
@@ -303,11 +283,9 @@ def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict
     return {name: list(seed_interval(each.tolist())) for name, each in several.items()}
 
 
-def candidates_of(ranker: Any, log: Any, seed: int) -> dict[str, float]:
-    """What a policy chooses among in states of its log: how many items, whether the editor shows them, the best one."""
-    editor = satiation.logging_policy()
-    within = satiation.support(editor, SETTINGS["satiation"]["threshold"])
-    best = np.asarray(satiation.satiation().optimal(allowed=within)[1]).argmax(axis=1)
+def supported(ranker: Any, log: Any, seed: int) -> float:
+    """The share of a policy's candidates, in states of its log, that the editor shows often enough."""
+    within = satiation.support(satiation.logging_policy(), SETTINGS["satiation"]["threshold"])
     rows = np.random.default_rng(seed).choice(len(log), STATES, replace=False)
     action = np.array([satiation.ITEMS.index(str(item)) for item in log.items])
     kind = np.array([0, *(satiation.EVENTS.index(event) + 1 for event in log.events)])
@@ -317,38 +295,7 @@ def candidates_of(ranker: Any, log: Any, seed: int) -> dict[str, float]:
     allowed[:, 0] = False
     found = ranker.find(seen, 1, allowed)
     items, first = action[np.maximum(found.items, 1) - 1], found.first & np.isfinite(found.likelihood)
-    listed = action[ranker.rank(seen, 1)[0][:, 0] - 1]
-    supported = np.take_along_axis(within[state], items, axis=1)
-    return {
-        "candidates": float(first.sum(1).mean()),
-        "supported candidates": float((supported & first).sum() / first.sum()),
-        "best among them": float(((items == best[state][:, None]) & first).any(1).mean()),
-        "best chosen": float((listed == best[state]).mean()),
-    }
-
-
-class Supported:
-    """A ranker that leaves out candidates which the likelihood does not support."""
-
-    def __init__(self, ranker: Any, threshold: float, weight: float) -> None:
-        self._ranker, self._least, self._weight = ranker, np.log(threshold), weight
-
-    def find(self, histories: Any, k: int, allowed: Any) -> Any:
-        found = self._ranker.find(histories, k, allowed)
-        return found._replace(first=found.first & (found.likelihood >= self._least))
-
-    def rank(self, histories: Any, k: int, allowed: Any = None) -> Any:
-        allowed = np.ones((len(histories.items), self._ranker.items + 1), bool) if allowed is None else allowed.copy()
-        allowed[:, 0] = False
-        return order_found(self.find(histories, k, allowed), k, self._weight)
-
-
-def other_latents(policy: tl.Policy, changes: dict[str, Any], seed: int) -> Any:
-    """The ranker of a policy with other settings of acting."""
-    algorithm = replace(policy.algorithm, **changes)
-    shape = (algorithm.samples, algorithm.latent_size)
-    latents = clipped_latents(jax.random.key(seed), shape, algorithm.latent_clip)
-    return tl.Policy(algorithm, policy.spec, policy.scaler, policy.params._replace(latents=latents)).ranker()
+    return float((np.take_along_axis(within[state], items, axis=1) & first).sum() / first.sum())
 
 
 def generators_seed(seed: int) -> list[dict[str, Any]]:
@@ -356,13 +303,6 @@ def generators_seed(seed: int) -> list[dict[str, Any]]:
     log, (before, steps) = logged_visits(seed), GENERATOR_STEPS
     settings = {**SETTINGS["satiation"], **SMALLER}
     rows = []
-
-    def measure(name: str, ranker: Any, more: dict[str, Any]) -> None:
-        clicks = satiation.simulate_visits(shown_first(ranker, log), GENERATOR_PLAYED, seed=2_000 + seed).returns.mean()
-        row = {"seed": seed, "generator": name, "clicks": float(clicks)} | candidates_of(ranker, log, seed) | more
-        rows.append(row)
-        print(row, flush=True)
-
     with tempfile.TemporaryDirectory() as folder:
         encoder = tl.RecommenderBCQ(**{**settings, "pretrain_share": 1.0, "q_weight": None})
         tl.fit(encoder, log, steps=before, seeds=[seed], eval_every=before, out=f"{folder}/encoder", progress=False)
@@ -372,52 +312,37 @@ def generators_seed(seed: int) -> list[dict[str, Any]]:
                 algorithm, log, steps=steps, seeds=[seed], eval_every=steps, progress=False,
                 warm_start={"next_item": f"{folder}/encoder"},
             )  # fmt: skip
-            policy = run.policy()
-            metrics = ("kl_loss", "latent_deviation", "q_mean", "target_q")
-            measure(name, policy.ranker(), {one: run.metrics[-1].get(f"main/{one}") for one in metrics})
-            for other, choices in RANKED.items() if name == "vae" else ():
-                ranker = other_latents(policy, choices, seed) if choices else policy.ranker()
-                supported = Supported(ranker, settings["threshold"], settings["q_weight"])
-                measure(other, ranker if choices else supported, {})
+            ranker, count = run.policy().ranker(), GENERATOR_PLAYED
+            clicks = satiation.simulate_visits(shown_first(ranker, log), count, seed=2_000 + seed).returns.mean()
+            rows.append({"seed": seed, "generator": name, "clicks": float(clicks)})
+            rows[-1]["supported candidates"] = supported(ranker, log, seed)
+            print(rows[-1], flush=True)
     return rows
 
 
-def generators_study(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the seeds found of the generators, kept: means with 95% intervals over seeds, and differences."""
-    measures = ("clicks", "candidates", "supported candidates", "best among them", "best chosen")
-    of = {name: [row for row in rows if row["generator"] == name] for name in [*GENERATORS, *RANKED]}
-    clicks = {name: np.array([row["clicks"] for row in several]) for name, several in of.items()}
+def generators_study(rows: list[dict[str, Any]]) -> None:
+    """Keep what the seeds found of the generators: means with 95% intervals over seeds, and the difference."""
+    measures = ("clicks", "supported candidates")
+    of = {
+        name: {one: [row[one] for row in rows if row["generator"] == name] for one in measures} for name in GENERATORS
+    }
+    minus = [own - other for own, other in zip(of["vae"]["clicks"], of["likelihood"]["clicks"], strict=True)]
     content = {
-        "visits": VISITS, "played": GENERATOR_PLAYED, "states": STATES, "steps": GENERATOR_STEPS,
-        "seeds": len(of["likelihood"]), "optimal": satiation.satiation().optimal()[0],
-        "settings": {**SETTINGS["satiation"], **SMALLER}, "generators": GENERATORS | RANKED,
-        "intervals": {
-            name: {measure: list(seed_interval([row[measure] for row in several])) for measure in measures}
-            for name, several in of.items()
-        },
-        "clicks minus likelihood": {
-            name: list(seed_interval((own - clicks["likelihood"]).tolist()))
-            for name, own in clicks.items() if name != "likelihood"
-        },
+        "visits": VISITS, "played": GENERATOR_PLAYED, "states": STATES, "steps": GENERATOR_STEPS, "seeds": SEEDS,
+        "optimal": satiation.satiation().optimal()[0], "settings": {**SETTINGS["satiation"], **SMALLER},
+        "generators": GENERATORS, "clicks minus likelihood": {"vae": seed_interval(minus)},
+        "intervals": {name: {one: seed_interval(each) for one, each in some.items()} for name, some in of.items()},
     }  # fmt: skip
     keep("recommender_generators", COMMAND.format("generators"), content, rows=rows)
-    return content
 
 
-def of_log(name: str, seeds: int | None = None) -> dict[str, Any]:
-    """One of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
-    one = satiation_seed if name == "satiation" else real_seed
-    return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
-
-
-def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the seeds of a study found, in one file."""
-    found = (satiation_study if name == "satiation" else real_study)(name, seeds)
-    several = {name: found[name] for name in ("rows", "together") if name in found}
-    keep(
-        f"recommender_{name}", COMMAND.format(name), {key: found[key] for key in found if key not in several}, **several
-    )
-    return found
+def of_log(name: str) -> dict[str, Any]:
+    """What the seeds found of one of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
+    one, together = (satiation_seed, satiation_study) if name == "satiation" else (real_seed, real_study)
+    found = together(name, [one(name, seed) for seed in range(SEEDS)])
+    several = {part: found.pop(part) for part in ("rows", "together") if part in found}
+    keep(f"recommender_{name}", COMMAND.format(name), found, **several)
+    return found | several
 
 
 def study(
@@ -426,9 +351,8 @@ def study(
     """Every one of these, or all but `generators`, which goes on where it was stopped."""
     for name in logs or (*REAL, "satiation"):
         if name == "generators":
-            calls = {f"seed-{seed}": (generators_seed, (seed,)) for seed in range(SEEDS["satiation"])}
-            generators_study(
-                [row for rows in spread(calls, scratch("recommender-generators"), workers) for row in rows]
-            )
+            calls = [(generators_seed, seed) for seed in range(SEEDS)]
+            found = spread(calls, scratch("recommender-generators"), workers)
+            generators_study([row for rows in found for row in rows])
         else:
             of_log(name)

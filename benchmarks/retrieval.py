@@ -2,7 +2,7 @@
 
 Once with one thread each and once with all cores. Beside them stand the inner products alone, without a search: the
 bound of an exact one. faiss is measured where it is installed (`pip install faiss-cpu`), and then an index of 256
-lists, of which 32 are searched, with its recall. Memory is what a search adds to the process.
+lists, of which 32 are searched, with its recall.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.keep import keep
-from benchmarks.spread import called, peak_memory
+from benchmarks.spread import called
 from tidelog.runtime.ranking import top_k
 
 COMMAND = "python -m benchmarks retrieval"
@@ -24,7 +24,7 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def measure() -> dict[str, Any]:
-    """Seconds of each search in this process, the least of `REPEATS` in turns, and the memory that ours adds."""
+    """Seconds of each search in this process, the least of `REPEATS` in turns."""
     generator = np.random.default_rng(0)
     table = generator.standard_normal((ROWS, WIDTH), dtype=np.float32)
     queries = generator.standard_normal((BATCH, WIDTH), dtype=np.float32)
@@ -32,7 +32,7 @@ def measure() -> dict[str, Any]:
         "ours": lambda: top_k(queries, table, K),
         "products alone": lambda: products(queries, table),
     }
-    found: dict[str, Any] = {"memory": added(searches["ours"])}
+    found: dict[str, Any] = {}
     if find_spec("faiss"):
         import faiss
 
@@ -55,7 +55,7 @@ def measure() -> dict[str, Any]:
         places = answers["ours"][0]
         near = (places[:, :, None] == answers["approximate"][1][:, None, :]).any(2)
         found |= {"same": float((places == answers["faiss flat"][1]).mean()), "recall": float(near.mean())}
-    return found | {"seconds": {name: min(times) for name, times in taken.items()}, "all": taken}
+    return found | {"seconds": {name: min(times) for name, times in taken.items()}}
 
 
 def products(queries: Any, table: Any) -> None:
@@ -64,14 +64,6 @@ def products(queries: Any, table: Any) -> None:
     for first in range(0, ROWS, CHUNK):
         part = table[first : first + CHUNK]
         np.matmul(queries, part.T, out=scores[:, : len(part)] if len(part) == CHUNK else None)
-
-
-def added(search: Callable[[], Any]) -> int:
-    """The most bytes that a search adds to the process's anonymous memory."""
-    with peak_memory(0.005) as peak:
-        held = peak[0]
-        search()
-    return peak[0] - held
 
 
 def study() -> dict[str, Any]:

@@ -1,11 +1,10 @@
 """What is learnt with products of bfloat16 minus what is learnt with float32: 10 seeds, paired by log and seed.
 
 The tasks of `benchmarks/algorithms.py`, with the algorithms as in their papers (layers of 256 and wider, where rounding
-saves time) and not as `tl.suggest` sets them up. `python -m benchmarks rounding [--tasks NAME ...] [--seeds 10]`; each
-(task, algorithm, seed, precision) is a piece of its own and saved, and a whole study is kept. It takes 30 minutes.
+saves time) and not as `tl.suggest` sets them up. `python -m benchmarks rounding`; each (task, algorithm, seed,
+precision) is a piece of its own and saved. It takes 30 minutes.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,30 +27,18 @@ def piece(task: str, algorithm: str, seed: int, precision: str, steps: int) -> f
     return TASKS[task].worth(run.policy(), seed)
 
 
-def study(
-    *, tasks: Sequence[str] = tuple(LEARNT), seeds: int = SEEDS, steps: int = STEPS, workers: int = 2
-) -> dict[str, Any]:
+def study(seeds: int = SEEDS, steps: int = STEPS, workers: int = 2) -> dict[str, Any]:
     """Learn the pieces that are left, and keep the paired differences."""
     rows = []
-    for task in tasks:
-        for algorithm in LEARNT[task]:
-            keys = [(task, algorithm, seed, precision, steps) for seed in range(seeds) for precision in PRECISIONS]
-            calls = {" ".join(map(str, key)): (piece, key) for key in keys}
-            worth = spread(calls, scratch("rounding"), workers)
-            exact, rounded = worth[::2], worth[1::2]
-            gaps = [b - a for a, b in zip(exact, rounded, strict=True)]
-            row = {"task": task, "algorithm": algorithm, "float32": seed_interval(exact)}
-            rows.append(row | {"bfloat16": seed_interval(rounded), "difference": seed_interval(gaps)})
-            print(rows[-1], flush=True)
-    if set(tasks) == set(LEARNT) and (seeds, steps) == (SEEDS, STEPS):
-        keep(
-            "rounding",
-            COMMAND,
-            {
-                "seeds": seeds,
-                "steps": steps,
-                "products": "native" if native.can_multiply(PRECISIONS[1]) else "XLA",
-                "rows": rows,
-            },
-        )
-    return {"rows": rows}
+    for task, algorithm in ((task, one) for task, several in LEARNT.items() for one in several):
+        calls = [(piece, task, algorithm, seed, one, steps) for one in PRECISIONS for seed in range(seeds)]
+        worth = spread(calls, scratch("rounding"), workers)
+        exact, rounded = worth[:seeds], worth[seeds:]
+        gaps = [b - a for a, b in zip(exact, rounded, strict=True)]
+        row = {"task": task, "algorithm": algorithm, "float32": seed_interval(exact)}
+        rows.append(row | {"bfloat16": seed_interval(rounded), "difference": seed_interval(gaps)})
+        print(rows[-1], flush=True)
+    products = "native" if native.can_multiply(PRECISIONS[1]) else "XLA"
+    content = {"seeds": seeds, "steps": steps, "products": products, "rows": rows}
+    keep("rounding", COMMAND, content)
+    return content

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.keep import keep
-from benchmarks.peers import answer, compared
-from benchmarks.ppg_speed import HOPPER, HOPPER_SETTINGS, SETTINGS
+from benchmarks.peer_scripts.turns import answer
+from benchmarks.peers import compared
+from benchmarks.ppg_speed import HOPPER, HOPPER_SETTINGS, SETTINGS, advanced
 from benchmarks.spread import words_of
 from tidelog.training.learn import learn
 
@@ -40,15 +41,9 @@ def work(setting: str, way: str) -> None:
     trainer.compile()
     rounds = 8 if way == "in JAX" else 1
 
-    def advance() -> int:
-        done = trainer.done
-        while trainer.done - done < rounds * size:
-            trainer.advance(10**6, rounds * size)
-        return int(trainer.done - done)
-
-    advance()
-    advance()
-    answer({}, advance)
+    for _ in range(2):
+        advanced(trainer, rounds * size)
+    answer({}, lambda: advanced(trainer, rounds * size))
 
 
 def study(

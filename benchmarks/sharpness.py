@@ -76,8 +76,8 @@ def result(outcome: Outcome, split: Split) -> dict[str, Any]:
 def study(seeds: int = 5, workers: int = 2) -> dict[str, Any]:
     """Every log of every problem and size."""
     cells = [(problem, size) for problem, sizes in SIZES.items() for size in sizes]
-    calls = {f"{problem}-{size}-{seed}": (one_log, (problem, size, seed)) for problem, size in cells
-             for seed in range(FIRST_SEED, FIRST_SEED + seeds)}  # fmt: skip
+    seeds_of_logs = range(FIRST_SEED, FIRST_SEED + seeds)
+    calls = [(one_log, problem, size, seed) for problem, size in cells for seed in seeds_of_logs]
     rows = spread(calls, SCRATCH, workers)
     table = []
     for problem, size in cells:

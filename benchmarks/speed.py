@@ -27,7 +27,6 @@ from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.names import algorithm_class, names
 from tidelog.data.log import Log
 from tidelog.data.statistics import Scaler
-from tidelog.errors import ConfigError, nearest
 from tidelog.training.engine import Engine
 from tidelog.training.loop import as_arrays, as_members
 from tidelog.training.run import CHUNK_SECONDS
@@ -42,13 +41,6 @@ SECONDS = 2.0  # approximate duration of a measurement
 ENTRIES: dict[str, Any] = {name: algorithm_class(name)() for name in names("a log")} | {
     "discrete-bcq-1024": DiscreteBCQ(batch_size=1024)
 }
-
-
-def entry_of(name: str) -> Any:
-    """Return the algorithm of that name, or raise ConfigError with the nearest one."""
-    if name not in ENTRIES:
-        raise ConfigError(f"no benchmark '{name}': {nearest(name, ENTRIES)}")
-    return ENTRIES[name]
 
 
 def log_for(algorithm: Any, seed: int = 0) -> Log:
@@ -171,18 +163,14 @@ def measure(algorithm: Any, seeds: int, repeats: int) -> Iterator[dict[str, Any]
         }
 
 
-def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return median, smallest and largest of every figure."""
-    return {name: median_and_range([row[name] for row in rows]) for name in rows[0]}
-
-
 def figures(name: str, seeds: int, repeats: int) -> dict[str, Any]:
-    """Measure one entry: the operations and products of an update, and every rate with its range."""
-    algorithm = entry_of(name)
+    """Measure one entry: the operations and products of an update, and the median and range of every rate."""
+    algorithm = ENTRIES[name]
     products = products_of(algorithm, log_for(algorithm))
-    found = summary(list(measure(algorithm, seeds, repeats)))
+    rows = list(measure(algorithm, seeds, repeats))
     shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
-    return {"operations_per_update": operations(products), "matrix_products": shapes, **found}
+    rates = {rate: median_and_range([row[rate] for row in rows]) for rate in rows[0]}
+    return {"operations_per_update": operations(products), "matrix_products": shapes, **rates}
 
 
 def study(algorithms: Sequence[str] = tuple(ENTRIES), seeds: int = 4, repeats: int = 5) -> None:

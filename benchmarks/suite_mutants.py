@@ -111,17 +111,16 @@ def tests_of(marks: str) -> set[str]:
 class Table:
     """What is known of the mutations: kept after each one, so that a stopped study goes on, on another machine too.
 
-    What was found of a mutation is forgotten where its test is no longer in that tier, or where `again` names it.
+    What was found of a mutation is forgotten where its test is no longer in that tier.
     """
 
-    def __init__(self, again: set[str]) -> None:
+    def __init__(self) -> None:
         rows = known(NAME).get("rows", [])
         tests = {tier: tests_of(marks) for tier, marks in TIERS.items()}
         self.rows = {
             row["mutation"]: row
             for row in rows
-            if row["mutation"] not in again
-            and (row["caught"] is None or "::" not in row["by"] or row["by"] in tests[row["caught"]])
+            if row["caught"] is None or "::" not in row["by"] or row["by"] in tests[row["caught"]]
         }
         self._lock = Lock()
 
@@ -148,10 +147,10 @@ class Table:
             keep(NAME, COMMAND, content, rows=rows)
 
 
-def study(only: str = "", jobs: int = 2, again: bool = False) -> None:
-    """Try the mutations that are not yet known, or `again` all of these, with `only` in their name or function."""
+def study(only: str = "", jobs: int = 2) -> None:
+    """Try the mutations that are not yet known, with `only` in their name or function."""
     named = {one.name for one in MUTATIONS if only in f"{one.name} {one.function}"}
-    table = Table(named if again else set())
+    table = Table()
     folders: SimpleQueue[Path] = SimpleQueue()
     for number in range(jobs):
         folders.put(copy(number))

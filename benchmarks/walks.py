@@ -1,12 +1,12 @@
 """How far data walk: the files of tidelog in which a function runs while a log is read, learnt from and judged.
 
 `python -m benchmarks walks`: each call is made twice, and the second one is traced, so that what runs once on import
-does not count. A file counts when one of its functions is called; "crossings" are the pairs of functions of which one,
-in one file, calls the other, in another file.
+does not count. A file counts when one of its functions is called.
 """
 
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,32 +24,24 @@ COLUMNS = tl.Columns(
 )
 
 
-def trace(call: Callable[[], Any]) -> tuple[dict[str, int], int]:
-    """The files with the number of functions that ran in each, and the number of crossings between files."""
+def trace(call: Callable[[], Any]) -> Counter[str]:
+    """How many functions of each file ran."""
     functions: set[tuple[str, str]] = set()
-    crossings: set[tuple[str, str, str, str]] = set()
 
     def watch(frame: Any, event: str, _: Any) -> None:
         code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(ROOT):
-            return
-        functions.add((code.co_filename, code.co_qualname))
-        caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(ROOT):
-            caller = caller.f_back
-        if caller is not None and caller.f_code.co_filename != code.co_filename:
-            crossings.add((caller.f_code.co_filename, caller.f_code.co_qualname, code.co_filename, code.co_qualname))
+        if event == "call" and code.co_filename.startswith(ROOT):
+            functions.add((code.co_filename.removeprefix(f"{ROOT}/"), code.co_qualname))
 
     sys.setprofile(watch)
     try:
         call()
     finally:
         sys.setprofile(None)
-    files = sorted({file for file, _ in functions})
-    return {file.removeprefix(f"{ROOT}/"): sum(one == file for one, _ in functions) for file in files}, len(crossings)
+    return Counter(file for file, _ in sorted(functions))
 
 
-def walks(folder: Path) -> dict[str, tuple[dict[str, int], int]]:
+def walks(folder: Path) -> dict[str, Counter[str]]:
     """The walks of a table, of training, of a verdict, and of a body by HTTP."""
     random, rows = np.random.default_rng(0), 900
     columns: dict[str, Any] = {"episode": np.arange(rows) // 3, "step": np.arange(rows) % 3}
@@ -88,8 +80,8 @@ def walks(folder: Path) -> dict[str, tuple[dict[str, int], int]]:
 
 
 def study() -> None:
-    """Print the files and the crossings of each walk."""
+    """Print the files of each walk."""
     with tempfile.TemporaryDirectory() as name:
-        for walk, (files, crossings) in walks(Path(name)).items():
-            print(f"{walk}: {len(files)} files, {crossings} crossings")
+        for walk, files in walks(Path(name)).items():
+            print(f"{walk}: {len(files)} files")
             print("  " + ", ".join(f"{file} {count}" for file, count in files.items()))

@@ -42,19 +42,6 @@ def _forest():
     return RandomForestClassifier(n_estimators=30, max_depth=5, min_samples_leaf=10, random_state=SEED)
 
 
-def obp_network(context, action, reward, propensity, actions, new):
-    """Open Bandit Pipeline's network that maximises the doubly robust value, with its own settings."""
-    from obp.ope import DoublyRobust
-    from obp.policy import NNPolicyLearner
-
-    learner = NNPolicyLearner(
-        n_actions=actions, dim_context=context.shape[1], random_state=SEED,
-        off_policy_objective=DoublyRobust().estimate_policy_value_tensor,
-    )  # fmt: skip
-    learner.fit(context=context, action=action, reward=reward, pscore=propensity)
-    return learner.predict_proba(context=new)[:, :, 0]
-
-
 def econml_tree(context, action, reward, propensity, actions, new):
     """EconML's doubly robust policy tree of two questions, with its own models and settings."""
     from econml.policy import DRPolicyTree
@@ -64,8 +51,7 @@ def econml_tree(context, action, reward, propensity, actions, new):
     return np.eye(actions)[learner.predict(new).astype(int)]
 
 
-LEARNERS = {"obp logistic": _obp(_logistic), "obp forest": _obp(_forest), "obp network": obp_network,
-            "econml tree": econml_tree}  # fmt: skip
+LEARNERS = {"obp logistic": _obp(_logistic), "obp forest": _obp(_forest), "econml tree": econml_tree}
 
 
 def main():

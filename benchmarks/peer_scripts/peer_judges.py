@@ -47,53 +47,47 @@ def _reward_model(log, model_class):
     return model.fit_predict(**known, n_folds=3, random_state=SEED)
 
 
+def _interval(log, estimator, name, more=None, **known):
+    """The decision of a bootstrap of 1,000 of one of Open Bandit Pipeline's estimators, with cross-fitted rewards."""
+    from obp.ope import OffPolicyEvaluation, RegressionModel
+
+    feedback = {
+        "n_rounds": len(log["action"]), "n_actions": log["target"].shape[1], "action": log["action"],
+        "reward": log["reward"], "context": log["context"], **known,
+    }  # fmt: skip
+    evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[estimator])
+    found = evaluation.estimate_intervals(
+        action_dist=log["target"][:, :, None], estimated_rewards_by_reg_model=_reward_model(log, RegressionModel),
+        alpha=1.0 - LEVEL, n_bootstrap_samples=SAMPLES, random_state=SEED, **(more or {}),
+    )[name]  # fmt: skip
+    return by_interval(found["95.0% CI (lower)"], found["95.0% CI (upper)"], log["reward"].mean())
+
+
 def obp(log):
     """Doubly robust with a cross-fitted reward model; bootstrap of 1,000."""
-    from obp.ope import DoublyRobust, OffPolicyEvaluation, RegressionModel
+    from obp.ope import DoublyRobust
 
     _one_step(log)
     if "propensity" not in log:
         raise Unreadable("it needs recorded propensities")
-    feedback = {
-        "n_rounds": len(log["action"]), "n_actions": log["target"].shape[1], "action": log["action"],
-        "position": np.zeros(len(log["action"]), int), "reward": log["reward"], "pscore": log["propensity"],
-        "context": log["context"],
-    }  # fmt: skip
-    evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[DoublyRobust()])
-    found = evaluation.estimate_intervals(
-        action_dist=log["target"][:, :, None], estimated_rewards_by_reg_model=_reward_model(log, RegressionModel),
-        alpha=1.0 - LEVEL, n_bootstrap_samples=SAMPLES, random_state=SEED,
-    )["dr"]  # fmt: skip
-    return by_interval(found["95.0% CI (lower)"], found["95.0% CI (upper)"], log["reward"].mean())
+    return _interval(log, DoublyRobust(), "dr", position=np.zeros(len(log["action"]), int), pscore=log["propensity"])
 
 
 def sb_obp(log):
     """Self-normalised doubly robust with a cross-fitted reward model; unknown propensities by its own estimator."""
-    from obp.ope import OffPolicyEvaluation, PropensityScoreEstimator, RegressionModel, SelfNormalizedDoublyRobust
+    from obp.ope import PropensityScoreEstimator, SelfNormalizedDoublyRobust
     from sklearn.linear_model import LogisticRegression
 
     _one_step(log)
-    feedback = {
-        "n_rounds": len(log["action"]), "n_actions": log["target"].shape[1], "action": log["action"],
-        "position": None, "reward": log["reward"], "context": log["context"],
-    }  # fmt: skip
-    more, estimated = {}, "propensity" not in log
-    if estimated:
-        clone = PropensityScoreEstimator(
-            n_actions=log["target"].shape[1], len_list=1, base_model=LogisticRegression(max_iter=1000)
-        )
-        more["estimated_pscore"] = clone.fit_predict(
-            action=log["action"], context=log["context"], n_folds=3, random_state=SEED
-        )
-    else:
-        feedback["pscore"] = log["propensity"]
-    estimator = SelfNormalizedDoublyRobust(use_estimated_pscore=estimated)
-    evaluation = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[estimator])
-    found = evaluation.estimate_intervals(
-        action_dist=log["target"][:, :, None], estimated_rewards_by_reg_model=_reward_model(log, RegressionModel),
-        alpha=1.0 - LEVEL, n_bootstrap_samples=SAMPLES, random_state=SEED, **more,
-    )["sndr"]  # fmt: skip
-    return by_interval(found["95.0% CI (lower)"], found["95.0% CI (upper)"], log["reward"].mean())
+    if "propensity" in log:
+        estimator = SelfNormalizedDoublyRobust(use_estimated_pscore=False)
+        return _interval(log, estimator, "sndr", position=None, pscore=log["propensity"])
+    clone = PropensityScoreEstimator(
+        n_actions=log["target"].shape[1], len_list=1, base_model=LogisticRegression(max_iter=1000)
+    )
+    known = {name: log[name] for name in ("action", "context")}
+    more = {"estimated_pscore": clone.fit_predict(**known, n_folds=3, random_state=SEED)}
+    return _interval(log, SelfNormalizedDoublyRobust(use_estimated_pscore=True), "sndr", more, position=None)
 
 
 def scope_rl(log):

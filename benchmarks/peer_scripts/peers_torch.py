@@ -7,9 +7,7 @@ Sizes, batches, losses and optimisers are tidelog's defaults; `benchmarks/peers.
 """
 
 import itertools
-import json
 import sys
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -19,6 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
+from turns import answer
 
 ROWS, EPISODE, SEEN, ACTIONS = 100_000, 1_000, 17, 6
 Batch = dict[str, torch.Tensor]
@@ -292,19 +291,6 @@ def of_d3rlpy(name: str) -> tuple[Callable[[], None], dict[str, Any]]:
     return update, {"batch_size": config.batch_size, "d3rlpy": d3rlpy.__version__}
 
 
-def answer(facts: dict[str, Any], update: Callable[[], Any], counts: int = 1) -> None:
-    """Print facts, then for every line that is read how many updates are made in so many seconds; one `counts` more."""
-    print(json.dumps(facts), flush=True)
-    for line in sys.stdin:
-        seconds, done = float(line), 0
-        begin, used = time.perf_counter(), time.process_time()
-        while time.perf_counter() - begin < seconds:
-            update()
-            done += counts
-        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
-        print(json.dumps({"updates": done} | taken), flush=True)
-
-
 def main(way: str, name: str) -> None:
     """Measure where asked."""
     torch.manual_seed(0)
@@ -316,7 +302,7 @@ def main(way: str, name: str) -> None:
     for _ in range(20):
         update()
     facts |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    answer(facts | {"operations_per_update": counter.get_total_flops()}, update)
+    answer(facts | {"operations_per_update": counter.get_total_flops()}, update, counts=1)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers_torch import answer
 from torch import nn
 from torch.nn import functional
+from turns import answer
 
 SIDE, CHANNELS, FEATURES, TARGETS = 64, (16, 32, 32), 256, 16
 

@@ -9,10 +9,10 @@ import sys
 
 import stable_baselines3
 import torch
-from peers_torch import answer
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from turns import answer
 
 SETTINGS = {  # environment, copies, steps, epochs, minibatch, learning rate
     "two-networks": ("CartPole-v1", 64, 128, 4, 2_048, 2.5e-3),

@@ -3,7 +3,6 @@
 import importlib
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,6 @@ from benchmarks.house import AIMS, ROOT, figures
 from benchmarks.keep import source
 from benchmarks.walks import walks
 
-NOT_INSTALLED = () if find_spec("ray") else ("ray_kills",)  # it imports Ray
 WALKS = {"read_log": 10, "fit": 25, "judge": 30, "POST /act": 7}  # files: a change may lower them
 
 
@@ -27,7 +25,7 @@ def test_every_figure_is_counted_and_every_aim_has_its_figure():
 
 @pytest.mark.full
 def test_data_pass_no_more_files_than_before(tmp_path):
-    longer = {name: sorted(files) for name, (files, _) in walks(tmp_path).items() if len(files) > WALKS[name]}
+    longer = {name: sorted(files) for name, files in walks(tmp_path).items() if len(files) > WALKS[name]}
     assert not longer
 
 
@@ -72,9 +70,8 @@ def test_words_that_a_study_does_not_know_end_with_code_2(words, capsys):
 @pytest.mark.full
 def test_every_study_has_a_command_line(capsys):
     for name in studies():
-        if name not in NOT_INSTALLED:
-            study = importlib.import_module(f"benchmarks.{name}").study
-            assert f"python -m benchmarks {name}" in parser_of(study, name).format_help()
+        study = importlib.import_module(f"benchmarks.{name}").study
+        assert f"python -m benchmarks {name}" in parser_of(study, name).format_help()
 
 
 def test_every_study_that_a_page_names_exists():

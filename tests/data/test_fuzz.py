@@ -23,7 +23,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fuzz_readers import READERS, files_in, outcome, unpacked
+from benchmarks.fuzz_child import outcome
+from benchmarks.fuzz_formats import READERS
+from benchmarks.fuzz_mutations import files_in, unpacked
 from tests.data import damage
 from tests.data.damage import BINARY, BYTE_DAMAGE, TABLE_DAMAGE, TABLES, Elsewhere
 from tests.data.nstep import n_step

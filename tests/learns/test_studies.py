@@ -10,11 +10,10 @@ import pytest
 
 from benchmarks import (
     calibration,
-    cartpole,
     icu_sepsis,
     icu_sepsis_bcq,
     imperfect,
-    pendulum,
+    mixed_quality,
     pictures,
     recommender,
     t_maze,
@@ -35,11 +34,11 @@ def test_iql_ends_clearly_above_the_expert_on_icu_sepsis() -> None:
 
 
 def test_iql_is_better_than_bc_on_mixed_pendulum_logs() -> None:
-    assert pendulum.study()["interval"].low > 0  # 1 in 900 runs fails
+    assert mixed_quality.study("pendulum")["interval"].low > 0  # 1 in 900 runs fails
 
 
 def test_discrete_bcq_balances_cartpole_from_mixed_logs_and_bc_does_not() -> None:
-    found = cartpole.study()
+    found = mixed_quality.study("cartpole")
     assert sum(found["discrete_bcq"]) / len(found["discrete_bcq"]) >= 0.9 * found["most"]
     assert found["interval"].low > 0  # below 1 in 10^15 runs fails
 

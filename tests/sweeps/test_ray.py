@@ -104,25 +104,29 @@ def parents(process):
     return found
 
 
-@pytest.mark.slow  # `python -m benchmarks ray_kills` is the study
-def test_killed_workers_and_nodes_change_nothing(cluster, environment, origin, tmp_path):
+@pytest.mark.slow
+def test_killed_workers_nodes_and_drivers_change_nothing(cluster, environment, origin, tmp_path):
     address, raylets, add = cluster
     options = {**OPTIONS, **REPORTS, "save_seconds": 0.1, "selection_share": None, "progress": False}
     trials = tl.grid(bc(), learning_rate=RATES[:2])
     sweep = tl.sweep(trials, origin, out=tmp_path / "sweep", train=False, **options)
     folders = [trial_folder(sweep.folder, trial) for trial in (0, 1)]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tidelog", "resume", str(sweep.folder), "--on", "ray", "--quiet"],
-        env={**environment, "RAY_ADDRESS": address},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+
+    def started():
+        command = [sys.executable, "-m", "tidelog", "resume", str(sweep.folder), "--on", "ray", "--quiet"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, env={**environment, "RAY_ADDRESS": address}, text=True, **pipes)
+
+    first = started()
     os.kill(wait_until(lambda: trained(folders)), signal.SIGKILL)
     worker = wait_until(lambda: trained(folders))
     (raylet,) = set(parents(worker)) & set(raylets)
     os.kill(raylet, signal.SIGKILL)
     add()
+    wait_until(lambda: trained(folders))
+    first.kill()
+    first.communicate()
+    driver = started()
     _, errors = driver.communicate(timeout=120)
     assert driver.returncode == 0, errors
     assert not [path for path in sweep.folder.rglob("*") if path.suffix == ".pkl"]
