@@ -9,9 +9,8 @@ from tests.algorithms.worlds import stores, world
 from tests.training.runs import untimed
 from tidelog import ConfigError
 from tidelog.algorithms.contract import Phase
-from tidelog.policies.policy import fill, named_arrays
 from tidelog.training.engine import Engine
-from tidelog.training.loop import Member, Position, fresh_learners
+from tidelog.training.loop import Member, Position
 
 RAGGED = world("discrete")
 LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # every row is usable
@@ -51,29 +50,6 @@ def test_each_draw_has_its_own_rows_and_each_update_new_ones():
     assert len(np.unique(rows, axis=0)) == STEPS
     # two of 65 rows, 11 times: right draws are once the same pair for 3 in 1,000 seeds, more updates would cost more
     assert (wide[:, :RIGHT] != wide[:, LEFT:]).any(1).all()
-
-
-def test_chunks_do_not_change_a_row():
-    whole, cut = trainer(), trainer()
-    run(whole)
-    run(cut, most=1)
-    np.testing.assert_array_equal(page(whole).rows, page(cut).rows)
-
-
-@pytest.mark.sample("4")
-@pytest.mark.parametrize("at", [2, 4, 5])
-def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
-    whole, first = trainer(), trainer()
-    run(whole)
-    run(first, updates=at)
-    saved = named_arrays(first.learners[0])
-    (template,) = fresh_learners(first.members, LOG.spec, stores(Diary(), LOG), STEPS)
-    learner = fill(template, saved, "memory")
-    second = Engine(first.members, [learner], STEPS, stores=stores(Diary(), LOG), position=Position(*first.position))
-    run(second, updates=STEPS - at)
-    np.testing.assert_array_equal(page(second).rows, page(whole).rows)
-    np.testing.assert_array_equal(page(second).phase, page(whole).phase)
-    assert second.position == whole.position
 
 
 def test_a_phase_that_asks_for_no_updates_is_skipped():

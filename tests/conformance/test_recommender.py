@@ -11,7 +11,6 @@ import pytest
 import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
 from tests.conformance.cases import check_field, differ, finite, same
-from tests.training.runs import untimed
 from tidelog import ConfigError, RecommenderBCQ, SpecError
 from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.recommend import recommender_bcq
@@ -254,17 +253,6 @@ def whole(tmp_path_factory):
     return folder, run
 
 
-@pytest.mark.bits
-@pytest.mark.full
-def test_a_resumed_run_is_bit_equal_to_one_never_interrupted(whole):
-    folder, run = whole
-    resumed = tl.resume(folder / "run", checkpoint=3)
-    assert resumed.update == 6
-    for one, two in zip(run.learners(), resumed.learners(), strict=True):
-        same(one, two)
-    assert untimed(resumed.metrics) == untimed(run.metrics)
-
-
 def test_reports_hold_both_phases_and_the_held_out_lists(whole):
     first, *_, last = whole[1].metrics
     assert "pretrain/imitation_loss" in first
@@ -299,11 +287,6 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[0].users) or found(self, *given))
     QWeightSelection(log).measure(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
-
-
-def test_a_seed_alone_is_the_same_as_among_others(whole):
-    alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, eval_every=3)
-    same(alone.learners()[0].state.next_item, whole[1].learners()[1].state.next_item, atol=1e-6)
 
 
 def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():

@@ -9,7 +9,7 @@ from tests.algorithms.players import tiny
 from tests.faults import scenarios
 from tests.faults.simulated_disk import ERRORS, Recorder, read_tree, visible
 from tests.training.runs import all_of, bc, begin, chunks_of, finish
-from tests.training.test_learn import all_of as players
+from tests.training.runs import learnt_of as players
 from tidelog import Log, TidelogError, learn, load_run
 from tidelog.algorithms.names import names
 

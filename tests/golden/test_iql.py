@@ -127,3 +127,14 @@ def test_metrics_for_debugging_by_hand():
     target, second = np.asarray([1.85, 0.425, 2.0]), np.asarray([1.0, 0.0, 2.0])
     close(metrics["explained_variance_2"], 1 - (target - second).var() / target.var())
     assert metrics.keys() - {"gradient_norm"} >= compiled(step)(HAND, start(), batch())[1].metrics.keys()
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_target_critics_move_once_a_period(period):
+    h, state, moved = replace(HAND, target_update_period=period), start(), []
+    for update in range(1, 8):
+        new, _ = compiled(step)(h, state, batch())
+        if float(new.target_critic.members[0].w) != float(state.target_critic.members[0].w):
+            moved.append(update)
+        state = new
+    assert moved == [update for update in range(1, 8) if update % period == 0]

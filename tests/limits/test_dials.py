@@ -68,26 +68,6 @@ def test_an_action_of_one_continuous_part_is_that_part(name):
     same(*zip(*networks, strict=True), atol=1e-6)
 
 
-def test_another_temperature_is_not_behaviour_cloning():
-    cold = small("iql", temperature=0.0)
-    warm = dataclasses.replace(cold, temperature=1.0)
-    batch = drawn(cold, LOG)
-    assert distance(stepped(cold, fresh(cold), batch)[0].actor, stepped(warm, fresh(warm), batch)[0].actor) > 1e-3
-
-
-def test_ten_offline_updates_move_value_critics_and_target():
-    h = small("iql")
-    start = state = fresh(h)
-    for seed in range(10):
-        state, _ = stepped(h, state, drawn(h, LOG, seed))
-    for part in ("actor", "critic", "target_critic", "value"):
-        for before, after in zip(
-            jax.tree.leaves(getattr(start, part)), jax.tree.leaves(getattr(state, part)), strict=True
-        ):
-            assert float(np.abs(np.asarray(before) - np.asarray(after)).max()) > 1e-5, part
-    assert int(state.step) == 10
-
-
 def test_target_rate_0_holds_the_target_and_1_copies_the_critics():
     held, copied = small("iql", tau=0.0), small("iql", tau=1.0)
     batch = drawn(held, LOG)

@@ -383,15 +383,6 @@ def test_metrics_have_each_critic_the_latents_and_the_loss_of_the_perturbation_h
     np.testing.assert_allclose(held_out["perturbation_loss"], -first[counted].mean(), rtol=1e-5)
 
 
-@pytest.mark.full
-def test_two_updates_are_finite():
-    h, log = kind("vae"), described()
-    state = fresh(h, log)
-    for update in range(2):
-        state = step(h, state, batch(h, log, update))
-    assert all(np.isfinite(array).all() for array in named_arrays(state).values() if array.dtype.kind == "f")
-
-
 def test_a_log_of_one_user_has_no_factors_and_random_directions():
     frame = clicks(users=1)
     rows = from_factors(read_interactions(frame, **ROLES), 8, 0)

@@ -78,6 +78,11 @@ def all_of(run):
     return [fingerprint(learner) for learner in run.learners()], untimed(run.metrics), best, rows
 
 
+def learnt_of(run):
+    """Learners to the last bit and reports without times: what a run without a folder has to repeat."""
+    return [fingerprint(learner) for learner in run.learners()], untimed(run.metrics)
+
+
 def reopened(folder, **options):
     return finish(load_run(folder, **options))
 

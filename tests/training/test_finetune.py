@@ -11,6 +11,7 @@ import pytest
 import tidelog as tl
 from tests.conformance.cases import differ, finite
 from tests.training.runs import chunks_of, finish, stop_at
+from tests.training.runs import learnt_of as all_of
 from tests.training.test_learn import Breaking
 from tidelog.cli import main
 from tidelog.data.statistics import Scaler
@@ -42,11 +43,6 @@ def offline(request, tmp_path_factory):
 
 def begin(run, env, out=None, **options):
     return finetune(run, env, **{"steps": STEPS, "eval_every": EVERY, "out": out, **options}, train=False)
-
-
-def all_of(run):
-    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows
 
 
 @pytest.fixture(scope="module")

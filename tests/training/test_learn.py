@@ -4,17 +4,18 @@ import json
 import shutil
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
+from tests.training.runs import learnt_of as all_of
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.tabular import PointMass
 from tidelog.errors import CheckpointError, DivergenceError, EnvironmentFailure
-from tidelog.policies.policy import fingerprint
 from tidelog.training.learn import learn
 from tidelog.training.loop import Position
 from tidelog.training.record import Checkpoints
@@ -25,12 +26,6 @@ FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
 
 def begin(env, out=None, algorithm=None, **options):
     return learn(algorithm or tiny(), env, **{"steps": STEPS, "eval_every": EVERY, "out": out, **options}, train=False)
-
-
-def all_of(run):
-    """Everything that a resumed run has to repeat; times are not among it."""
-    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows
 
 
 @pytest.fixture(scope="module", params=[FUNCTION, HOST])
@@ -92,8 +87,6 @@ def test_the_log_holds_every_decision_with_its_propensity(whole):
 
 def fresh_state(run):
     member = run.members[0]
-    import jax
-
     return member.algorithm.init(run.record.spec, jax.random.key(member.seed), 1)
 
 
