@@ -215,8 +215,9 @@ def test_retrace_cuts_where_the_policy_is_less_likely_than_the_behaviour_policy(
     np.testing.assert_allclose(found[:, :-1], wanted[:, 1:], rtol=2e-5)
     assert (found[:, -1] == 0).all()
     assert 0 < (found[:, :-1][steps[:, 1:]] < 0.79).mean() < 1
-    one, two = (stepped(each, state, batch)[0] for each in (h, dataclasses.replace(h, returns="td-lambda")))
-    assert distance(one.critic, two.critic) > 1e-4
+    if kind == "discrete":
+        one, two = (stepped(each, state, batch)[0] for each in (h, dataclasses.replace(h, returns="td-lambda")))
+        assert distance(one.critic, two.critic) > 1e-4
 
 
 def test_returns_that_cannot_be_are_refused():
@@ -242,6 +243,7 @@ def twice():
     return dataclasses.replace(LOG, reward=reward, spec=dataclasses.replace(LOG.spec, rewards=2))
 
 
+@pytest.mark.sample("n-step")
 @pytest.mark.parametrize("changes", [{"n_step": 3}, {"returns": "td-lambda", "window": 3}], ids=["n-step", "lambda"])
 def test_equal_discounts_of_two_rewards_are_one_discount(changes):
     log = twice()

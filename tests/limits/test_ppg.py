@@ -291,17 +291,12 @@ def test_until_its_first_auxiliary_phase_ppg_is_ppo_to_the_bit():
 
 
 def test_a_target_divergence_ends_a_rounds_updates_at_the_first_minibatch_beyond_it():
-    def network(updates, **changes):
-        return moved(players((tiny(**changes), 0)), updates).learners[0].state.network
-
-    same(network(POLICY_UPDATES, target_kl=1e-9), network(1), atol=1e-7)  # the first minibatch has no divergence
-    same(network(POLICY_UPDATES, target_kl=1e9), network(POLICY_UPDATES), atol=1e-7)
-    (learner,) = moved(players((tiny(target_kl=1e-9), 0)), POLICY_UPDATES).learners
-    tally = learner.tallies["policy"]
-    np.testing.assert_allclose(tally.sums["stopped_share"], POLICY_UPDATES - 1)
+    learner = after(POLICY_UPDATES, target_kl=1e-9)
+    same(learner.state.network, after(1).state.network, atol=1e-7)  # the first minibatch has no divergence
+    same(after(POLICY_UPDATES, target_kl=1e9).state.network, after(POLICY_UPDATES).state.network, atol=1e-7)
+    np.testing.assert_allclose(learner.tallies["policy"].sums["stopped_share"], POLICY_UPDATES - 1)
     assert bool(learner.state.stopped)
-    (learner,) = moved(players((tiny(target_kl=1e-9), 0)), POLICY_UPDATES + 1).learners
-    assert not bool(learner.state.stopped)  # the next round begins anew
+    assert not bool(after(POLICY_UPDATES + 1, target_kl=1e-9).state.stopped)  # the next round begins anew
 
 
 @pytest.mark.parametrize("env", ["jax:CartPole-v1", pytest.param("CartPole-v1", marks=pytest.mark.full)])
