@@ -260,22 +260,6 @@ class Rich(gymnasium.Env):
         return self.seen(), 0.5, False, False, self.info()
 
 
-def test_mappings_become_leaves_and_masks_are_passed_on():
-    environment = Gymnasium(lambda: Rich(spaces.Discrete(3)), 2)
-    assert environment.spec.observation == {"numbers": Vector(2), "ward": Codes((4,)), "flags": Codes((2, 3))}
-    assert environment.spec.masked
-    observed = environment.reset(0)
-    assert {name: leaf.tolist() for name, leaf in observed.observation.items()} == {
-        "numbers": [[7, 8]] * 2,
-        "ward": [[3]] * 2,
-        "flags": [[1, 0]] * 2,
-    }
-    assert [leaf.dtype for leaf in observed.observation.values()] != [np.int64] * 3
-    assert observed.observation["ward"].dtype == np.int32
-    assert observed.action_mask.tolist() == [[True, False, True]] * 2
-    assert environment.step(np.array([0, 2])).next_observation.action_mask.dtype == bool
-
-
 def test_a_mask_needs_discrete_actions():
     with pytest.raises(SpecError, match=r"Rich has an action mask for Box\(.*\): expected discrete actions"):
         Gymnasium(lambda: Rich(spaces.Box(-1, 1, (2,))), 2)

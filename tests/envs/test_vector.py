@@ -147,6 +147,7 @@ def makers(how):
     return [lambda end=end: Clock(end, how) for end in (3, 1, 2)]
 
 
+@pytest.mark.sample(every=2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("copied", [True, False])

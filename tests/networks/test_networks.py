@@ -19,7 +19,7 @@ from tidelog.networks.actors import (
     StateGaussianHead,
     gaussian,
 )
-from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, Value
+from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation
 from tidelog.networks.encoder import Encoder, EncoderConfig
 from tidelog.networks.layers import Linear
 from tidelog.networks.phasic import Trunk
@@ -41,29 +41,6 @@ def seen(rows, seed=0):
 
 def actor_of(kind, head=gaussian, seed=0, **changes):
     return Actor.create(rng(seed), SPECS[kind], head=head, **(SHAPE | changes))
-
-
-def shapes(function, *inputs):
-    return jax.tree.map(lambda array: array.shape, eqx.filter_eval_shape(function, *inputs))
-
-
-@pytest.mark.sample("discrete-5", "continuous-5")
-@pytest.mark.parametrize("rows", [1, 5])
-@pytest.mark.parametrize("kind", KINDS)
-def test_shapes(kind, rows):
-    observation = seen(rows)
-    action = jnp.zeros(rows, int) if kind == "discrete" else jnp.zeros((rows, 4 if kind == "hybrid" else 2))
-    assert shapes(Value.create(rng(), SPECS[kind], **SHAPE), observation) == (rows,)
-    assert shapes(Ensemble.create(3, lambda: Critic.create(rng(), SPECS[kind], **SHAPE)), observation, action) == (
-        3,
-        rows,
-    )
-    actor = actor_of(kind)
-    assert shapes(lambda: actor(observation).mode()) == action.shape
-    assert shapes(lambda: actor(observation).sample(jax.random.key(0))) == action.shape
-    for answer in ("log_probability", "imitation_error"):
-        assert shapes(lambda answer=answer: getattr(actor(observation), answer)(action)) == (rows,)
-    assert shapes(lambda: actor(observation).entropy()) == (rows,)
 
 
 def test_a_discrete_critic_picks_from_all_its_actions():
