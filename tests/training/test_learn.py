@@ -12,10 +12,12 @@ import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.runs import learnt_of as all_of
+from tidelog import Log
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.tabular import PointMass
 from tidelog.errors import CheckpointError, DivergenceError, EnvironmentFailure
+from tidelog.training.engine import Engine
 from tidelog.training.learn import learn
 from tidelog.training.loop import Position
 from tidelog.training.record import Checkpoints
@@ -259,3 +261,25 @@ def test_what_is_saved_already_is_not_saved_again_when_the_environment_breaks(tm
         finish(run)
     assert updates == sorted(set(updates))
     assert updates[-1] == run.update
+
+
+# A run whose process was killed between its last checkpoint and the writing of its collected log.
+
+
+@pytest.mark.full
+def test_resume_writes_the_collected_log_of_a_complete_run(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as killed:
+        killed.setattr(Engine, "close", lambda self: None)
+        learn(tiny(), "jax:CartPole-v1", 64, out=tmp_path / "run", log_out=tmp_path / "log", progress=False)
+    assert not (tmp_path / "log").exists()
+    piece = next((tmp_path / "log.pieces").glob("*.npz"))
+    content = piece.read_bytes()
+    piece.write_bytes(content[:-9])
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    assert "npz is missing or damaged" in " ".join(capsys.readouterr().err.split())
+    piece.write_bytes(content)
+    (tmp_path / "log.pieces" / "mine.npz").write_bytes(b"")  # not one of its own
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert "is complete" in capsys.readouterr().out
+    assert Log.load(tmp_path / "log").steps == 64
+    assert not (tmp_path / "log.pieces").exists()
