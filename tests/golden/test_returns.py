@@ -137,6 +137,20 @@ def test_several_choices_add_up():
     assert eqx.filter_eval_shape(both.mode).shape == (1, 2)
 
 
+def test_forbidden_actions_keep_everything_finite():
+    logits, mask = numbers([1.0, 2.0, 3.0]), np.asarray([[True, False, True]])
+
+    def total(logits):
+        policy = Categorical(jnp.where(mask, logits, -jnp.inf))
+        old = Categorical(jax.lax.stop_gradient(policy.logits) + jnp.asarray([[0.5, 0.0, 0.0]]))
+        return (policy.entropy() + old.divergence(policy) + policy.log_probability(jnp.asarray([2])))[0]
+
+    value, slope = map(np.asarray, jax.jit(jax.value_and_grad(total))(logits))
+    assert np.isfinite(value)
+    assert np.isfinite(slope).all()
+    assert slope[0, 1] == 0.0
+
+
 def test_advantages_are_standardised_over_what_counts():
     values, valid = numbers([1.0, 3.0], [5.0, 100.0]), np.asarray([[True, True], [True, False]])
     found = np.asarray(jax.jit(standardise)(values, valid))

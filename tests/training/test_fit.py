@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import equinox as eqx
+import jax
 import numpy as np
 import pytest
 
@@ -187,6 +188,23 @@ def test_a_member_has_one_number_in_metrics_and_policies(origin, tmp_path):
         run.policy(seed=7)
     with pytest.raises(ConfigError, match=r"seed = 7, member = 1: each names a member\. fix: set only one of them"):
         run.policy(seed=7, member=1)
+
+
+def test_what_held_out_data_choose_is_in_the_policy_and_in_the_report(origin):
+    class Silence:
+        notes = ("nothing is left of the actor",)
+
+        def measure(self, policy):
+            return 0.0, {"held_out/silence": 1.0}
+
+        def apply(self, algorithm, state, choice):
+            weights, rest = eqx.partition(state.actor, eqx.is_inexact_array)
+            return state._replace(actor=eqx.combine(jax.tree.map(lambda leaf: choice * leaf, weights), rest))
+
+    run = begin(bc(), origin, steps=2, eval_every=1)
+    run.chooser = Silence()
+    assert finish(run).metrics[-1]["held_out/silence"] == 1.0
+    assert not any(map(np.any, jax.tree.leaves(eqx.filter(run.policy().params, eqx.is_inexact_array))))
 
 
 def test_losses_are_better_when_smaller(origin):
