@@ -126,6 +126,14 @@ def test_drawn_transitions_are_as_frequent_as_the_arrays_say():
     np.testing.assert_array_equal(moved.reward, earned.astype(np.float32))
 
 
+def test_copies_draw_for_themselves():
+    environment = make("jax:treatment", 300)
+    begun = np.hstack([*environment.reset(0).observation.values()])
+    alike = (begun == begun[0]).all(axis=1)  # the same state and action, and more than one successor
+    moved = np.hstack([*environment.step(np.zeros(300, int)).next_observation.observation.values()])
+    assert len(np.unique(moved[alike], axis=0)) > 1
+
+
 def test_horizons_rewards_by_action_and_masks_are_kept():
     base = chain(4)
     allowed = np.array([[False, True]] * 4 + [[True, True]])
