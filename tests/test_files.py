@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.training.runs import full
 from tidelog import _files, _machine
 from tidelog._files import MANIFEST, Kind, NotRegularError, check_regular, open_regular, read_regular, read_text
 from tidelog.cli.act import _lines
@@ -24,10 +25,6 @@ from tidelog.report.frame import check_target
 from tidelog.report.runs import read_evaluation
 
 KIND = Kind("thing", 3)
-
-
-def full(*args):
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_is_no_error_of_the_disk_stays_itself_and_leaves_nothing(tmp_path, monkeypatch):

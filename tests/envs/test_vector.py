@@ -7,6 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import tidelog as tl
+from tests.envs.corridor import idle
 from tidelog.envs import Resumable, make, play
 from tidelog.envs.gym import Gymnasium, VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
@@ -72,11 +73,6 @@ class Tickers(VectorEnv):
             seen = self.shown()
         flags = [ended if self.how in (kind, "both") else np.zeros_like(ended) for kind in ("terminated", "truncated")]
         return seen, reward, *flags, info | self.info()
-
-
-def idle(observed, generator):
-    count = len(next(iter(observed.observation.values())))
-    return np.zeros(count, int), None
 
 
 @pytest.mark.parametrize("how", HOWS)

@@ -1,6 +1,5 @@
 """Checkpoints: complete or absent, and refused with what is wrong when they are not what they should be."""
 
-import errno
 import json
 import os
 import shutil
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at, write_record
+from tests.training.runs import all_of, bc, begin, chunks_of, finish, full, stop_at, write_record
 from tidelog import _files, load_run
 from tidelog.errors import CheckpointError
 from tidelog.policies.policy import fingerprint
@@ -122,10 +121,6 @@ def test_an_incomplete_checkpoint_is_passed_over(run, whole):
     assert loaded.update == 35
     with pytest.warns(UserWarning, match="is passed over"):
         assert all_of(finish(loaded)) == all_of(whole)
-
-
-def full(*args, **options):
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "write_bytes"), (Path, "mkdir")])

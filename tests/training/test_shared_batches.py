@@ -12,7 +12,7 @@ import pytest
 import tidelog as tl
 from tests.training.logs import log
 from tests.training.runs import bc
-from tests.training.shared_batches import NAMES, SAMPLE
+from tests.training.shared_batches import NAMES, SAMPLE, simulated
 from tidelog.errors import ConfigError
 from tidelog.training.options import Options
 
@@ -117,14 +117,8 @@ print(jax.device_count())
 
 def on_devices(count, script, *words, cwd=None):
     """The last line of a script that sees so many simulated devices; None: as many as it asks for."""
-    flags = f"--xla_force_host_platform_device_count={count} " if count else ""
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": flags + os.environ.get("XLA_FLAGS", ""),
-        "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]),
-    }
     command = [sys.executable, "-c", script, *words]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env=simulated(count), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()[-1]
 
