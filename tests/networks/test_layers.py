@@ -1,4 +1,4 @@
-"""Dense networks and the recurrent unit: initialisation, options, and unrolls."""
+"""Layers: dense networks, the recurrent unit, arrays and keys of the host, and rounded products."""
 
 import math
 
@@ -6,12 +6,40 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from threadpoolctl import ThreadpoolController
 
+import tidelog as tl
+from tests.algorithms.worlds import world
+from tests.training.runs import untimed
+from tidelog.algorithms.optimisation import OPTIMISERS, init_opt_state
 from tidelog.errors import SpecError
-from tidelog.networks.layers import ACTIVATIONS, GRU, MLP, LayerNorm, Linear, drop, orthogonal
+from tidelog.networks.layers import (
+    ACTIVATIONS,
+    GRU,
+    MLP,
+    PRODUCTS,
+    WIDE,
+    LayerNorm,
+    Linear,
+    drop,
+    duplicate,
+    float32,
+    fold_in,
+    from_host,
+    int32,
+    new_key,
+    normal,
+    orthogonal,
+    product,
+    rounded,
+    split_keys,
+    zeros,
+)
 from tidelog.runtime import networks as runtime
+from tidelog.training import record
+from tidelog.training.record import products_note
 
 X = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
 
@@ -186,3 +214,216 @@ def test_segments_go_on_from_what_was_carried_and_forget_it_where_an_episode_beg
         assert found[:, t] == pytest.approx(carry, abs=1e-6)
     fresh = np.asarray(eqx.filter_jit(unit.unroll)(x[1:], np.ones((1, 6), bool)))
     assert found[1:] == pytest.approx(fresh, abs=1e-6)
+
+
+# Arrays and random keys of the host: copies, of the right type, equal to JAX's, and no program for every new shape.
+
+
+COMPILED: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **facts: COMPILED.append(event) if "backend_compile" in event else None
+)
+
+
+@pytest.fixture
+def programs():
+    """Count the programs that a function compiles."""
+
+    def count(function):
+        before = len(COMPILED)
+        function()
+        return len(COMPILED) - before
+
+    return count
+
+
+@pytest.mark.parametrize("put", [from_host, float32])
+def test_the_array_is_a_copy(put):
+    values = np.ones((1024, 64), np.float32)  # aligned: `device_put` would keep this memory
+    array = put(values)
+    values[:] = 0.0
+    assert np.asarray(array).min() == 1.0
+
+
+def test_an_array_on_the_device_is_duplicated_into_its_own_buffer():
+    first = from_host(np.arange(5.0))
+    second = duplicate(first)
+    jax.jit(lambda x: x + 1.0, donate_argnums=0)(first)
+    assert first.is_deleted()
+    np.testing.assert_array_equal(np.asarray(second), np.arange(5.0, dtype=np.float32))
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(jax.random.key_data(duplicate(key)), jax.random.key_data(key))
+
+
+def test_types_are_cast_on_the_host():
+    assert float32(np.array([1, 2])).dtype == np.float32
+    assert int32(np.array([1, 2])).dtype == np.int32
+    assert from_host(np.array([1.5])).dtype == np.float32
+    assert from_host(np.array([True])).dtype == bool
+    assert zeros(2, 3).shape == (2, 3)
+
+
+def test_new_shapes_compile_nothing(programs):
+    def make():
+        generator = np.random.default_rng(0)
+        for width in (3, 5, 7, 11):
+            MLP.create(generator, (width, width + 1, width + 2))
+            duplicate(from_host(np.zeros(width)))
+            int32(np.zeros(width))
+
+    assert programs(make) == 0
+
+
+def test_an_optimiser_starts_in_one_program_or_in_none(programs):
+    network = MLP.create(np.random.default_rng(0), (13, 17, 19))
+    assert programs(lambda: init_opt_state(lambda: optax.scale_by_adam(), network)) == 1
+    assert programs(lambda: [init_opt_state(one, network) for one in OPTIMISERS.values()]) == 0
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_an_optimiser_starts_as_optax_starts_it(name):
+    network = MLP.create(np.random.default_rng(0), (3, 5, 2))
+    expected = OPTIMISERS[name]().init(eqx.filter(network, eqx.is_inexact_array))
+    state = init_opt_state(OPTIMISERS[name], network)
+    assert jax.tree.structure(state) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+def test_normal_numbers_drawn_as_one_row_are_those_of_jax():
+    key = jax.random.key(3)
+    for shape in ((7,), (3, 4, 5), (10, 100, 12)):
+        assert np.array_equal(normal(key, shape), jax.random.normal(key, shape))
+
+
+# Keys.
+
+SEEDS = (0, 1, 7, 2**31 - 1, 2**31, -1)
+
+
+def same(one, other):
+    return np.array_equal(jax.random.key_data(one), jax.random.key_data(other))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_keys_equal_those_of_jax(seed):
+    key = jax.random.key(seed)
+    assert same(new_key(seed), key)
+    for count in (1, 2, 5):
+        keys = split_keys(key, count)
+        assert all(map(same, keys, jax.random.split(key, count)))
+    for number in (0, 1, 3, 2**31 - 2, 2**32 - 1):
+        assert same(fold_in(key, number), jax.random.fold_in(key, number))
+
+
+@pytest.mark.parametrize("change", [{"impl": "rbg"}, {"partitionable": False}])
+def test_keys_of_other_generators_are_those_of_jax(change):
+    with jax.threefry_partitionable(change.get("partitionable", True)):
+        key = jax.random.key(3, impl=change.get("impl"))
+        assert all(map(same, split_keys(key, 3), jax.random.split(key, 3)))
+        assert same(fold_in(key, 5), jax.random.fold_in(key, 5))
+
+
+def test_traced_keys_are_split_too():
+    one, two = jax.jit(lambda key: split_keys(fold_in(key, 1), 2))(jax.random.key(3))
+    assert all(map(same, (one, two), jax.random.split(jax.random.fold_in(jax.random.key(3), 1))))
+
+
+def test_keys_compile_nothing(programs):
+    assert programs(lambda: split_keys(fold_in(new_key(11), 13), 17)) == 0
+
+
+# Products of layers: factors rounded to bfloat16 and added up in float32, where training asks for it alone.
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def nearest(x):
+    """Factors as bfloat16 has them, as float64."""
+    return np.asarray(jnp.asarray(x).astype(jnp.bfloat16)).astype(np.float64)
+
+
+def test_bfloat16_has_eight_bits_by_hand():
+    x, weight = np.float32([[1.0 + 2**-9, 3.0]]), np.float32([[1.0], [1.0 + 2**-7]])
+    with rounded("bfloat16"):
+        assert product(x, weight).item() == 1.0 + 3.0 * (1.0 + 2**-7)  # 1 + 2^-9 is 1; 1 + 2^-7 is itself
+    assert product(x, weight).item() == np.float32(1.0 + 2**-9 + 3.0 * (1.0 + 2**-7))
+
+
+@pytest.mark.parametrize("inputs", [20, WIDE])
+@pytest.mark.parametrize("shape", [(), (6,), (3, 5)])
+def test_products_are_those_of_rounded_factors_and_so_are_gradients(shape, inputs):
+    x, weight, toward = numbers(*shape, inputs), numbers(inputs, WIDE, seed=1), numbers(*shape, WIDE, seed=2)
+
+    def loss(x, weight):
+        return jnp.sum(product(x, weight) * toward)
+
+    with rounded("bfloat16"):
+        found = jax.jit(product)(x, weight)
+        to_x, to_weight = jax.jit(jax.grad(loss, argnums=(0, 1)))(x, weight)
+    np.testing.assert_allclose(found, nearest(x) @ nearest(weight), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(to_x, nearest(toward) @ nearest(weight).T, rtol=1e-4, atol=1e-4)
+    rows, slopes = x.reshape(-1, inputs), toward.reshape(-1, WIDE)
+    wanted = nearest(rows).T @ nearest(slopes) if inputs >= WIDE else rows.T @ slopes
+    np.testing.assert_allclose(to_weight, wanted, rtol=1e-4, atol=1e-4)
+    assert found.dtype == to_x.dtype == to_weight.dtype == np.float32
+    assert np.abs(np.asarray(found) - x @ weight).max() > 1e-4  # and they are not those in float32
+
+
+def test_several_networks_at_once_have_the_products_of_each():
+    x, weights = numbers(6, 20), numbers(3, 20, 8, seed=1)
+    with rounded("bfloat16"):
+        many = jax.vmap(product, in_axes=(None, 0))(x, weights)
+        each = jnp.stack([product(x, weight) for weight in weights])
+    np.testing.assert_allclose(many, each, rtol=1e-6)
+
+
+def test_a_program_knows_its_products_and_float32_is_as_before():
+    network, x = MLP.create(np.random.default_rng(0), (8, 16, 2)), jnp.asarray(numbers(5, 8))
+    call = jax.jit(lambda x: network(x))
+    before = call(x)
+    with rounded("bfloat16"):
+        other = call(x)
+    assert (before != other).any()
+    np.testing.assert_array_equal(call(x), before)
+    with rounded("float32"):
+        np.testing.assert_array_equal(call(x), before)
+
+
+def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path):
+    world("continuous").save(tmp_path / "log")
+    log, settings = tl.Log.load(tmp_path / "log"), {"hidden": (16, 16), "batch_size": 8}
+    plain, whole = (
+        tl.fit(
+            tl.BC(**settings, matmul_precision=products),
+            log,
+            6,
+            eval_every=3,
+            out=tmp_path / products,
+            save_seconds=0.0,
+        )
+        for products in PRODUCTS
+    )
+    one, two = (jax.tree.leaves(run.learners()[0].state.actor) for run in (plain, whole))
+    assert all(leaf.dtype == np.float32 for leaf in two if jnp.issubdtype(leaf.dtype, jnp.floating))
+    apart = max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(one, two, strict=True))
+    assert 0.0 < apart < 0.05
+    resumed = tl.resume(tmp_path / "bfloat16", checkpoint=3)
+    assert untimed(resumed.metrics) == untimed(whole.metrics)
+    for a, b in zip(two, jax.tree.leaves(resumed.learners()[0].state.actor), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_processor_without_such_products_is_told(monkeypatch):
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512f"}))
+    assert products_note("float32") is None
+    assert "fix: compare both, or drop matmul_precision (--matmul-precision)" in products_note("bfloat16")
+    monkeypatch.setattr(record, "processor_flags", lambda: frozenset({"avx512_bf16"}))
+    assert products_note("bfloat16") is None
+    monkeypatch.setattr(record, "processor_flags", frozenset)
+    settings = tl.BC(hidden=(4,), batch_size=8, matmul_precision="bfloat16")
+    run = tl.fit(settings, world("continuous"), 1, train=False)
+    assert any("bfloat16" in note for note in run.notes())

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import tidelog as tl
-from tests.sweeps.ray_stub import Stub, Waits
+from tests.sweeps.pools import Stub, Waits
 from tests.training.runs import bc, wait_until
 from tidelog import ConfigError, parallel
 from tidelog._machine import versions as installed
