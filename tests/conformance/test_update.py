@@ -90,7 +90,7 @@ def test_a_row_of_weight_0_has_no_influence(case):
     assert differ(case.after(3, weighted), case.after(3, world(case.kind, weight=1.0 + weighted.weight, **changes)))
 
 
-@pytest.mark.sample(every=3)
+@pytest.mark.sample("iql-discrete", "bcq-continuous")
 def test_equal_weights_of_one_are_no_weights(case):
     same(case.after(3, world(case.kind, weight=np.ones(len(case.log)))), case.after(3), atol=1e-6)
 

@@ -7,8 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import tidelog as tl
-from tests.envs.corridor import idle
-from tidelog.envs import Resumable, make, play
+from tidelog.envs import Resumable, make
 from tidelog.envs.gym import Gymnasium, VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.training.collect import assign_environments
@@ -73,21 +72,6 @@ class Tickers(VectorEnv):
             seen = self.shown()
         flags = [ended if self.how in (kind, "both") else np.zeros_like(ended) for kind in ("terminated", "truncated")]
         return seen, reward, *flags, info | self.info()
-
-
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("mode", MODES)
-def test_every_row_played_is_one_that_happened(mode, how):
-    played = play(make(Tickers(mode, how), 4), idle, episodes=10)
-    copy, episode, age = played.observation["observation"].T.astype(int)
-    assert played.lengths.tolist() == [LENGTHS[one % 4] for one in range(10)]
-    np.testing.assert_array_equal(played.episode, copy + 4 * episode)
-    np.testing.assert_array_equal(age, [step for length in played.lengths for step in range(length)])
-    np.testing.assert_array_equal(played.next_observation["observation"], np.stack([copy, episode, age + 1], 1))
-    np.testing.assert_array_equal(played.reward, 100 * copy + 10 * episode + age + 1)
-    last = age + 1 == np.array(LENGTHS)[copy]
-    np.testing.assert_array_equal(played.terminated, last & (how != "truncated"))
-    np.testing.assert_array_equal(played.truncated, last & (how != "terminated"))
 
 
 @pytest.mark.parametrize("mode", MODES)

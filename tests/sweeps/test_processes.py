@@ -92,7 +92,7 @@ def test_ctrl_c_leaves_a_sweep_that_goes_on(begun, direct):
     assert states(tl.resume(out, workers=1, progress=False)) == [direct]
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_a_worker_saves_and_ends_with_its_driver(ending, saved, tmp_path):
     folder = trial_folder(tmp_path / "sweep", 0)
     script = f"""

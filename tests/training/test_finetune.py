@@ -139,19 +139,6 @@ def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
     assert fingerprint(away) == fingerprint(here)
 
 
-@pytest.mark.bits
-@pytest.mark.full
-def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "LONGEST_BLOCK", 4)  # of a round of ten updates
-    tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
-    run = from_log(tmp_path / "log", tl.IQL(**SMALL, priority_exponent=0.6), True)
-    whole = finish(begin(run, HOST, steps=40))
-    half = stop_at(begin(run, HOST, tmp_path / "run", steps=40, save_seconds=0.0), 18)
-    assert half.update == 18
-    assert half._engine.position.updates == 8
-    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(whole)[0]
-
-
 @pytest.mark.sample("discrete-bcq")
 def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     run, env = offline
