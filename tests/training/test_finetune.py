@@ -10,8 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.conformance.cases import differ, finite
-from tests.training.runs import chunks_of, finish, stop_at
-from tests.training.runs import learnt_of as all_of
+from tests.training.runs import chunks_of, finish, learnt_of, stop_at
 from tests.training.test_learn import Breaking
 from tidelog.cli import main
 from tidelog.data.statistics import Scaler
@@ -117,7 +116,7 @@ def test_a_stopped_run_goes_on_bit_equal(offline, whole, stop, tmp_path, monkeyp
     stop_at(begin(run, env, tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), stop)
     loaded = tl.load_run(tmp_path / "run")
     assert 0 < loaded.update < STEPS
-    assert all_of(finish(loaded)) == all_of(tuned)
+    assert learnt_of(finish(loaded)) == learnt_of(tuned)
     ours, theirs = (tl.Log.load(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
 
@@ -157,7 +156,7 @@ def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     assert (ended.update, ended.done) == (2, STEPS)
     loaded = tl.load_run(out)
     assert loaded.finished
-    assert all_of(finish(loaded)) == all_of(ended)
+    assert learnt_of(finish(loaded)) == learnt_of(ended)
     assert tl.Log.load(log).steps == 2 * STEPS
     with pytest.raises(tl.errors.CheckpointError, match=r"the finished log .*log, which cannot be extended"):
         finish(tl.load_run(out, checkpoint=0))

@@ -10,8 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.players import tiny
-from tests.training.runs import chunks_of, finish, stop_at
-from tests.training.runs import learnt_of as all_of
+from tests.training.runs import chunks_of, finish, learnt_of, stop_at
 from tidelog import Log
 from tidelog.cli import main
 from tidelog.envs import registry
@@ -35,7 +34,7 @@ def whole(request, tmp_path_factory):
     """An environment, and all that comes of a run in it that is not stopped."""
     folder = tmp_path_factory.mktemp("whole")
     run = finish(begin(request.param, folder / "run", seeds=2, log_out=folder / "log"))
-    return request.param, all_of(run), run, folder
+    return request.param, learnt_of(run), run, folder
 
 
 @pytest.mark.full
@@ -61,7 +60,7 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     assert stop <= run.update < stop + 4
     loaded = tl.load_run(tmp_path / "run")
     assert loaded._engine.position == run._engine.position
-    assert all_of(finish(loaded)) == expected
+    assert learnt_of(finish(loaded)) == expected
     ours, theirs = (tl.Log.load(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
 
@@ -127,8 +126,8 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     assert loaded._engine.position == Position(2)
     assert loaded.done == 128
     through = finish(begin(PointMass(4)))
-    assert all_of(finish(loaded))[0] == all_of(through)[0]
-    assert all_of(finish(run))[0] == all_of(through)[0]  # in the same process, the environment repaired
+    assert learnt_of(finish(loaded))[0] == learnt_of(through)[0]
+    assert learnt_of(finish(run))[0] == learnt_of(through)[0]  # in the same process, the environment repaired
 
 
 @pytest.mark.full
@@ -145,7 +144,7 @@ def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_s
     run = begin("breaking", tmp_path / "run", seeds=2)
     with pytest.raises(EnvironmentFailure, match=r"it broke \(seed 0\)"):
         finish(run)
-    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(finish(begin(HOST, seeds=2)))[0]
+    assert learnt_of(finish(tl.load_run(tmp_path / "run")))[0] == learnt_of(finish(begin(HOST, seeds=2)))[0]
 
 
 def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):

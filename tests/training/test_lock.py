@@ -11,19 +11,10 @@ import warnings
 
 import pytest
 
-from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
+from tests.training.runs import all_of, bc, begin, finish, stop_at
 from tidelog import load_run, resume
 from tidelog.errors import CheckpointError
 from tidelog.training import record
-
-
-@pytest.fixture
-def halted(origin, tmp_path, monkeypatch):
-    """A run that stopped in its middle."""
-    chunks_of(7, monkeypatch)
-    stop_at(begin(bc(), origin, tmp_path / "run", best_metric="imitation_loss", save_seconds=0.0), 14)
-    return tmp_path / "run"
-
 
 HOLDER = """
 import sys
