@@ -13,7 +13,7 @@ from tidelog.schema import decode
 from tidelog.sinks import read_rows
 from tidelog.training.record import CheckpointFields
 
-SAMPLE = {"checkpoint": 41, "log": 97, "ledger": 29, "acting.json": 31}  # one change of so many
+SAMPLE = {"run.json": 331, "checkpoint": 41, "log": 97, "ledger": 29, "acting.json": 31}  # one change of so many
 # one of so many in the full tier, which then takes three minutes of a processor; of the other files every change
 FULL_SAMPLE = {"run.json": 5, "run.json, played": 8, "checkpoint, played": 2, "policy": 2, "best policy": 2}
 

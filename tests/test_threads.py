@@ -8,6 +8,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import tidelog as tl
 from tidelog._machine import one_thread
+from tidelog.ope import networks as ope_networks
+from tidelog.ope import propensities
 from tidelog.ope.decide import Limits
 from tidelog.ope.estimators import Estimates
 from tidelog.ope.verdict import Verdicts
@@ -76,7 +78,9 @@ def test_the_limit_of_overlapping_blocks_ends_with_the_last():
     assert threads() == {2}
 
 
-def test_a_verdict_does_not_depend_on_numpys_threads():
+def test_a_verdict_does_not_depend_on_numpys_threads(monkeypatch):
+    monkeypatch.setattr(ope_networks, "FEWEST", 200)
+    monkeypatch.setattr(propensities, "FEWEST", 200)
     log, policies = networks(500)
     several = tl.judge(policies, log, sample=True, **OTHER_DATA)
     assert threads() == {2}

@@ -19,7 +19,7 @@ from tidelog.algorithms.iql import PRESETS
 from tidelog.algorithms.names import ALGORITHMS, algorithm_class, algorithm_name, check_fit
 from tidelog.errors import SpecError
 from tidelog.training.loop import as_arrays
-from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec, Vector
 
 OF_THE_SCHEDULE = ("pretrain_share",)  # numbers that all members of a population share
 
@@ -125,6 +125,8 @@ def test_actions_that_an_algorithm_does_not_take_are_refused():
     check_fit(IQL(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
     with pytest.raises(SpecError, match="BCQ requires Continuous or Hybrid actions, but this log has MultiDiscrete"):
         check_fit(BCQ(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
+    with pytest.raises(SpecError, match="learns from one reward, but this log has 2"):
+        BCQ().stores(Spec({"s": Vector(1)}, Continuous((-1.0,), (1.0,)), rewards=2))
 
 
 def test_a_class_of_ones_own_can_check_itself():

@@ -70,6 +70,8 @@ def test_no_two_networks_of_a_state_share_a_buffer(part, make):
         leaf.unsafe_buffer_pointer() for leaf in jax.tree.leaves((state[:4], module)) if isinstance(leaf, jax.Array)
     ]
     assert len(places) == len(set(places))
+    for one, two in zip(arrays(state.target_critic), arrays(state.critic), strict=True):
+        np.testing.assert_array_equal(one, two)  # a fresh target is a copy
 
 
 def test_an_optimiser_that_remembers_parameters_shares_no_buffer_with_the_network():

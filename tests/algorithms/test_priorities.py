@@ -80,11 +80,6 @@ def test_a_leaf_without_mass_is_never_found() -> None:
     assert set(np.asarray(find(tree_of(values), mass)).tolist()) <= {3, 500}
 
 
-def test_a_row_that_stands_twice_in_a_batch_does_no_harm() -> None:
-    tree = tree_of_ones(40, np.asarray([7, 7, 9]), np.asarray([5.0, 5.0, 2.0]))
-    assert float(total(tree)) == pytest.approx(38 + 5 + 2)
-
-
 def test_a_row_that_stands_twice_keeps_its_largest_value() -> None:
     for values in ([5.0, 1.0, 2.0], [1.0, 5.0, 2.0]):
         tree = tree_of_ones(40, np.asarray([7, 7, 9]), np.asarray(values))

@@ -8,16 +8,14 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.players import ENV, Doors, tiny
-from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.algorithms.ppg_common import segment_starts
 from tidelog.algorithms.segments import Segments, Whole
 from tidelog.data.statistics import Scaler
 from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
 from tidelog.envs.tabular import PointMass
-from tidelog.policies.policy import Policy, fingerprint
+from tidelog.policies.policy import Policy
 from tidelog.training.collect import RECORDED, Host, initial_collection_state, rollout
-from tidelog.training.learn import learn
 
 WIDTH, STEPS = 5, 24
 NAMES = {*RECORDED, "log_probability", "carry", "first"}
@@ -183,38 +181,6 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
 
 
 # Runs.
-
-
-def begin(env, out, **options):
-    algorithm = tiny(recurrent_size=WIDTH, num_chunks=2)
-    return learn(algorithm, env, 192, **{"eval_every": 64, "out": out, "seeds": 1, **options}, train=False)
-
-
-def all_of(run):
-    return [fingerprint(learner) for learner in run.learners()]
-
-
-@pytest.mark.bits
-@pytest.mark.full
-@pytest.mark.parametrize(("env", "stop"), [(ENV, 10), ("point-mass", 3)], ids=["auxiliary phase", "first round"])
-def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, stop, tmp_path, monkeypatch):
-    whole = finish(begin(env, tmp_path / "whole"))
-    chunks_of(3, monkeypatch)
-    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0), stop)
-    assert stop <= run.update < stop + 3
-    loaded = tl.load_run(tmp_path / "run")
-    assert loaded._engine.position == run._engine.position
-    assert all_of(finish(loaded)) == all_of(whole)
-    fresh, (learner,) = (
-        tiny(recurrent_size=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network,
-        whole.learners(),
-    )
-    begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
-    assert not begin_anew.all()
-    assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()  # from rollout to rollout
-    for part in ("trunk", "value_trunk"):  # policy and value have their own recurrent units, and both learn
-        unit, before = (getattr(one, part).encoder.recurrent.recurrent for one in (learner.state.network, fresh))
-        assert float(jnp.abs(unit - before).max()) > 1e-4, part
 
 
 def test_a_saved_policy_carries_its_memory(tmp_path):

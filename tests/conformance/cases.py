@@ -7,9 +7,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
-from tidelog import Log
+from tidelog import ConfigError, Log
+from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class
 from tidelog.policies.policy import named_arrays
 from tidelog.training.engine import Engine
@@ -128,3 +130,23 @@ def differ(one: Any, two: Any, by: float = 1e-5) -> bool:
 def finite(tree: Any) -> bool:
     """Return whether every number of a pytree is finite."""
     return all(np.isfinite(array).all() for array in named_arrays(tree).values())
+
+
+def check_field(cls: type[Any], name: str, value: Any, others: dict[str, Any]) -> None:
+    """Assert that wrong values of a field are refused by its name, and that this other value survives a file."""
+    metadata = cls.__dataclass_fields__[name].metadata  # type: ignore[attr-defined]
+    wrong: list[Any] = ["no such thing", 1j, {"a": 1}]
+    if metadata["leaf"]:
+        least, most, open_ends = metadata["range"]
+        wrong += [float("nan"), float("inf"), True, "0.5", least - 0.1, most + 0.1, *((least, most) * open_ends)]
+    elif metadata.get("least") is not None:
+        wrong += [metadata["least"] - 1, metadata["least"] + 0.5, True]
+    for one in wrong:
+        with pytest.raises(ConfigError, match=rf"{cls.__name__}\.{name} = "):
+            cls(**{name: one})
+    changed = cls(**(others | {name: value}))
+    if metadata.get("own"):
+        with pytest.raises(ConfigError, match=f"{name} is '{value.__name__}', your own function"):
+            from_config(cls, to_config(changed))
+    else:
+        assert from_config(cls, to_config(changed)) == changed != cls(**others), name

@@ -10,11 +10,9 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
-from tests.conformance.cases import differ, finite, same
-from tests.training.runs import untimed
+from tests.conformance.cases import check_field, differ, finite, same
 from tidelog import ConfigError, RecommenderBCQ, SpecError
 from tidelog.algorithms.contract import Algorithm, Ranking
-from tidelog.algorithms.hyperparameters import from_config, to_config
 from tidelog.recommend import recommender_bcq
 from tidelog.recommend.held_out import LISTS, QWeightSelection
 from tidelog.recommend.recommender_bcq import critic_inputs
@@ -177,18 +175,10 @@ def test_the_table_names_every_field():
     assert set(SMALL) <= set(EFFECTS)
 
 
-@pytest.mark.parametrize("field", EFFECTS)
-def test_a_changed_value_survives_a_file_and_a_wrong_one_is_named(field):
-    value, _, others = (*EFFECTS[field], {})[:3]
-    changed = RecommenderBCQ(**(others | {field: value}))
-    if field == "item_vectors":
-        with pytest.raises(ConfigError, match="item_vectors is 'own_vectors', your own function"):
-            from_config(RecommenderBCQ, to_config(changed))
-    else:
-        assert from_config(RecommenderBCQ, to_config(changed)) == changed
-    for wrong in ("no such thing", 1j, {"a": 1}):
-        with pytest.raises(ConfigError, match=rf"RecommenderBCQ\.{field} = "):
-            RecommenderBCQ(**{field: wrong})
+def test_wrong_values_are_refused_by_name_and_right_ones_survive_a_file():
+    for field, effect in EFFECTS.items():
+        value, _, others = (*effect, {})[:3]
+        check_field(RecommenderBCQ, field, value, SMALL | others)
 
 
 @pytest.mark.parametrize(
@@ -263,17 +253,6 @@ def whole(tmp_path_factory):
     return folder, run
 
 
-@pytest.mark.bits
-@pytest.mark.full
-def test_a_resumed_run_is_bit_equal_to_one_never_interrupted(whole):
-    folder, run = whole
-    resumed = tl.resume(folder / "run", checkpoint=3)
-    assert resumed.update == 6
-    for one, two in zip(run.learners(), resumed.learners(), strict=True):
-        same(one, two)
-    assert untimed(resumed.metrics) == untimed(run.metrics)
-
-
 def test_reports_hold_both_phases_and_the_held_out_lists(whole):
     first, *_, last = whole[1].metrics
     assert "pretrain/imitation_loss" in first
@@ -308,11 +287,6 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[0].users) or found(self, *given))
     QWeightSelection(log).measure(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
-
-
-def test_a_seed_alone_is_the_same_as_among_others(whole):
-    alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, eval_every=3)
-    same(alone.learners()[0].state.next_item, whole[1].learners()[1].state.next_item, atol=1e-6)
 
 
 def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():

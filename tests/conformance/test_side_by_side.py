@@ -37,20 +37,6 @@ def test_bits_do_not_depend_on_chunks(case):
 
 
 @pytest.mark.full
-@pytest.mark.bits
-@pytest.mark.sample("bc-discrete-10-1e-06", "iql-continuous-100-0.05", "bcq-continuous-10-1e-06", others="slow")
-@pytest.mark.parametrize(("updates", "atol"), [(10, 1e-6), (100, 5e-2)])
-def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
-    together = case.trainer((case.algorithm, 0), (case.algorithm, 1), vmap=True)
-    together.advance(updates)
-    for seed, member in enumerate(together.learners):
-        alone = case.trainer((case.algorithm, seed))
-        alone.advance(updates)
-        same(member.state, alone.learners[0].state, rtol=1e-5, atol=atol)
-    assert differ(together.learners[0].state, together.learners[1].state, by=0.1)
-
-
-@pytest.mark.full
 @pytest.mark.sample("bc-discrete", "iql-continuous", "bcq-continuous", "fql-continuous", others="slow")
 def test_a_population_is_its_members_alone_from_one_compilation(case, number, caplog):
     members = [(case.algorithm, 3), (replace(case.algorithm, **number), 3)]

@@ -1,8 +1,13 @@
-"""A finite problem with a known optimum."""
+"""A finite problem with a known optimum, and an actor that always takes the first action."""
 
 import numpy as np
 
 from tidelog.envs.tabular import Tabular
+
+
+def idle(observed, generator):
+    """The first action of every copy."""
+    return np.zeros(len(next(iter(observed.observation.values()))), int), None
 
 
 def chain(length: int, slip: float = 0.0) -> Tabular:

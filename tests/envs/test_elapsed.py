@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import tidelog as tl
+from tests.envs.corridor import idle
 from tidelog.envs import make, play
 from tidelog.envs.functional import CartPole
 from tidelog.envs.protocol import step_copies
@@ -59,10 +60,6 @@ class SlowCart(CartPole):
     def step(self, world, action, key):
         moved = super().step(world, action, key)
         return moved if self.hours is None else moved._replace(elapsed=jnp.float32(self.hours))
-
-
-def first_action(observed, generator):
-    return np.zeros(len(observed.observation["observation"]), int), None
 
 
 def weights(algorithm, env, steps=128):
@@ -138,14 +135,14 @@ CASES = {
 def test_what_does_not_fit_is_refused(name):
     env, said = CASES[name]
     with pytest.raises((EnvironmentFailure, tl.SpecError), match=said):
-        play(make(env, 2), first_action, 2)
+        play(make(env, 2), idle, 2)
 
 
 def test_a_vector_environment_and_one_of_ones_own_are_checked_too():
     for mode in AutoresetMode:
         broken = SyncVectorEnv([Visits, lambda: Visits(hours=(2.0, 3.0, None))], autoreset_mode=mode)
         with pytest.raises(EnvironmentFailure, match="copy 1, step 3: the info has no elapsed time"):
-            play(make(broken, 2), first_action, 2)
+            play(make(broken, 2), idle, 2)
     own = make(CartPole(), 2)
     own.reset(0)
     own.spec = replace(own.spec, elapsed_unit="hour")
@@ -166,4 +163,4 @@ def test_what_a_reset_says_is_no_time_and_whole_numbers_would_cut_those_of_other
         np.testing.assert_allclose(log.elapsed, np.tile([2.0, 3.0, 4.0], 4) / (1 + log.action))
         whole = SyncVectorEnv([lambda: Visits(hours=(2, 3, 4), divided=False), Visits], autoreset_mode=mode)
         with pytest.raises(EnvironmentFailure, match="elapsed is a whole number"):
-            play(make(whole, 2), first_action, 2)
+            play(make(whole, 2), idle, 2)

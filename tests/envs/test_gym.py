@@ -94,19 +94,27 @@ def test_a_failure_names_the_copy_and_the_step(fault, words):
         environment.step(np.zeros(3, int))
 
 
-class Loose(gymnasium.Env):
-    """Two steps; the flag, the info or its mask are as loose as environments in the wild."""
+TWO, THREE, NOTHING = spaces.Discrete(2), spaces.Discrete(3), {}
 
-    observation_space, action_space = spaces.Box(-9, 9, (2,), np.float32), spaces.Discrete(3)
 
-    def __init__(self, flag=False, mask=(True, True, True), info=True):
-        self.flag, self.info = flag, {"action_mask": np.asarray(mask)} if info else None
+class Shows(gymnasium.Env):
+    """Shows and returns always the same, and remembers the actions."""
+
+    def __init__(self, space, shown, action=TWO, reward=0.0, terminated=False, info=NOTHING):
+        self.observation_space, self.action_space, self.taken = space, action, []
+        self.shown, self.reward, self.terminated, self.info = shown, reward, terminated, info
 
     def reset(self, *, seed=None, options=None):
-        return np.zeros(2, np.float32), self.info
+        return self.shown, self.info
 
     def step(self, action):
-        return np.zeros(2, np.float32), 1.0, self.flag, False, self.info
+        self.taken.append(action)
+        return self.shown, self.reward, self.terminated, False, self.info
+
+
+def plain(action=THREE, **returned):
+    """A vector of two numbers; what else is returned may be as loose as in environments in the wild."""
+    return Shows(spaces.Box(-9, 9, (2,), np.float32), np.zeros(2, np.float32), action, **returned)
 
 
 ADAPTERS = {
@@ -129,27 +137,12 @@ ADAPTERS = {
 )
 def test_every_adapter_refuses_what_is_no_mask(adapter, mask, words):
     with pytest.raises(EnvironmentFailure, match=f"copy 0, step 0: {words}"):
-        ADAPTERS[adapter](lambda: Loose(mask=mask)).reset(0)
+        ADAPTERS[adapter](lambda: plain(info={"action_mask": np.asarray(mask)})).reset(0)
 
 
 def test_an_info_that_is_none_is_named():
     with pytest.raises(EnvironmentFailure, match="copy 0, step 0: the info is None: expected a dict"):
-        Gymnasium(lambda: Loose(info=False), 2).reset(0)
-
-
-class Coded(gymnasium.Env):
-    """Shows a code of its space."""
-
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, space, code):
-        self.observation_space, self.code = space, code
-
-    def reset(self, *, seed=None, options=None):
-        return self.code, {}
-
-    def step(self, action):
-        return self.code, Fraction(1, 2), False, False, {}
+        Gymnasium(lambda: plain(info=None), 2).reset(0)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +155,7 @@ class Coded(gymnasium.Env):
     ],
 )
 def test_codes_of_every_integer_type_are_read(space, code, leaf):
-    environment = Gymnasium(lambda: Coded(space, code), 2)
+    environment = Gymnasium(lambda: Shows(space, code, reward=Fraction(1, 2)), 2)
     assert shown(environment.reset(0)).tolist() == [leaf, leaf]
     assert environment.step(np.zeros(2, int)).reward.tolist() == [0.5, 0.5]
 
@@ -177,12 +170,12 @@ def test_codes_of_every_integer_type_are_read(space, code, leaf):
 )
 def test_a_code_that_is_none_is_named_as_it_was_returned(code, words):
     with pytest.raises(EnvironmentFailure, match=f"copy 0, step 0: {words}"):
-        Gymnasium(lambda: Coded(spaces.Discrete(5, start=-2), code), 1)
+        Gymnasium(lambda: Shows(spaces.Discrete(5, start=-2), code), 1)
 
 
 @pytest.mark.parametrize("flag", ["False", np.nan, 0.5, None, np.array([True, False])])
 def test_a_flag_that_is_neither_true_nor_false_ends_no_episode(flag):
-    environment = Gymnasium(lambda: Loose(flag), 2)
+    environment = Gymnasium(lambda: plain(terminated=flag), 2)
     environment.reset(0)
     with pytest.raises(EnvironmentFailure, match=r"copy 0, step 1: terminated (is|has shape) .*: expected"):
         environment.step(np.zeros(2, int))
@@ -190,7 +183,7 @@ def test_a_flag_that_is_neither_true_nor_false_ends_no_episode(flag):
 
 @pytest.mark.parametrize("flag", [np.bool_(True), 1, 1.0, np.array(True)])
 def test_flags_of_other_types_that_are_true_end_an_episode(flag):
-    environment = Gymnasium(lambda: Loose(flag), 2)
+    environment = Gymnasium(lambda: plain(terminated=flag), 2)
     environment.reset(0)
     assert environment.step(np.zeros(2, int)).terminated.all()
 
@@ -233,59 +226,20 @@ def test_a_failing_reset_is_named_too():
         environment.step(np.zeros(1, int))
 
 
-class Rich(gymnasium.Env):
-    """A mapping of every kind of leaf, a mask, and actions of any kind, which it remembers."""
-
-    def __init__(self, action, masked=True):
-        self.observation_space = spaces.Dict(
-            {
-                "numbers": spaces.Box(0, 9, (2,), np.int64),
-                "ward": spaces.Discrete(4, start=-1),
-                "flags": spaces.MultiDiscrete([2, 3], start=[0, 1]),
-            }
-        )
-        self.action_space, self.masked, self.taken = action, masked, []
-
-    def seen(self):
-        return {"numbers": np.array([7, 8]), "ward": np.int64(2), "flags": np.array([1, 1])}
-
-    def info(self):
-        return {"action_mask": np.array([1, 0, 1], np.int8)} if self.masked else {}
-
-    def reset(self, *, seed=None, options=None):
-        return self.seen(), self.info()
-
-    def step(self, action):
-        self.taken.append(action)
-        return self.seen(), 0.5, False, False, self.info()
-
-
-def test_mappings_become_leaves_and_masks_are_passed_on():
-    environment = Gymnasium(lambda: Rich(spaces.Discrete(3)), 2)
-    assert environment.spec.observation == {"numbers": Vector(2), "ward": Codes((4,)), "flags": Codes((2, 3))}
-    assert environment.spec.masked
-    observed = environment.reset(0)
-    assert {name: leaf.tolist() for name, leaf in observed.observation.items()} == {
-        "numbers": [[7, 8]] * 2,
-        "ward": [[3]] * 2,
-        "flags": [[1, 0]] * 2,
-    }
-    assert [leaf.dtype for leaf in observed.observation.values()] != [np.int64] * 3
-    assert observed.observation["ward"].dtype == np.int32
-    assert observed.action_mask.tolist() == [[True, False, True]] * 2
-    assert environment.step(np.array([0, 2])).next_observation.action_mask.dtype == bool
+MASKED = {"action_mask": np.array([1, 0, 1], np.int8)}
 
 
 def test_a_mask_needs_discrete_actions():
-    with pytest.raises(SpecError, match=r"Rich has an action mask for Box\(.*\): expected discrete actions"):
-        Gymnasium(lambda: Rich(spaces.Box(-1, 1, (2,))), 2)
+    with pytest.raises(SpecError, match=r"Shows has an action mask for Box\(.*\): expected discrete actions"):
+        Gymnasium(lambda: plain(spaces.Box(-1, 1, (2,)), info=MASKED), 2)
 
 
 def test_a_mask_that_goes_missing_is_a_failure():
     made = []
-    environment = Gymnasium(lambda: made.append(Rich(spaces.Discrete(3))) or made[-1], 2)
+    environment = Gymnasium(lambda: made.append(plain(info=MASKED)) or made[-1], 2)
     environment.reset(0)
-    made[1].masked = False
+    assert environment.reset(0).action_mask.tolist() == [[True, False, True]] * 2
+    made[1].info = {}
     with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: the info has no action_mask"):
         environment.step(np.array([0, 2]))
 
@@ -300,7 +254,7 @@ def test_a_mask_that_goes_missing_is_a_failure():
 )
 def test_actions_reach_the_environment_in_its_own_words(space, kind, action, taken):
     made = []
-    environment = Gymnasium(lambda: made.append(Rich(space, masked=False)) or made[-1], 1)
+    environment = Gymnasium(lambda: made.append(plain(space)) or made[-1], 1)
     assert environment.spec.action == kind
     assert not environment.spec.masked
     environment.reset(0)
@@ -379,25 +333,12 @@ def test_what_cannot_be_made_is_said(source, count):
         make(source, count)
 
 
-class Seeing(gymnasium.Env):
-    """A picture in the given space."""
-
-    def __init__(self, space, shown=None):
-        self.observation_space, self.action_space = space, spaces.Discrete(2)
-        self.shown = space.sample() if shown is None else shown
-
-    def reset(self, *, seed=None, options=None):
-        return self.shown, {}
-
-    def step(self, action):
-        return self.shown, 0.0, False, False, {}
-
-
 BYTES = spaces.Box(0, 255, (6, 5, 3), np.uint8)
 
 
 def test_pictures_stay_bytes_also_within_mappings():
-    environment = Gymnasium(lambda: Seeing(spaces.Dict({"eye": BYTES, "speed": spaces.Box(0, 1, (2,))})), 2)
+    space = spaces.Dict({"eye": BYTES, "speed": spaces.Box(0, 1, (2,))})
+    environment = Gymnasium(lambda: Shows(space, space.sample()), 2)
     assert environment.spec.observation == {"eye": Image(6, 5, 3), "speed": Vector(2)}
     seen = environment.reset(0).observation
     assert (seen["eye"].shape, seen["eye"].dtype) == ((2, 6, 5, 3), np.uint8)
@@ -419,9 +360,9 @@ def test_pictures_of_another_layout_or_type_are_refused_by_name_with_the_mend(sp
 
 def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
     with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*has type float32: expected uint8"):
-        Gymnasium(lambda: Seeing(BYTES, np.zeros((6, 5, 3), np.float32)), 1)
+        Gymnasium(lambda: Shows(BYTES, np.zeros((6, 5, 3), np.float32)), 1)
     with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*shape \(3, 6, 5\): expected \(6, 5, 3\)"):
-        Gymnasium(lambda: Seeing(BYTES, np.zeros((3, 6, 5), np.uint8)), 1)
+        Gymnasium(lambda: Shows(BYTES, np.zeros((3, 6, 5), np.uint8)), 1)
     batch = BatchReader("eyes", 1, 4)
     with pytest.raises(EnvironmentFailure, match=r"has type float64: expected uint8"):
         batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))

@@ -124,17 +124,6 @@ def test_the_actor_draws_by_seed():
     assert not set(drawn(1)) & set(drawn(2))
 
 
-def test_returns_match_the_exact_value():
-    problem = chain(3, 0.2)
-    played = play(
-        TabularEnvironment(problem, 500), lambda observed, generator: (np.ones(500, int), None), episodes=4000, seed=1
-    )
-    discounted = 0.9 ** (played.lengths - 1)
-    exact = problem.value_of(np.ones(4, int), 0.9)
-    # 5 standard errors: right play fails for 6 in 10 million seeds
-    assert discounted.mean() == pytest.approx(exact, abs=5 * discounted.std() / 4000**0.5)
-
-
 @pytest.mark.parametrize("asked", [{}, {"episodes": 3, "steps": 3}, {"episodes": 0}, {"steps": -1}])
 def test_asking_for_nothing_or_for_both_is_said(asked):
     with pytest.raises(ConfigError, match=r"play: episodes = .*, steps = .*: expected (exactly one|at least 1)"):

@@ -15,6 +15,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from tests.envs.corridor import idle
 from tidelog.envs import make, play
 from tidelog.envs.gym import ChannelsLast, channels_last
 from tidelog.errors import ConfigError
@@ -123,10 +124,6 @@ class Lookalike:
 
     def close(self):
         self.closed = True
-
-
-def idle(observed, generator):
-    return np.zeros(len(observed.observation["observation"]), int), None
 
 
 def test_the_pool_of_the_example_repeats_seeds_and_its_restarts_are_no_decisions(monkeypatch):

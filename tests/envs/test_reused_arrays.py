@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 import tidelog as tl
+from tests.envs.corridor import idle
 from tidelog.envs import make, play
 from tidelog.envs.protocol import BatchObservation
 
@@ -69,14 +70,10 @@ class Pictures(VectorEnv):
         return pictures, np.ones(2), np.zeros(2, bool), np.full(2, end), info
 
 
-def first_action(observed, generator):
-    return np.zeros(len(observed.observation["observation"]), np.int32), None
-
-
 @pytest.mark.parametrize("source", [Picture, *(mode for mode in AutoresetMode)], ids=str)
 def test_gymnasium_environments_with_one_array_of_pictures_and_masks(source):
     environment = make(Picture, 2) if source is Picture else make(Pictures(source), 2)
-    played = play(environment, first_action, episodes=4, seed=0)
+    played = play(environment, idle, episodes=4, seed=0)
     assert played.observation["observation"][:, 0, 0, 0].tolist() == [0, 1, 2] * 4
     assert played.next_observation["observation"][:, 0, 0, 0].tolist() == [1, 2, 3] * 4
     assert played.action_mask[:, 1].all()

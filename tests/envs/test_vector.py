@@ -7,7 +7,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import tidelog as tl
-from tidelog.envs import Resumable, make, play
+from tidelog.envs import Resumable, make
 from tidelog.envs.gym import Gymnasium, VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.training.collect import assign_environments
@@ -74,26 +74,6 @@ class Tickers(VectorEnv):
         return seen, reward, *flags, info | self.info()
 
 
-def idle(observed, generator):
-    count = len(next(iter(observed.observation.values())))
-    return np.zeros(count, int), None
-
-
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("mode", MODES)
-def test_every_row_played_is_one_that_happened(mode, how):
-    played = play(make(Tickers(mode, how), 4), idle, episodes=10)
-    copy, episode, age = played.observation["observation"].T.astype(int)
-    assert played.lengths.tolist() == [LENGTHS[one % 4] for one in range(10)]
-    np.testing.assert_array_equal(played.episode, copy + 4 * episode)
-    np.testing.assert_array_equal(age, [step for length in played.lengths for step in range(length)])
-    np.testing.assert_array_equal(played.next_observation["observation"], np.stack([copy, episode, age + 1], 1))
-    np.testing.assert_array_equal(played.reward, 100 * copy + 10 * episode + age + 1)
-    last = age + 1 == np.array(LENGTHS)[copy]
-    np.testing.assert_array_equal(played.terminated, last & (how != "truncated"))
-    np.testing.assert_array_equal(played.truncated, last & (how != "terminated"))
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_masks_belong_to_what_is_shown(mode):
     environment = make(Tickers(mode, masked=True), 4)
@@ -147,6 +127,7 @@ def makers(how):
     return [lambda end=end: Clock(end, how) for end in (3, 1, 2)]
 
 
+@pytest.mark.sample(every=2)
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("copied", [True, False])

@@ -24,7 +24,7 @@ from tidelog.algorithms.names import configured, source_of
 from tidelog.cli import main
 from tidelog.ope.ledger import Ledger
 from tidelog.ope.verdict import store_verdict
-from tidelog.policies.policy import fingerprint, remember
+from tidelog.policies.policy import remember
 from tidelog.recommend.read import read_interactions
 from tidelog.sinks import rows_at
 from tidelog.training.record import CHECKPOINT, Checkpoints, Record
@@ -398,12 +398,6 @@ def start_algorithm(name: str, work: Path) -> Callable[[Path], Any]:
         made.save(work / "made.tidelog")
         log = tl.Log.load(work / "made.tidelog")
     return lambda out: tl.fit(algorithm, log, 21, eval_every=7, out=out, **options)
-
-
-def end_of_run(run: Any) -> Any:
-    """The learners' bits, and the metrics that do not depend on the clock."""
-    rows = [{key: value for key, value in row.items() if not key.startswith("time/")} for row in run.metrics]
-    return [fingerprint(one) for one in run.learners()], rows
 
 
 def start_run(log: tl.Log) -> Callable[[Path], Any]:

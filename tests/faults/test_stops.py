@@ -8,8 +8,7 @@ import pytest
 from tests.algorithms.players import tiny
 from tests.faults import scenarios
 from tests.faults.simulated_disk import ERRORS, Recorder, read_tree, visible
-from tests.training.runs import all_of, bc, begin, chunks_of, finish
-from tests.training.test_learn import all_of as players
+from tests.training.runs import all_of, bc, begin, chunks_of, finish, learnt_of
 from tidelog import Log, TidelogError, learn, load_run
 from tidelog.algorithms.names import names
 
@@ -133,7 +132,7 @@ def test_a_run_in_an_environment_goes_on_and_writes_its_log(tmp_path, monkeypatc
 
     def everything(root):
         run = finish(load_run(root / "run"))
-        return players(run), Log.load(root / "log").fingerprint(), (root / "log.pieces").exists()
+        return learnt_of(run), Log.load(root / "log").fingerprint(), (root / "log.pieces").exists()
 
     recorder, every = scenarios.record_run(root, start, monkeypatch)
     checked, resumable = scenarios.sweep_run(recorder, every, 4, 0, tmp_path)
@@ -154,7 +153,7 @@ def test_every_algorithm_goes_on_bit_equal_after_a_stop_at_any_point_of_its_save
     checked, resumable = scenarios.sweep_run(recorder, every, 3, 0, tmp_path)
     assert checked.different > 30
     assert len(every) > 2
-    whole = scenarios.end_of_run(load_run(root / "run"))
+    whole = learnt_of(load_run(root / "run"))
     for stop in random.Random(0).sample(resumable, 3):
-        found = scenarios.resumed_in(root, stop, lambda at: scenarios.end_of_run(finish(load_run(at / "run"))))
+        found = scenarios.resumed_in(root, stop, lambda at: learnt_of(finish(load_run(at / "run"))))
         assert found == whole, stop.after

@@ -1,4 +1,4 @@
-"""One update of IQL on three samples and networks of one or two numbers, computed by hand."""
+"""One update of IQL and of behaviour cloning on three samples and tiny networks, computed by hand."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from jax import random
 
 from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, batch, make_actor, make_critic, make_value, numbers, plain
-from tidelog import IQL
+from tidelog import BC, IQL
 from tidelog.algorithms.short_form import held_out_losses, step
 from tidelog.networks.critics import Ensemble
 
@@ -127,3 +127,39 @@ def test_metrics_for_debugging_by_hand():
     target, second = np.asarray([1.85, 0.425, 2.0]), np.asarray([1.0, 0.0, 2.0])
     close(metrics["explained_variance_2"], 1 - (target - second).var() / target.var())
     assert metrics.keys() - {"gradient_norm"} >= compiled(step)(HAND, start(), batch())[1].metrics.keys()
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_target_critics_move_once_a_period(period):
+    h, state, moved = replace(HAND, target_update_period=period), start(), []
+    for update in range(1, 8):
+        new, _ = compiled(step)(h, state, batch())
+        if float(new.target_critic.members[0].w) != float(state.target_critic.members[0].w):
+            moved.append(update)
+        state = new
+    assert moved == [update for update in range(1, 8) if update % period == 0]
+
+
+# One update of behaviour cloning on three samples and a network of one number, computed by hand.
+
+
+CLONE = BC(optimiser=plain, learning_rate=0.1, actor_network=make_actor)
+
+
+def cloned(weight=None):
+    return compiled(step)(CLONE, CLONE.init(SPEC, random.key(0), 100), batch(weight))
+
+
+def test_bc_step():
+    # Means 0.5, 1, -0.5; a - mean = 0, -1, 1.5; -log pi = 0.9189385 + 0, 0.5, 1.125: mean 0.9189385 + 1.625 / 3.
+    # Slope in p: mean of -(a - mean) s = (0 + 2 + 1.5) / 3; p = 0.5 - 0.1 * 3.5 / 3.
+    state, feedback = cloned()
+    np.testing.assert_allclose(feedback.metrics["imitation_loss"], 1.4606052, rtol=1e-6)
+    np.testing.assert_allclose(state.actor.p, 0.38333333, rtol=1e-6)
+
+
+def test_bc_step_with_sample_weights():
+    # weights 0, 1, 2: slope (0 + 2 + 3) / 3; loss (1.4189385 + 2 * 2.0439385) / 3
+    state, feedback = cloned(numbers(0.0, 1.0, 2.0))
+    np.testing.assert_allclose(feedback.metrics["imitation_loss"], 1.8356052, rtol=1e-6)
+    np.testing.assert_allclose(state.actor.p, 0.5 - 0.5 / 3, rtol=1e-6)

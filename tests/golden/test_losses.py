@@ -11,9 +11,14 @@ import pytest
 
 from tests.golden.lines import numbers
 from tidelog.algorithms.optimisation import cosine, descend, linear, polyak_update
-from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
+from tidelog.losses.imitation import (
+    categorical_log_probability,
+    gaussian_log_probability,
+    pick,
+    squared_distance,
+)
 from tidelog.losses.policy import advantage_weight
-from tidelog.losses.td import ensemble_error, expectile_error, huber, squared
+from tidelog.losses.td import POINT_LOSSES, Components, ensemble_error, expectile_error, huber, squared
 from tidelog.networks.actors import Categorical, Gaussian
 from tidelog.support import allow
 
@@ -110,3 +115,75 @@ def test_descent_clips_the_norm_of_the_gradient(clip, moved):
 def test_following_moves_by_a_share_of_the_gap():
     moved = jax.jit(polyak_update)(numbers(1.0, -2.0), numbers(3.0, 2.0), 0.25)
     close(moved, [1.5, -1.0])  # a quarter of 2 and of 4
+
+
+# Common properties of all losses: one error per sample, refused shapes, agreement with plain NumPy.
+
+
+RNG = np.random.default_rng(0)
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    three, column = jnp.ones(3), jnp.ones((3, 1))
+    for call in (
+        lambda: ensemble_error(jnp.ones((2, 3)), column),
+        lambda: ensemble_error(three, three),
+        lambda: ensemble_error(jnp.ones((2, 3)), jnp.ones(2)),
+        lambda: gaussian_log_probability(column, jnp.zeros(1), three),
+        lambda: squared_distance(column, jnp.ones((3, 2))),
+        lambda: categorical_log_probability(column, jnp.zeros((3, 1), int)),
+        lambda: allow(jnp.ones((3, 2)), jnp.ones((3, 1), bool)),
+    ):
+        with pytest.raises(TypeError, match="shape"):
+            call()
+
+
+@pytest.mark.parametrize("name", POINT_LOSSES)
+def test_a_point_loss_is_even_0_at_0_and_grows(name):
+    x, point = np.linspace(0.0, 5.0, 51, dtype=np.float32), jax.jit(POINT_LOSSES[name])
+    loss = np.asarray(point(x))
+    np.testing.assert_array_equal(loss, point(-x))
+    assert float(loss[0]) == 0.0
+    assert (np.diff(loss) > 0).all()
+    error = eqx.filter_eval_shape(ensemble_error, jnp.ones((2, 3)), jnp.zeros(3), POINT_LOSSES[name])
+    assert error.shape == (3,)
+
+
+def test_picking_takes_the_entry_of_the_action_and_sends_the_slope_there():
+    values, action = RNG.normal(size=(2, 5, 3)).astype(np.float32), np.array([0, 1, 2, 1, 0])
+    both, picked = np.tile(action, (2, 1)), jax.jit(pick)
+    np.testing.assert_allclose(picked(values, both), values[:, np.arange(5), action])
+    slope = jax.jit(jax.grad(lambda v: pick(v, both).sum()))(values)
+    np.testing.assert_array_equal(slope, np.broadcast_to(np.eye(3)[action], (2, 5, 3)))
+    assert float(picked(np.array([-np.inf, 2.0], np.float32), np.array(1))) == 2.0
+
+
+def test_without_a_mask_everything_is_allowed():
+    values = jnp.ones((2, 3))
+    assert allow(values, None) is values
+
+
+# Several rewards: the weighted sum selects, the components are learnt.
+
+
+def test_the_smallest_member_is_found_by_the_weighted_sum_and_keeps_its_components() -> None:
+    # E = 2, B = 2, K = 2; weights (1, 10)
+    values = np.asarray([[[5.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [2.0, 0.5]]], np.float32)
+    # sums: sample 0: 5 and 10 -> member 0; sample 1: 11 and 7 -> member 1
+    found = jax.jit(Components(jnp.asarray([1.0, 10.0])).smallest)(values)
+    assert np.asarray(found).tolist() == [[5.0, 0.0], [2.0, 0.5]]
+    assert np.asarray(jax.jit(Components(None).smallest)(values[..., 0])).tolist() == [0.0, 1.0]
+
+
+def test_the_weighted_advantage_decides_the_side_of_every_component() -> None:
+    # u = (2, -1) with weights (1, 3): the sum is -1, so both components count with 1 - 0.9
+    u, rewards = np.asarray([[2.0, -1.0]], np.float32), Components(jnp.asarray([1.0, 3.0]))
+    error = jax.jit(lambda u: expectile_error(u, 0.9, rewards.expand(rewards.total(u))))(u)
+    assert np.asarray(error)[0] == pytest.approx([0.1 * 4.0, 0.1 * 1.0])
+    assert float(np.asarray(jax.jit(rewards.average)(error))[0]) == pytest.approx(0.25)
+
+
+def test_one_reward_passes_through() -> None:
+    x = jnp.asarray([1.0, -2.0])
+    one = Components(None)
+    assert one.total(x) is one.average(x) is one.expand(x) is x

@@ -1,26 +1,15 @@
 """Advantages, returns and ratios by hand. Letters: `W` segments, `T` steps."""
 
-from typing import Any, NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from tests.golden.lines import numbers
-from tidelog import PPG
-from tidelog.algorithms.ppg_common import Rewards, empty_statistics, scale_rewards, standardise
+from tidelog.algorithms.ppg_common import standardise
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
 from tidelog.losses.td import advantages, discount_of, discounted, lambda_returns, value_error
-from tidelog.networks.actors import Categorical, Gaussian, Several
-
-
-class SimpleState(NamedTuple):
-    """The parts of a state that scaling reads."""
-
-    rewards: Any
-
+from tidelog.networks.actors import Categorical, Several
 
 NO = [False] * 4
 ALL = [True] * 4
@@ -160,44 +149,6 @@ def test_forbidden_actions_keep_everything_finite():
     assert np.isfinite(value)
     assert np.isfinite(slope).all()
     assert slope[0, 1] == 0.0
-
-
-def test_the_gaussian_divergence_agrees_with_samples():
-    @eqx.filter_jit
-    def divergence_and_its_estimate(old, new):
-        drawn = old.mean + jnp.exp(old.log_std) * jax.random.normal(jax.random.key(0), (200_000, 2))
-        wide = [Gaussian(jnp.broadcast_to(one.mean, drawn.shape), one.log_std) for one in (old, new)]
-        return old.divergence(new), jnp.mean(wide[0].log_probability(drawn) - wide[1].log_probability(drawn))
-
-    old, new = Gaussian(numbers([0.3, -0.2]), numbers(0.1, -0.5)), Gaussian(numbers([0.0, 0.0]), numbers(0.0, 0.0))
-    exact, sampled = divergence_and_its_estimate(old, new)
-    # 7.6 standard errors: a right divergence fails for 4 in 10^14 seeds
-    assert np.asarray(exact)[0] == pytest.approx(float(sampled), abs=0.01)
-
-
-def rollout(reward, ended=(False, False)):
-    """The columns for scaling, of one copy with two steps."""
-    flags = np.asarray([list(ended)])
-    return {
-        "reward": numbers(reward), "terminated": flags, "truncated": np.zeros_like(flags),
-        "valid": np.ones_like(flags),
-    }  # fmt: skip
-
-
-def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
-    h = PPG(num_envs=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
-    state = SimpleState(Rewards(empty_statistics(), jnp.zeros(1)))
-    scale = eqx.filter_jit(scale_rewards)
-    state, first = scale(h, state, rollout([2.0, 0.0]))
-    # returns 2, 1: mean 1.5, deviation .5; rewards 4 and 0, cut at 1.2
-    np.testing.assert_allclose(first, [[1.2, 0.0]])
-    np.testing.assert_allclose(state.rewards.sums, [1.0])
-    state, second = scale(h, state, rollout([0.5, -1.0], ended=(True, False)))
-    # returns .5 * 1 + .5 = 1, then after the end -1; all four 2, 1, 1, -1: mean .75, variance 1.1875
-    np.testing.assert_allclose(state.rewards.returns.variance, 1.1875, rtol=1e-6)
-    np.testing.assert_allclose(second, np.asarray([[0.5, -1.0]]) / np.sqrt(1.1875), rtol=1e-6)
-    same, _ = scale_rewards(h, SimpleState(None), rollout([2.0, 0.0]))
-    assert same.rewards is None
 
 
 def test_advantages_are_standardised_over_what_counts():

@@ -13,10 +13,8 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
-from tidelog.algorithms.discrete_bcq import seeing, step_along
-from tidelog.algorithms.names import check_fit
+from tidelog.algorithms.discrete_bcq import seeing
 from tidelog.algorithms.short_form import step
-from tidelog.errors import SpecError
 from tidelog.losses.td import huber
 from tidelog.networks.actors import EpsilonGreedy
 from tidelog.support import best, supported
@@ -155,14 +153,6 @@ def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
     close(together[0], together[same_row], atol=1e-6)
 
 
-@pytest.mark.full
-def test_there_is_no_density():
-    h = small("bcq")
-    params = h.policy_params(fresh(h, MOVES))
-    assert h.distribution(params, SHOWN) is None
-    assert h.act(params, SHOWN, key=jax.random.key(0)).log_probability is None
-
-
 # Discrete.
 
 
@@ -269,36 +259,12 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
     jax.tree.map(equal, state.critic, apart.critic)
 
 
-def test_hidden_states_are_apart():
-    h = small("discrete-bcq", recurrent_size=3, shared="always")
-    params = h.policy_params(fresh(h, LOG))
-    carry = np.asarray(acted(h, params, SEEN, ALLOWED).carry)
-    assert carry.shape == (len(LOG), 6)
-    along = eqx.filter_jit(step_along)
-    values, logits, _ = map(np.asarray, along(params, SEEN, carry))
-    others, same_logits, _ = along(params, SEEN, np.where(np.arange(6) < 3, np.float32(0.0), carry))
-    assert (np.asarray(others) != values).any()
-    equal(same_logits, logits)
-    same_values, others, _ = along(params, SEEN, np.where(np.arange(6) < 3, carry, np.float32(0.0)))
-    assert (np.asarray(others) != logits).any()
-    equal(same_values, values)
-
-
 def test_two_target_modes_are_refused_with_the_mend():
     with pytest.raises(
         ConfigError, match=r"tau = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* make one of them None"
     ):
         small("discrete-bcq", copy_period=8000)
     assert small("discrete-bcq", copy_period=8000, tau=None).copy_period == 8000
-
-
-def test_the_wrong_kind_of_action_is_refused():
-    with pytest.raises(SpecError, match="DiscreteBCQ requires Discrete actions, but this log has Continuous actions"):
-        check_fit(small("discrete-bcq"), MOVES.spec)
-    with pytest.raises(SpecError, match="BCQ requires Continuous or Hybrid actions, but this log has Discrete actions"):
-        check_fit(small("bcq"), LOG.spec)
-    with pytest.raises(SpecError, match="learns from one reward, but this log has 2"):
-        small("bcq").stores(dataclasses.replace(MOVES.spec, rewards=2))
 
 
 @pytest.mark.full

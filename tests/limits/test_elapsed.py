@@ -7,12 +7,10 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import drawn, small, world
-from tests.training.test_log_streaming import gathered
 from tidelog.algorithms.contract import StoreSpec
-from tidelog.algorithms.sampling import NStep, Window
 from tidelog.data.statistics import LoggedRewards, Scaler, by_return_deviation
 from tidelog.policies.policy import fingerprint
-from tidelog.training.stores import Stream, stored
+from tidelog.training.stores import stored
 
 LOG, MOVES = world("discrete"), world("continuous")
 KEEP = StoreSpec(("reward", "terminated"))
@@ -63,21 +61,6 @@ def test_a_log_without_times_has_no_array_of_them():
     assert stored(LOG, KEEP, Scaler()).elapsed is None
     assert stored(some_times(LOG), StoreSpec(()), Scaler()).elapsed is None  # cloning reads none
     assert stored(some_times(LOG), KEEP, Scaler()).elapsed is not None
-
-
-@pytest.mark.parametrize("unit", [NStep(1, 0.9), NStep(3, 0.5), Window(NStep(2, 0.9), 4, 2)])
-def test_times_from_disk_are_those_in_memory(unit, tmp_path):
-    log = some_times(LOG)
-    log.save(tmp_path / "log")
-    store, stream = stored(log, KEEP, Scaler()), Stream(tl.Log.load(tmp_path / "log", memory_map=True), KEEP, Scaler())
-    rows = np.arange(log.steps) if store.usable is None else np.asarray(store.usable)
-    offset = (np.random.default_rng(1).integers(0, unit.length, len(rows)),) if isinstance(unit, Window) else ()
-    small_store, slots = stream.fetch(rows, unit, *offset)
-    whole, part = gathered(unit, store, rows, *offset), gathered(unit, small_store, slots, *offset)
-    counts = np.ones(len(rows), bool) if whole.valid is None else np.asarray(whole.data.real)
-    for name in ("reward", "discount"):
-        wanted, found = (np.asarray(getattr(one.data, name))[counts] for one in (whole, part))
-        np.testing.assert_array_equal(wanted, found)
 
 
 def test_values_start_at_the_mean_discounted_return():

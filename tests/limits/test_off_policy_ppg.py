@@ -60,11 +60,14 @@ def test_the_defaults_are_the_specs():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1"])
 @pytest.mark.parametrize(
-    "more",
-    [{}, {"value_normalisation": True}, {"recurrent_size": 3, "value_clip": 0.1, "policy_hidden": (5,)}],
-    ids=["", "values normalised", "recurrent"],
+    ("env", "more"),
+    [
+        ("jax:CartPole-v1", {}),
+        ("jax:Pendulum-v1", {"value_normalisation": True}),
+        ("jax:CartPole-v1", {"recurrent_size": 3, "value_clip": 0.1, "policy_hidden": (5,)}),
+    ],
+    ids=["plain", "values normalised", "recurrent"],
 )
 def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, more):
     ours = replaying(**ONCE, **ALIKE, **more)

@@ -1,7 +1,7 @@
 """Mistakes of published versions of BCQ and discrete BCQ, each with a test that fails on it.
 
 Other tests are next to their topics: targets of several states (golden/test_vae.py), unread targets and masks
-(conformance), hidden states and softmax (limits/test_bcq.py), update order (golden/test_order.py).
+(conformance), hidden states (limits/test_bcq_memory.py), softmax (limits/test_bcq.py), update order (golden).
 """
 
 import dataclasses
@@ -20,7 +20,6 @@ from tidelog.algorithms.optimisation import OPTIMISERS
 from tidelog.algorithms.short_form import held_out_losses, step
 from tidelog.losses.td import huber, squared
 from tidelog.losses.vae import normal_divergence
-from tidelog.types import Continuous, Spec, Vector
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG, MOVES = world("discrete"), world("continuous")
@@ -52,15 +51,6 @@ def test_the_generators_divergence_is_a_mean_over_latents_unless_asked():
     close(losses["generator_loss"], float(losses["reconstruction_loss"]) + 0.5 * found, rtol=1e-5)
     summed = told(dataclasses.replace(h, kl_reduction="sum"), state, batch, None)
     close(float(summed["generator_loss"]) - float(losses["generator_loss"]), 0.5 * (size - 1) * found, rtol=1e-4)
-
-
-def test_an_update_moves_every_dimension_of_an_action_by_its_own():
-    spec = Spec({"s": Vector(1)}, Continuous((-1.0,) * 3, (1.0,) * 3))
-    state = small("bcq").init(spec, jax.random.key(0), 1)
-    for network in (state.perturbation, state.target_perturbation):
-        direction = eqx.filter_jit(network)({"s": np.ones((2, 1), np.float32)}, np.zeros((2, 3), np.float32))
-        assert direction.shape == (2, 3)
-        assert len(np.unique(np.asarray(direction)[0])) == 3
 
 
 def test_targets_read_the_target_perturbation_and_not_the_one_that_learns():

@@ -130,7 +130,7 @@ def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devic
 
 def test_more_outputs_are_kept_for_few_pictures(stacks, monkeypatch):
     net, picture = stacks
-    many = jnp.tile(picture, (40, 1, 1, 1))
+    many = jnp.tile(picture, (12, 1, 1, 1))
     monkeypatch.setattr(pictures, "CACHED", 9 * 12)
 
     def memory(pixels):

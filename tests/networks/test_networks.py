@@ -1,4 +1,4 @@
-"""Encoders, actors, values and critics: shapes, ranges, and initialisation."""
+"""Encoders, actors, values and critics: shapes, ranges, initialisation, and nodes of a recipe."""
 
 import equinox as eqx
 import jax
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import ACTIONS, KINDS, world
-from tidelog.networks import critics, phasic
+from tidelog.errors import ExportError
+from tidelog.networks import critics, phasic, recipe
 from tidelog.networks.actors import (
     HEADS,
     Actor,
@@ -19,10 +20,12 @@ from tidelog.networks.actors import (
     StateGaussianHead,
     gaussian,
 )
-from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation, Value
+from tidelog.networks.critics import Critic, Ensemble, Generator, Perturbation
 from tidelog.networks.encoder import Encoder, EncoderConfig
-from tidelog.networks.layers import Linear
+from tidelog.networks.layers import MLP, Linear
 from tidelog.networks.phasic import Trunk
+from tidelog.networks.pictures import Stack
+from tidelog.recommend import networks
 from tidelog.types import Codes, Discrete, Spec, Vector
 
 SHAPE = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8), "layer_norm": False}
@@ -41,29 +44,6 @@ def seen(rows, seed=0):
 
 def actor_of(kind, head=gaussian, seed=0, **changes):
     return Actor.create(rng(seed), SPECS[kind], head=head, **(SHAPE | changes))
-
-
-def shapes(function, *inputs):
-    return jax.tree.map(lambda array: array.shape, eqx.filter_eval_shape(function, *inputs))
-
-
-@pytest.mark.sample("discrete-5", "continuous-5")
-@pytest.mark.parametrize("rows", [1, 5])
-@pytest.mark.parametrize("kind", KINDS)
-def test_shapes(kind, rows):
-    observation = seen(rows)
-    action = jnp.zeros(rows, int) if kind == "discrete" else jnp.zeros((rows, 4 if kind == "hybrid" else 2))
-    assert shapes(Value.create(rng(), SPECS[kind], **SHAPE), observation) == (rows,)
-    assert shapes(Ensemble.create(3, lambda: Critic.create(rng(), SPECS[kind], **SHAPE)), observation, action) == (
-        3,
-        rows,
-    )
-    actor = actor_of(kind)
-    assert shapes(lambda: actor(observation).mode()) == action.shape
-    assert shapes(lambda: actor(observation).sample(jax.random.key(0))) == action.shape
-    for answer in ("log_probability", "imitation_error"):
-        assert shapes(lambda answer=answer: getattr(actor(observation), answer)(action)) == (rows,)
-    assert shapes(lambda: actor(observation).entropy()) == (rows,)
 
 
 def test_a_discrete_critic_picks_from_all_its_actions():
@@ -226,3 +206,44 @@ def test_wrong_inputs_of_a_network_are_a_mistake_of_the_algorithm_and_named():
     start = phasic.SegmentStart(jnp.zeros((1, 3), bool), jnp.zeros((1, 3)))
     with pytest.raises(TypeError, match=r"own recurrent unit, got no state\. fix: pass SegmentStart\(value=\.\.\.\)"):
         network.values_of_segment(seen(3), seen(3), start)
+
+
+# Networks as nodes of a recipe: custom parts are refused by name.
+
+
+LAYER = Linear(np.zeros((2, 2), np.float32), np.zeros(2, np.float32))
+
+
+class Custom:
+    """A module of the user."""
+
+
+def own_activation(x):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        (lambda: recipe.mlp(MLP.create(np.random.default_rng(0), (2, 2), activation=own_activation)), "function"),
+        (lambda: recipe._convolution(LAYER, Stack(8)), "Linear"),
+        (lambda: recipe.network(Custom()), "Custom"),
+        (lambda: recipe.imitator(Custom()), "Custom"),
+        (lambda: recipe.imitator(Actor(None, None, Custom())), "Actor"),
+        (lambda: recipe.likely(Custom()), "Custom"),
+        (lambda: recipe.likely(Actor(None, MLP.create(np.random.default_rng(0), (2, 2)), Custom())), "Custom"),
+        (lambda: networks._body(Custom()), "Custom"),
+    ],
+)
+def test_a_custom_module_is_refused_by_name(monkeypatch, node, name):
+    monkeypatch.setattr(recipe, "encoder", lambda part: {})
+    expected = rf"^{name} is a custom module; only the JAX runtime can run it.* fix: use the networks of tidelog$"
+    with pytest.raises(ExportError, match=expected):
+        node()
+
+
+def test_an_array_of_a_recipe_belongs_to_the_policy():
+    owner = {"weight": np.zeros(2)}
+    assert recipe.named([owner], owner) == [{"weight": {"array": "['weight']"}}]
+    with pytest.raises(ExportError, match=r"an array outside policy_params\. fix: add it to policy_params\(\)"):
+        recipe.named({"weight": np.zeros(2)}, owner)

@@ -67,21 +67,8 @@ def test_a_killed_run_is_continued_in_the_same_tracker_run(sink, word, saved, tm
     """
     for package in PACKAGES[sink]:
         pytest.importorskip(package, reason=f"needs the extra {sink}")
-    words = [
-        "train",
-        "bc",
-        "--data",
-        saved,
-        "--steps",
-        40_000,
-        "--eval-every",
-        200,
-        "--preset",
-        "none",
-        "--quiet",
-        *SMALL,
-    ]
-    words += ["--out", tmp_path / "run", "--save-seconds", 3600, "--sink", word]
+    words = ["train", "bc", "--data", saved, "--steps", 40_000, "--eval-every", 200, "--preset", "none", *SMALL]
+    words += ["--quiet", "--out", tmp_path / "run", "--save-seconds", 3600, "--sink", word]
     code = f"from tidelog.cli import main; main({[str(one) for one in words]!r})"
     own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}  # of this process
     process = subprocess.Popen([sys.executable, "-c", code], env=own, stderr=subprocess.PIPE)

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import tidelog as tl
-from tests.sweeps.ray_stub import Stub, Waits
-from tests.training.runs import bc
+from tests.sweeps.pools import Stub, Waits
+from tests.training.runs import bc, wait_until
 from tidelog import ConfigError, parallel
 from tidelog._machine import versions as installed
 from tidelog.cli import main
@@ -30,13 +30,6 @@ def deaf(path):
 
 def waits():
     raise Waits
-
-
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 def gone(process):

@@ -9,8 +9,8 @@ import tempfile
 import pytest
 
 import tidelog as tl
-from tests.sweeps.test_processes import OPTIONS, RATES, owner, states, wait_until
-from tests.training.runs import bc, begin, finish
+from tests.sweeps.test_processes import OPTIONS, RATES, owner, states
+from tests.training.runs import bc, begin, finish, wait_until
 from tidelog.policies.policy import fingerprint
 from tidelog.sweeps.job import trial_folder
 from tidelog.training.record import Record

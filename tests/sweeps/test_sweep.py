@@ -217,45 +217,39 @@ def test_lists_refuse_what_no_algorithm_has(call, words):
     assert words in str(error.value)
 
 
-REFUSED = {
-    "no folder": ({"out": None}, ConfigError, "out: expected a folder"),
-    "no held-out metric": (
-        {"halving": (2, 14), "best_metric": "imitation_loss"},
-        ConfigError,
-        "needs a held-out metric",
-    ),
-    "no metric": ({"halving": (2, 14), "best_metric": None}, ConfigError, "halving needs a held-out metric"),
-    "nothing held out": ({"halving": (2, 14), "held_out": 0.0}, ConfigError, "halving needs held-out data"),
-    "no episode left": ({"halving": (2, 14), "selection_share": 1.0}, ConfigError, "leaves no episode"),
-    "a factor of one": ({"halving": (1, 14)}, ConfigError, "a factor of at least 2"),
-    "a rung at the end": ({"halving": (2, 42)}, ConfigError, "below the 42 steps"),
-    "no pair": ({"halving": 3}, ConfigError, "expected (factor, steps"),
-    "a rung without a report": ({"halving": (2, 15)}, ConfigError, "eval_every = 14: the first rung of halving, 15"),
-    "patience": ({"halving": (2, 14), "patience": 2}, ConfigError, "drop patience"),
-    "an unknown metric": ({"best_metric": "held_out/los"}, ConfigError, "this run has no such metric"),
-    "an unknown engine": ({"on": "there"}, ConfigError, "on = 'there': expected 'here'"),
-    "a share twice": ({"data_share": (0.5, 0.5)}, ConfigError, "data_share = (0.5, 0.5)"),
-    "a share above one": ({"data_share": 1.5}, ConfigError, "data_share = 1.5"),
-    "equal trials": ({"algorithms": [bc(), bc()]}, ConfigError, "algorithms 0 and 1 are equal"),
+REFUSED = {  # options, words, and the error if it is not ConfigError
+    "no folder": ({"out": None}, "out: expected a folder"),
+    "no held-out metric": ({"halving": (2, 14), "best_metric": "imitation_loss"}, "needs a held-out metric"),
+    "no metric": ({"halving": (2, 14), "best_metric": None}, "halving needs a held-out metric"),
+    "nothing held out": ({"halving": (2, 14), "held_out": 0.0}, "halving needs held-out data"),
+    "no episode left": ({"halving": (2, 14), "selection_share": 1.0}, "leaves no episode"),
+    "a factor of one": ({"halving": (1, 14)}, "a factor of at least 2"),
+    "a rung at the end": ({"halving": (2, 42)}, "below the 42 steps"),
+    "no pair": ({"halving": 3}, "expected (factor, steps"),
+    "a rung without a report": ({"halving": (2, 15)}, "eval_every = 14: the first rung of halving, 15"),
+    "patience": ({"halving": (2, 14), "patience": 2}, "drop patience"),
+    "an unknown metric": ({"best_metric": "held_out/los"}, "this run has no such metric"),
+    "an unknown engine": ({"on": "there"}, "on = 'there': expected 'here'"),
+    "a share twice": ({"data_share": (0.5, 0.5)}, "data_share = (0.5, 0.5)"),
+    "a share above one": ({"data_share": 1.5}, "data_share = 1.5"),
+    "equal trials": ({"algorithms": [bc(), bc()]}, "algorithms 0 and 1 are equal"),
     "an own network": (
         {"algorithms": [bc(actor_network=own_actor)]},
-        ConfigError,
         "BC.actor_network is your own function, and the processes of a sweep read settings from a file",
     ),
     "too many trials": (
         {"algorithms": [bc(batch_size=size) for size in range(1, 102)], "data_share": [n / 100 for n in range(1, 101)]},
-        ConfigError,
         "the sweep has 10,100 trials: expected at most 10,000",
     ),
-    "an own function": ({"evaluate": {"mine": len}}, ConfigError, "evaluate: 'mine' is your own function"),
-    "other actions": ({"algorithms": [bc(), tl.BCQ()]}, SpecError, "BCQ requires"),
-    "one episode": ({"held_out": 0.01}, LogError, "1 episode"),
+    "an own function": ({"evaluate": {"mine": len}}, "evaluate: 'mine' is your own function"),
+    "other actions": ({"algorithms": [bc(), tl.BCQ()]}, "BCQ requires", SpecError),
+    "one episode": ({"held_out": 0.01}, "1 episode", LogError),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_sweep_that_cannot_be_trained_writes_nothing(case, log, tmp_path):
-    options, error, words = REFUSED[case]
+    options, words, error = (*REFUSED[case], ConfigError)[:3]
     out = tmp_path / "sweep"
     arguments = {"algorithms": [bc()], "steps": STEPS, "out": out, "on": InProcess(), **OPTIONS, **options}
     with pytest.raises(error) as raised:

@@ -1,7 +1,9 @@
 """Tiny runs that tests stop, break, resume and compare."""
 
+import errno
 import itertools
 import json
+import time
 from types import SimpleNamespace
 
 from tidelog import BC, IQL, fit, load_run
@@ -78,8 +80,27 @@ def all_of(run):
     return [fingerprint(learner) for learner in run.learners()], untimed(run.metrics), best, rows
 
 
+def learnt_of(run):
+    """Learners to the last bit and reports without times: what a run without a folder has to repeat."""
+    return [fingerprint(learner) for learner in run.learners()], untimed(run.metrics)
+
+
 def reopened(folder, **options):
     return finish(load_run(folder, **options))
+
+
+def wait_until(condition, seconds=120):
+    """What a condition comes to once it holds."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def full(*args, **options):
+    """What the system does where the disk is full."""
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def write_record(folder, content):

@@ -1,6 +1,8 @@
 """Small runs of every algorithm whose batches several devices share, for processes that the tests start."""
 
+import os
 import re
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +29,13 @@ OFFLINE = {
 }
 SAMPLE = ("bc recurrent", "iql continuous", "discrete bcq prioritised", "recommender bcq")
 NAMES = (*OFFLINE, "recommender bcq", "recommender bcq vae", "ppg")
+
+
+def simulated(devices: int | None) -> dict[str, str]:
+    """The environment of a process that sees so many simulated devices; None: as many as it asks for."""
+    flags = f"--xla_force_host_platform_device_count={devices} " if devices else ""
+    paths = os.pathsep.join([os.getcwd(), *sys.path])
+    return {**os.environ, "XLA_FLAGS": flags + os.environ.get("XLA_FLAGS", ""), "PYTHONPATH": paths}
 
 
 def run_of(name: str, **options: Any) -> tl.Run:

@@ -10,7 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.conformance.cases import differ, finite
-from tests.training.runs import chunks_of, finish, stop_at
+from tests.training.runs import chunks_of, finish, learnt_of, stop_at
 from tests.training.test_learn import Breaking
 from tidelog.cli import main
 from tidelog.data.statistics import Scaler
@@ -42,11 +42,6 @@ def offline(request, tmp_path_factory):
 
 def begin(run, env, out=None, **options):
     return finetune(run, env, **{"steps": STEPS, "eval_every": EVERY, "out": out, **options}, train=False)
-
-
-def all_of(run):
-    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +116,7 @@ def test_a_stopped_run_goes_on_bit_equal(offline, whole, stop, tmp_path, monkeyp
     stop_at(begin(run, env, tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), stop)
     loaded = tl.load_run(tmp_path / "run")
     assert 0 < loaded.update < STEPS
-    assert all_of(finish(loaded)) == all_of(tuned)
+    assert learnt_of(finish(loaded)) == learnt_of(tuned)
     ours, theirs = (tl.Log.load(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
 
@@ -143,19 +138,6 @@ def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
     assert fingerprint(away) == fingerprint(here)
 
 
-@pytest.mark.bits
-@pytest.mark.full
-def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "LONGEST_BLOCK", 4)  # of a round of ten updates
-    tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
-    run = from_log(tmp_path / "log", tl.IQL(**SMALL, priority_exponent=0.6), True)
-    whole = finish(begin(run, HOST, steps=40))
-    half = stop_at(begin(run, HOST, tmp_path / "run", steps=40, save_seconds=0.0), 18)
-    assert half.update == 18
-    assert half._engine.position.updates == 8
-    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(whole)[0]
-
-
 @pytest.mark.sample("discrete-bcq")
 def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     run, env = offline
@@ -174,7 +156,7 @@ def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     assert (ended.update, ended.done) == (2, STEPS)
     loaded = tl.load_run(out)
     assert loaded.finished
-    assert all_of(finish(loaded)) == all_of(ended)
+    assert learnt_of(finish(loaded)) == learnt_of(ended)
     assert tl.Log.load(log).steps == 2 * STEPS
     with pytest.raises(tl.errors.CheckpointError, match=r"the finished log .*log, which cannot be extended"):
         finish(tl.load_run(out, checkpoint=0))

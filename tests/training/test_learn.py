@@ -4,17 +4,19 @@ import json
 import shutil
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 import tidelog as tl
 from tests.algorithms.players import tiny
-from tests.training.runs import chunks_of, finish, stop_at
+from tests.training.runs import chunks_of, finish, learnt_of, stop_at
+from tidelog import Log
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.tabular import PointMass
 from tidelog.errors import CheckpointError, DivergenceError, EnvironmentFailure
-from tidelog.policies.policy import fingerprint
+from tidelog.training.engine import Engine
 from tidelog.training.learn import learn
 from tidelog.training.loop import Position
 from tidelog.training.record import Checkpoints
@@ -27,18 +29,12 @@ def begin(env, out=None, algorithm=None, **options):
     return learn(algorithm or tiny(), env, **{"steps": STEPS, "eval_every": EVERY, "out": out, **options}, train=False)
 
 
-def all_of(run):
-    """Everything that a resumed run has to repeat; times are not among it."""
-    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows
-
-
 @pytest.fixture(scope="module", params=[FUNCTION, HOST])
 def whole(request, tmp_path_factory):
     """An environment, and all that comes of a run in it that is not stopped."""
     folder = tmp_path_factory.mktemp("whole")
     run = finish(begin(request.param, folder / "run", seeds=2, log_out=folder / "log"))
-    return request.param, all_of(run), run, folder
+    return request.param, learnt_of(run), run, folder
 
 
 @pytest.mark.full
@@ -64,7 +60,7 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     assert stop <= run.update < stop + 4
     loaded = tl.load_run(tmp_path / "run")
     assert loaded._engine.position == run._engine.position
-    assert all_of(finish(loaded)) == expected
+    assert learnt_of(finish(loaded)) == expected
     ours, theirs = (tl.Log.load(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
 
@@ -92,8 +88,6 @@ def test_the_log_holds_every_decision_with_its_propensity(whole):
 
 def fresh_state(run):
     member = run.members[0]
-    import jax
-
     return member.algorithm.init(run.record.spec, jax.random.key(member.seed), 1)
 
 
@@ -132,8 +126,8 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     assert loaded._engine.position == Position(2)
     assert loaded.done == 128
     through = finish(begin(PointMass(4)))
-    assert all_of(finish(loaded))[0] == all_of(through)[0]
-    assert all_of(finish(run))[0] == all_of(through)[0]  # in the same process, the environment repaired
+    assert learnt_of(finish(loaded))[0] == learnt_of(through)[0]
+    assert learnt_of(finish(run))[0] == learnt_of(through)[0]  # in the same process, the environment repaired
 
 
 @pytest.mark.full
@@ -150,7 +144,7 @@ def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_s
     run = begin("breaking", tmp_path / "run", seeds=2)
     with pytest.raises(EnvironmentFailure, match=r"it broke \(seed 0\)"):
         finish(run)
-    assert all_of(finish(tl.load_run(tmp_path / "run")))[0] == all_of(finish(begin(HOST, seeds=2)))[0]
+    assert learnt_of(finish(tl.load_run(tmp_path / "run")))[0] == learnt_of(finish(begin(HOST, seeds=2)))[0]
 
 
 def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
@@ -266,3 +260,25 @@ def test_what_is_saved_already_is_not_saved_again_when_the_environment_breaks(tm
         finish(run)
     assert updates == sorted(set(updates))
     assert updates[-1] == run.update
+
+
+# A run whose process was killed between its last checkpoint and the writing of its collected log.
+
+
+@pytest.mark.full
+def test_resume_writes_the_collected_log_of_a_complete_run(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as killed:
+        killed.setattr(Engine, "close", lambda self: None)
+        learn(tiny(), "jax:CartPole-v1", 64, out=tmp_path / "run", log_out=tmp_path / "log", progress=False)
+    assert not (tmp_path / "log").exists()
+    piece = next((tmp_path / "log.pieces").glob("*.npz"))
+    content = piece.read_bytes()
+    piece.write_bytes(content[:-9])
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    assert "npz is missing or damaged" in " ".join(capsys.readouterr().err.split())
+    piece.write_bytes(content)
+    (tmp_path / "log.pieces" / "mine.npz").write_bytes(b"")  # not one of its own
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert "is complete" in capsys.readouterr().out
+    assert Log.load(tmp_path / "log").steps == 64
+    assert not (tmp_path / "log.pieces").exists()

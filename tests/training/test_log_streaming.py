@@ -15,7 +15,7 @@ from tidelog.policies.policy import fingerprint
 from tidelog.training import stores
 from tidelog.training.stores import Stream, is_mapped, stored
 
-KEEP = StoreSpec(("reward", "terminated"))
+KEEP = StoreSpec(("reward", "terminated", "propensity"))
 TINY = {"hidden": (8, 8), "batch_size": 8}
 
 
@@ -27,7 +27,12 @@ def gathered(unit, store, rows, *offset):
 
 @pytest.fixture(scope="module", params=["discrete", "continuous"])
 def both(request, tmp_path_factory):
-    log = world(request.param)
+    """A log with every column that may be absent, in memory and on disk."""
+    rng, rows = np.random.default_rng(0), len(world(request.param))
+    log = world(
+        request.param, weight=rng.gamma(2.0, size=rows), propensity=rng.uniform(0.1, 1.0, rows),
+        elapsed=rng.gamma(2.0, size=rows), elapsed_unit="hour",
+    )  # fmt: skip
     path = tmp_path_factory.mktemp("log") / "a.tidelog"
     log.save(path)
     return log, tl.Log.load(path, memory_map=True)
@@ -59,36 +64,20 @@ def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
         assert np.array_equal(whole.valid_steps, part.valid_steps)
     for wanted, found in zip(leaves(whole[:3]), leaves(part[:3]), strict=True):
         assert np.array_equal(np.asarray(wanted)[np.asarray(counts)], np.asarray(found)[np.asarray(counts)])
+    for column in ("weight", "log_propensity"):
+        assert np.array_equal(np.asarray(getattr(small, column))[slots], np.asarray(getattr(store, column))[rows])
 
 
 @pytest.mark.parametrize("keep", [KEEP, StoreSpec(())], ids=["values", "decisions"])
-def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
-    weight = np.random.default_rng(0).gamma(2.0, size=len(world("discrete"))).astype(np.float32)
-    log = world("discrete", weight=weight)
-    log.save(tmp_path / "log")
-    mapped = tl.Log.load(tmp_path / "log", memory_map=True)
-    unit = NStep(1, 0.9) if keep is KEEP else LoggedAction()
-    for episodes in (None, np.asarray([0, 3, 4, 9])):
-        kept = log if episodes is None else log.take_episodes(episodes)
-        store, stream = stored(kept, keep, Scaler()), Stream(mapped, keep, Scaler(), episodes)
-        count, table = unit.rows(store)
-        assert stream.count(unit) == count
-        small, slots = stream.fetch(stream.rows(unit, np.arange(count)), unit)
-        rows = np.arange(count) if table is None else np.asarray(table)
-        assert np.array_equal(np.asarray(small.weight)[slots], np.asarray(store.weight)[rows])
-
-
-@pytest.mark.parametrize("kind", ["discrete", "continuous"])
-def test_propensities_from_disk_are_those_in_memory(kind, tmp_path):
-    keep = StoreSpec((*KEEP.columns, "propensity"))
-    chances = np.random.default_rng(0).uniform(0.1, 1.0, len(world(kind))).astype(np.float32)
-    log = world(kind, propensity=chances)
-    log.save(tmp_path / "log")
-    stream, store = Stream(tl.Log.load(tmp_path / "log", memory_map=True), keep, Scaler()), stored(log, keep, Scaler())
-    unit = Window(NStep(1, 0.9), 4)
-    rows = np.asarray(unit.rows(store)[1])
-    small, slots = stream.fetch(rows, unit)
-    assert np.array_equal(np.asarray(small.log_propensity)[slots], np.asarray(store.log_propensity)[rows])
+def test_weights_of_some_episodes_from_disk_are_those_in_memory(both, keep):
+    log, mapped = both
+    unit, episodes = NStep(1, 0.9) if keep is KEEP else LoggedAction(), np.asarray([0, 3, 4, 9])
+    store, stream = stored(log.take_episodes(episodes), keep, Scaler()), Stream(mapped, keep, Scaler(), episodes)
+    count, table = unit.rows(store)
+    assert stream.count(unit) == count
+    small, slots = stream.fetch(stream.rows(unit, np.arange(count)), unit)
+    rows = np.arange(count) if table is None else np.asarray(table)
+    assert np.array_equal(np.asarray(small.weight)[slots], np.asarray(store.weight)[rows])
 
 
 def leaves(gathered):

@@ -1,7 +1,6 @@
 """Several processes that train one run: agreement, equal bits, lost processes, signals, and what is refused."""
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 import tidelog as tl
 from tests.training.logs import log, saved
 from tests.training.runs import untimed
-from tests.training.shared_batches import NAMES, SAMPLE
+from tests.training.shared_batches import NAMES, SAMPLE, simulated
 from tidelog.cli import main
 from tidelog.errors import CheckpointError, ConfigError, ProcessError
 from tidelog.policies.policy import read_arrays
@@ -166,16 +165,10 @@ def port():
         return one.getsockname()[1]
 
 
-def environment(devices=1):
-    flags = f"--xla_force_host_platform_device_count={devices} {os.environ.get('XLA_FLAGS', '')}"
-    paths = os.pathsep.join([os.getcwd(), *sys.path])
-    return {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
-
-
 def started(words, devices=1):
     return subprocess.Popen(
         [sys.executable, "-m", *words],
-        env=environment(devices),
+        env={**simulated(devices), "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

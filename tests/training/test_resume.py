@@ -65,14 +65,6 @@ def test_memories_and_running_scales_go_on_bit_equal(kind, tmp_path, monkeypatch
     assert all_of(reopened(tmp_path / "run", log=log)) == whole
 
 
-@pytest.fixture
-def halted(origin, tmp_path, monkeypatch):
-    """A run folder with checkpoints at 0, 7 and 14, where the run was stopped."""
-    chunks_of(7, monkeypatch)
-    stop_at(begin(bc(), origin, tmp_path / "run", best_metric=LOSS, save_seconds=0.0), 14)
-    return tmp_path / "run"
-
-
 @pytest.fixture(scope="module")
 def whole(origin, tmp_path_factory):
     """What the halted run comes to if it is not."""

@@ -79,9 +79,8 @@ def policy_of(run: tl.Run) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(("name", "kind", "ends"), cases("uneven", "single", "one length", "no end"))
 def test_a_factor_on_rewards_changes_no_policy(name, kind, ends):
     before = policy_of(learnt(small(name), log_of(kind, ends)))
-    for factor in (4.0, 2.0**-20):  # powers of two change no digit
-        for part, array in policy_of(learnt(small(name), log_of(kind, ends, factor))).items():
-            equal(array, before[part], err_msg=f"{part} with rewards times {factor}")
+    for part, array in policy_of(learnt(small(name), log_of(kind, ends, 2.0**-20))).items():
+        equal(array, before[part], err_msg=part)  # a power of two changes no digit
     for part, array in policy_of(learnt(small(name), log_of(kind, ends, 100.0))).items():
         close(array, before[part], rtol=1e-4, atol=1e-4)
 
@@ -90,7 +89,7 @@ def test_a_factor_on_rewards_changes_no_policy(name, kind, ends):
 @pytest.mark.parametrize(("name", "kind", "ends"), cases("no end", "single", "one length"))
 def test_a_constant_changes_no_policy_where_it_cannot_matter(name, kind, ends):
     before = policy_of(learnt(small(name), log_of(kind, ends)))
-    for factor, constant in ((1.0, 1e6), (48.0, 485.0), (3.0, -7.0)):
+    for factor, constant in ((1.0, 1e6), (48.0, -485.0)):
         for part, array in policy_of(learnt(small(name), log_of(kind, ends, factor, constant))).items():
             close(array, before[part], rtol=1e-4, atol=1e-4)
 
@@ -191,12 +190,11 @@ def test_several_rewards_have_one_factor_and_a_mean_each():
 
 @pytest.mark.parametrize("ends", ["single", "uneven", "no end"])
 def test_a_log_on_disk_gives_the_same_policy_in_every_unit(ends, tmp_path):
-    for factor, constant in ((1.0, 0.0), (2.0, 0.0 if ends == "uneven" else 1e6)):
-        log = log_of("discrete", ends, factor, constant)
-        log.save(tmp_path / f"{factor}")
-        mapped = tl.Log.load(tmp_path / f"{factor}", memory_map=True)
-        one, two = (policy_of(learnt(small("iql"), part)) for part in (log, mapped))
-        jax.tree.map(equal, one, two)
+    log = log_of("discrete", ends, 2.0, 0.0 if ends == "uneven" else 1e6)
+    log.save(tmp_path / "log")
+    mapped = tl.Log.load(tmp_path / "log", memory_map=True)
+    one, two = (policy_of(learnt(small("iql"), part)) for part in (log, mapped))
+    jax.tree.map(equal, one, two)
 
 
 def test_rewards_far_from_0_keep_their_digits():
@@ -229,6 +227,7 @@ def test_values_and_metrics_are_in_the_log_s_own_unit(name, tmp_path):
             assert now[metric] == pytest.approx(before[metric], rel=1e-3)
 
 
+@pytest.mark.sample("iql-discrete", "iql-hybrid", "bcq-continuous", "discrete-bcq-discrete", "td3-bc-continuous")
 @pytest.mark.parametrize(("name", "kind"), [pair for pair in OFFLINE if pair[0] != "bc"])
 def test_values_start_at_the_mean_return_where_rewards_are_not_centred(name, kind):
     factor, constant = 10.0, 300.0

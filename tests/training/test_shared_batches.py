@@ -12,7 +12,7 @@ import pytest
 import tidelog as tl
 from tests.training.logs import log
 from tests.training.runs import bc
-from tests.training.shared_batches import NAMES, SAMPLE
+from tests.training.shared_batches import NAMES, SAMPLE, simulated
 from tidelog.errors import ConfigError
 from tidelog.training.options import Options
 
@@ -33,6 +33,7 @@ print(json.dumps(told))
 BOTH = """
 import json
 import jax
+import tidelog as tl
 from benchmarks.bits import log_of
 from tests.training.shared_batches import run_of
 from tidelog.training.learn import load_run
@@ -48,16 +49,25 @@ def metrics(run):
 def devices(run):
     return [sorted(device.id for device in learner.update.devices()) for learner in run._engine._learners]
 
-told = {"one": metrics(ended(run_of("iql", seeds=3, eval_every=5)))}
-for vmap in (True, False):
-    both = {"members": 2, "batch": 2}
-    run = ended(run_of("iql", seeds=3, eval_every=5, devices=both, vmap=vmap, out=f"run-{vmap}",
-                       save_seconds=0, keep_checkpoints=9, best_metric="held_out/actor_loss"))
-    resumed = ended(load_run(f"run-{vmap}", checkpoint=10, log=log_of("discrete")))
-    told[str(vmap)] = {
-        "metrics": metrics(run), "devices": devices(run), "resumed": metrics(resumed)[-3:] == metrics(run)[-3:],
-        "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
-    }
+told = {}
+both = {"members": 2, "batch": 2}
+for name, kind, loss, seeds, spread in (("both", "iql", "actor", 3, both), ("members", "bc", "imitation", 5, 4)):
+    options = {"seeds": seeds, "eval_every": 5}
+    told[name] = {"one": metrics(ended(run_of(kind, **options)))}
+    for vmap in (True, False):
+        out = f"{name}-{vmap}"
+        run = ended(run_of(kind, **options, devices=spread, vmap=vmap, out=out, save_seconds=0, keep_checkpoints=9,
+                           best_metric=f"held_out/{loss}_loss"))
+        resumed = ended(load_run(out, checkpoint=10, log=log_of("discrete")))
+        told[name][str(vmap)] = {
+            "metrics": metrics(run), "devices": devices(run), "groups": list(run._engine._placement.sizes),
+            "resumed": metrics(resumed)[-seeds:] == metrics(run)[-seeds:],
+            "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
+        }
+played = [tl.learn(tl.PPG(num_envs=2, rollout_steps=8, minibatches=2, hidden=(8,), policy_iterations=1,
+          auxiliary_minibatch=2), "jax:CartPole-v1", 64, seeds=2, progress=False, vmap=True, **more)
+          for more in ({}, {"devices": 2})]
+told["played"] = [devices(run) for run in played], [metrics(run) for run in played]
 print(json.dumps(told))
 """
 PICTURES = """
@@ -107,14 +117,8 @@ print(jax.device_count())
 
 def on_devices(count, script, *words, cwd=None):
     """The last line of a script that sees so many simulated devices; None: as many as it asks for."""
-    flags = f"--xla_force_host_platform_device_count={count} " if count else ""
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": flags + os.environ.get("XLA_FLAGS", ""),
-        "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]),
-    }
     command = [sys.executable, "-c", script, *words]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=cwd, env=simulated(count), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()[-1]
 
@@ -136,11 +140,22 @@ def test_gradients_and_sums_alone_pass_between_devices(names):
 @pytest.mark.full
 def test_members_and_batches_over_four_devices_learn_as_on_one_and_resume_exactly(tmp_path):
     told = json.loads(on_devices(4, BOTH, cwd=tmp_path))
-    for vmap, devices in (("True", [[0, 1], [2, 3]]), ("False", [[0, 1], [2, 3], [0, 1]])):
-        assert told[vmap]["devices"] == devices
-        assert told[vmap]["resumed"], "a resumed run is equal to the last bit"
-        np.testing.assert_allclose(told[vmap]["metrics"], told["one"], rtol=1e-3)
-        assert set(told[vmap]["policy"]) == {1}, "a policy is on one device"
+    places, metrics = told.pop("played")
+    assert places == [[[0]], [[0], [1]]]
+    np.testing.assert_allclose(*metrics, rtol=1e-3, atol=1e-5)
+    for name, vmap, devices in (
+        ("both", "True", [[0, 1], [2, 3]]),
+        ("both", "False", [[0, 1], [2, 3], [0, 1]]),
+        ("members", "True", [[0], [1], [2], [3]]),
+        ("members", "False", [[0], [1], [2], [3], [0]]),
+    ):
+        found = told[name][vmap]
+        assert found["devices"] == devices
+        assert found["resumed"], "a resumed run is equal to the last bit"
+        np.testing.assert_allclose(found["metrics"], told[name]["one"], rtol=1e-3)
+        assert set(found["policy"]) == {1}, "a policy is on one device"
+    assert told["members"]["True"]["groups"] == [1, 1, 1, 2]
+    assert told["members"]["False"]["groups"] == [1] * 5
 
 
 @pytest.mark.slow
@@ -181,7 +196,11 @@ def test_the_axes_have_one_form():
             devices(wrong)
 
 
-def test_what_cannot_be_shared_is_refused(log, tmp_path, monkeypatch):
+def test_what_cannot_be_spread_or_shared_is_refused(log, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"devices = 99: this machine has \d+ \(cpu\). fix: use devices="):
+        tl.fit(bc(), log, 5, seeds=2, devices=99, train=False)
+    with pytest.raises(ConfigError, match="devices = 0: expected at least 1"):
+        tl.fit(bc(), log, 5, devices=0, train=False)
     monkeypatch.setattr("jax.local_devices", lambda: [*jax.devices()] * 4)
     with pytest.raises(
         ConfigError, match=r"3 devices cannot share .* 32 samples.* fix: use batches of 30 or 33 samples"

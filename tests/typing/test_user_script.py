@@ -45,43 +45,37 @@ policy.recommend([[]], k="three")
 """
 
 
-def errors_of(checker: str, text: str, folder: Path) -> tuple[set[int], str]:
-    """The lines in which a strict checker finds errors, and what it says; the file is alone in its folder."""
+def errors_of(checker: str, folder: Path, **texts: str) -> tuple[dict[str, set[int]], str]:
+    """The lines of each file in which a strict checker finds errors, and what it says; the files are alone."""
     pytest.importorskip(checker)
-    file, source = folder / "script.py", Path(tl.__file__).parents[1]
-    file.write_text(text)
+    source = Path(tl.__file__).parents[1]
+    for name, text in texts.items():
+        (folder / f"{name}.py").write_text(text)
+    files = sorted(str(path) for path in folder.glob("*.py"))
     if checker == "mypy":
-        command = ["--strict", "--config-file", str(ROOT / "pyproject.toml")]
+        command = ["--strict", "--config-file", str(ROOT / "pyproject.toml"), *files]
     else:
-        settings = {"typeCheckingMode": "strict", "include": ["script.py"], "extraPaths": [str(source)]}
+        settings = {"typeCheckingMode": "strict", "include": ["*.py"], "extraPaths": [str(source)]}
         (folder / "pyrightconfig.json").write_text(json.dumps(settings))
         command = ["--project", str(folder), "--pythonpath", sys.executable]
     done = subprocess.run(
-        [sys.executable, "-m", checker, *command, *([str(file)] if checker == "mypy" else [])],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=500,
-    )  # fmt: skip
+        [sys.executable, "-m", checker, *command], cwd=ROOT, capture_output=True, text=True, check=False, timeout=500
+    )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return {int(line) for line in re.findall(r"script\.py:(\d+):(?:\d+ -)? error", done.stdout)}, done.stdout
+    found = re.findall(r"(\w+)\.py:(\d+):(?:\d+ -)? error", done.stdout)
+    return {name: {int(line) for file, line in found if file == name} for name in texts}, done.stdout
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_a_users_script_passes_the_strict_checkers(checker: str, tmp_path: Path) -> None:
-    found, said = errors_of(checker, SCRIPT.read_text(), tmp_path)
-    assert not found, said
-    assert ("no issues found" if checker == "mypy" else "0 errors") in said
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
-def test_mistakes_of_a_user_are_seen(checker: str, tmp_path: Path) -> None:
-    found, said = errors_of(checker, MISTAKES, tmp_path)
+def test_a_users_script_passes_the_strict_checkers_and_mistakes_are_seen(checker: str, tmp_path: Path) -> None:
+    found, said = errors_of(checker, tmp_path, script=SCRIPT.read_text(), mistakes=MISTAKES)
+    assert not found["script"], said
     right = ("policy =", "verdict =")
     lines = MISTAKES.splitlines()
     first = lines.index("tl.IQL(temprature=3.0)")
-    assert found == {number for number, line in enumerate(lines, 1) if number > first and not line.startswith(right)}, (
-        said
-    )
+    wrong = {number for number, line in enumerate(lines, 1) if number > first and not line.startswith(right)}
+    assert found["mistakes"] == wrong, said
 
 
 @pytest.mark.full
