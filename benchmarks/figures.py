@@ -4,7 +4,6 @@ A function has the name of the results file that it reads, and returns further f
 `benchmarks/evidence.md.in`.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -99,7 +98,7 @@ PEER_GOALS = {  # of native layers over eager PyTorch in float32: float32 and bf
 
 def peers(found: Found) -> Found:
     """How many times an update of tidelog's ways is as fast as that of each peer, and native layers as XLA's."""
-    rows, gains, met, missed = [], [], [], []
+    rows, gains, missed = [], [], []
     for name, one in found["algorithms"].items():
         over = {way: one[way]["over_it"] for way in one if way != "failed"}
         rows.append(
@@ -114,22 +113,17 @@ def peers(found: Found) -> Found:
         )
         for goal, way in zip(PEER_GOALS[found["cores"]].get(name, ()), ("native", "native-bfloat16"), strict=False):
             reached = over["eager"][way]["median"]
-            (met if reached >= goal else missed).append(f"{name} {way} {reached:.2f} of {goal:g}")
+            if reached < goal:
+                missed.append(f"{name} {way} {reached:.2f} of {goal:g}")
     ends = {
         f"over_{way}": least_and_most(row[key]["median"] for row in rows)
         for way, key in (("eager", "native"), ("d3rlpy", "d3rlpy"), ("eager_rounded", "native_bfloat16"))
     }
     gain = {kind: least_and_most(row[kind]["median"] for row in gains) for kind in ("float32", "bfloat16", "both")}
     return {
-        "rows": rows,
         "gains": gains,
         "gain": gain,
-        "met": ", ".join(met) or "none",
         "missed": ", ".join(missed) or "none",
-        "more": max(
-            one["d3rlpy"]["operations_per_update"] / one["tidelog"]["operations_per_update"]
-            for one in found["algorithms"].values()
-        ),
     } | ends
 
 
@@ -141,7 +135,6 @@ def rounding(found: Found) -> Found:
     rows = found["rows"]
     return {
         "returns": [row for row in rows if row["task"] == "pendulum"],
-        "survival": [row for row in rows if row["task"] == "icu-sepsis"],
         "within": sum(row["difference"][1] <= 0.0 <= row["difference"][2] for row in rows),
         "of": len(rows),
     }
@@ -165,49 +158,30 @@ def gpu_judge(found: Found) -> Found:
 
 
 def icu_sepsis_bcq(found: Found) -> Found:
-    """A row a policy, at the smallest and at the largest log."""
-    smallest, largest = found["sizes"][0], found["sizes"][-1]
-
-    def row(name: str, policy: str, threshold: float | None, best: float | None) -> Found:
-        few, many = (cell(found, policy, size, 1.0, threshold)["interval"] for size in (smallest, largest))
-        counts = None if best is None else cell(found, "counts", largest, 1.0, threshold)["values"][0]
-        return {"name": name, "few": few, "many": many, "counts": counts, "best": best}
-
-    filtered = [
-        row(f"threshold {threshold:g}", "discrete bcq", threshold, best)
-        for threshold, best in zip(found["thresholds"], found["oracle"]["1.0"], strict=True)
-    ]
-    believed = [cell(found, "discrete bcq", largest, 1.0, threshold)["q_mean"] for threshold in (0.0, 0.3)]
+    """The best threshold at the largest log, and what Q believes without and with a filter."""
+    largest = found["sizes"][-1]
+    values = {one: cell(found, "discrete bcq", largest, 1.0, one) for one in found["thresholds"]}
+    best = max(values, key=lambda one: values[one]["interval"][0])
     return {
-        "policies": filtered + [row(name, name.lower(), None, None) for name in ("IQL", "BC")],
-        "unfiltered": mean(believed[0]),
-        "filtered": mean(believed[1]),
+        "unfiltered": mean(values[0.0]["q_mean"]),
+        "filtered": mean(values[0.3]["q_mean"]),
         "largest": largest,
-        "highest": max(filtered, key=lambda one: one["many"][0]),
+        "highest": {"name": f"threshold {best:g}", "many": values[best]["interval"]},
     }
 
 
 def _imperfect(found: Found) -> Found:
-    titles = {"logger": "the noisy logger", "demonstrator": "the clean demonstrator"}
-    titles |= {name: name.upper() for name in ("bc", "iql", "bcq")}
-    differences = found["difference_intervals"]
-    return {
-        "seeds": len(found["returns"]["bcq"]),
-        "rows": [
-            {"name": title, "return": found["intervals"][who], "minus": differences.get(who)}
-            for who, title in titles.items()
-        ],
-    }
+    """How many seeds there are."""
+    return {"seeds": len(found["returns"]["bcq"])}
 
 
 imperfect_pendulum = imperfect_hopper = _imperfect
 
 
 def kills(found: Found) -> Found:
-    """Kills by program."""
+    """Resumed runs that differ, and runs on full disks."""
     full = found["full disks"].values()
     return {
-        "each": ", ".join(f"{name} {one['kills']}" for name, one in found["paths"].items()),
         "unequal": sum(one["not equal"] for one in found["paths"].values()),
         "full": {name: sum(one[name] for one in full) for name in ("runs", "failed", "good")},
     }
@@ -218,63 +192,19 @@ def ppg_cartpole(found: Found) -> Found:
     return {"rows": {name: found[name] for name in ("CartPole-v1", "jax:CartPole-v1")}}
 
 
-SB3 = {"one-thread": "one thread", "all-threads": "all threads", "processes": "processes"}
-
-
 def ppg_speed_sb3(found: Found) -> Found:
-    """Decisions a second beside the faster way of Stable-Baselines3, and in each environment."""
-    rows = []
+    """Decisions a second beside the faster way of Stable-Baselines3."""
+    over = {}
     for setting, ways in found["settings"].items():
-        way = max((way for way in SB3 if way in ways), key=lambda name: ways[name]["updates_a_second"]["median"])
-        over = ways[way]["over_it"]
-        rows.append(
-            {"setting": setting, "way": SB3[way], "theirs": ways[way]["updates_a_second"]["median"]}
-            | {"tidelog": over["tidelog"], "compiled": over.get("in JAX")}
-        )
-    own = kept("ppg_speed_cpu")
-    figures = ("collecting", "ppo", "ppo_two_networks", "ppo_small_minibatches", "ppg")
-    names = ("jax:CartPole-v1", "CartPole-v1", "Hopper-v5")
-    return {
-        "rows": rows,
-        "over": {row["setting"]: row["tidelog"]["median"] for row in rows},
-        "rates": {name: {one: own[name].get(one) for one in figures} for name in names},
-    }
-
-
-WAYS = {
-    "tidelog-cores": "tidelog, each core a device",
-    "channels-last": "PyTorch, channels last",
-    "channels-first": "PyTorch, channels first",
-    "compile": "PyTorch, `torch.compile`",
-}
+        theirs = [one for name, one in ways.items() if name in ("one-thread", "all-threads", "processes")]
+        over[setting] = max(theirs, key=lambda one: one["updates_a_second"]["median"])["over_it"]["tidelog"]["median"]
+    return {"over": over}
 
 
 def picture_speed_cpu(found: Found) -> Found:
-    """What tidelog makes of each other way, and how much of the cores it leaves idle."""
-    batches = found["batches"]
-    idle = {
-        name: 1 - one["updates_a_second"]["median"] / one["updates_a_processor_second"]["median"] / found["cores"]
-        for name, one in ((name, ways["tidelog"]) for name, ways in batches.items())
-    }
-    return {
-        "rows": [
-            {"name": title}
-            | {
-                name: ways[way]["tidelog_over_it_a_second"] if way in ways else None
-                for name, ways in (("few", batches["64"]), ("many", batches["512"]))
-            }
-            for way, title in WAYS.items()
-        ],
-        "rate": {name: ways["tidelog"]["updates_a_second"]["median"] for name, ways in batches.items()},
-        "idle": idle,
-        "over": {name: ways["channels-last"]["over_it"]["tidelog-cores"] for name, ways in batches.items()},
-    }
-
-
-def fine_tuning_pendulum(found: Found) -> Found:
-    """The gain at three times."""
-    along = list(zip(found["decisions"], found["along_the_way"], strict=True))
-    return {"rows": [{"decisions": at, "gain": gain} for at, gain in (along[0], along[2], along[-1])]}
+    """What tidelog with a device a core makes of PyTorch with channels last."""
+    batches = found["batches"].items()
+    return {"over": {name: ways["channels-last"]["over_it"]["tidelog-cores"] for name, ways in batches}}
 
 
 def _added(groups: Sequence[Found]) -> Found:
@@ -346,19 +276,13 @@ def parts(found: Found) -> Found:
 
 
 def adversarial(found: Found) -> Found:
-    """A row a world: those that a log can show, and those that it cannot."""
-    asked = [one for one in found["cells"] if "words" not in one]
-    hidden = [one for one in found["cells"] if "words" in one]
-    before = Counter(one["promise"] for one in kept("adversarial_before")["cells"])
+    """How many cells keep their promise, and wrong answers in the worlds that a log can show."""
     again = kept("adversarial_again")
     shown = [one for one in again["cells"] if "words" not in one]
     return {
-        "rows": [_world(world, cells) for world, cells in by_key(asked, lambda one: one["world"])],
-        "hidden": [_hidden(cells) for _, cells in by_key(hidden, lambda one: one["world"])],
         "all": len(found["cells"]),
         "words_alone": found["promises"].get("kept by its words", 0),
         "held": _held(found["cells"]),
-        "before": {"count": before["broken"] + before["not answered"], "of": before.total()},
         "again": {"count": _held(again["cells"]), "of": len(again["cells"])},
         "again_logs": again["logs"],
         "again_wrong": {
@@ -373,23 +297,6 @@ def adversarial(found: Found) -> Found:
 
 def _held(cells: Sequence[Found]) -> int:
     return sum(one["promise"].startswith("kept") for one in cells)
-
-
-def _world(world: str, cells: Sequence[Found]) -> Found:
-    answered = [1.0 - one["decisions"]["unsupported"] / one["logs"] for one in cells]
-    worst = {
-        side: max((one[f"wrong_{side}"] | {"of": one["logs"]} for one in cells), key=lambda one: one["share"])
-        for side in ("better", "worse")
-    }
-    return {"world": world, "cells": len(cells), "answered": least_and_most(answered)} | worst
-
-
-def _hidden(cells: Sequence[Found]) -> Found:
-    return {
-        "world": cells[0]["world"],
-        "logs": sum(one["logs"] for one in cells),
-        "said": {"count": sum(one["said_where_wrong"] for one in cells), "of": sum(one["wrong"] for one in cells)},
-    } | {side: sum(one[f"wrong_{side}"]["count"] for one in cells) for side in ("better", "worse")}
 
 
 JUDGES = {
@@ -439,12 +346,8 @@ def risk_bands(found: Found) -> Found:
 
 
 def verdict_speed(found: Found) -> Found:
-    """A row a log: the whole verdict, and its estimates alone."""
-    cases = found["cases"]
-    return {
-        "rows": {name: one["median"] | {"bound": one["bound_seconds"]} for name, one in cases.items()},
-        "used": least_and_most(one["median"]["processor_seconds"] for one in cases.values()),
-    }
+    """Processor seconds of a whole verdict."""
+    return {"used": least_and_most(one["median"]["processor_seconds"] for one in found["cases"].values())}
 
 
 # Recommenders.
@@ -484,15 +387,9 @@ def _log(found: Found) -> Found:
         scores = {one: _over_seeds([[row[one]] for row in some]) for one in measures}
         seconds = mean(row["seconds"] for row in some)
         rows.append({"ranker": ranker, **scores, "seconds": seconds, "minus": over.get(ranker)})
-    accepted = by_key((row for row in found["rows"] if row["kind"] == "accept"), lambda row: row["ranker"])
-    pairs = [
-        f"{ranker} " + " / ".join(f"{mean(row['scores'][one][0] for row in some):.3f}" for one in measures)
-        for ranker, some in accepted
-    ]
     return {
         "title": LOGS[name],
         "table": rows,
-        "accepted": f"Accepted restaurants alone, hit rate / ndcg: {', '.join(pairs)}. " if pairs else "",
         "added": _added_by_q([one["all"]["discounted reward"] for one in found["differences"]]),
     }
 
@@ -533,10 +430,9 @@ def recommender_size(found: Found) -> Found:
 
 
 def retrieval(found: Found) -> Found:
-    """Queries a second, and seconds of each search."""
-    cores, one = found["all cores"], found["one thread"]
+    """Queries a second."""
+    cores = found["all cores"]
     return {
-        "searches": {name: {"one": one["seconds"][name], "all": cores["seconds"][name]} for name in cores["seconds"]},
         "queries": {name: found["batch"] / seconds for name, seconds in cores["seconds"].items()},
         "over": cores["seconds"]["faiss flat"] / cores["seconds"]["ours"],
     }
