@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.algorithms.worlds import small, world
+from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tests.policies.permuted import ACTIONS, permuted
 from tidelog import ConfigError, SpecError
@@ -78,14 +78,6 @@ def test_a_table_is_asked_only_where_a_decision_was_taken(log):
     assert (~asked).any()
 
 
-def test_masks_are_honoured():
-    log = world("discrete")
-    policy = tl.fit(small("bc"), log, 3).policy()
-    found = target_of(policy, log, sample=True)
-    assert (found.probabilities[~log.action_mask] == 0).all()
-    assert (found.logged > 0).all()
-
-
 @pytest.mark.full
 def test_a_memory_goes_along_each_episode_and_sees_what_followed_its_end():
     log = world("discrete", 3)
@@ -128,15 +120,6 @@ def test_kernel_draws_follow_the_kernel():
     mean = np.trapezoid(x * density, x) / np.trapezoid(density, x)
     assert drawn[:, 0].mean() == pytest.approx(mean, abs=0.005)  # 18 standard errors
     assert (np.abs(drawn[:, 0]) <= 1).all()
-
-
-def test_kernel_ratios_have_mean_one_in_logs_that_cover_it():
-    rng = np.random.default_rng(0)
-    logged = rng.uniform(BOUNDS.low, BOUNDS.high, (200_000, 2))
-    middle = np.tile([[0.95, 2.0]], (200_000, 1))
-    ratio = kernel_density(logged, middle, BOUNDS, 0.2) * 20.0  # uniform over an area of 20
-    # 4 standard errors: a right density fails for 6 in 100,000 seeds
-    assert ratio.mean() == pytest.approx(1.0, abs=4 * ratio.std() / np.sqrt(200_000))
 
 
 def test_a_dimension_without_room_does_not_count():

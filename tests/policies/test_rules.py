@@ -17,6 +17,8 @@ from tidelog.policies.rule_search import _Search as Search
 from tidelog.runtime.rule import Question, Rule, columns_of, follow, load_rule
 from tidelog.types import Codes, Discrete, Spec, Vector
 
+pytestmark = pytest.mark.usefixtures("few_updates")
+
 SPEC = Spec(
     {"numeric": Vector(2, ("age", "income")), "categorical": Codes((3,), ("village",), (("east", "north", "west"),))},
     Discrete(3, ("A", "B", "C")),
@@ -228,7 +230,7 @@ def trial(count=3_000, seed=0, masks=False):
 @pytest.mark.parametrize("masks", [False, True])
 def test_the_rules_of_a_log(masks):
     log, best = trial(masks=masks)
-    rules = tl.simple_rules(log)
+    rules = tl.simple_rules(log, model="tabular")
     assert list(rules) == ["best single action", "small rule"]
     leaves = {name: leaf[log.position] for name, leaf in log.observation.items()}
     agrees = (rules["small rule"].act(leaves)[0] == best).mean()
@@ -242,7 +244,7 @@ def test_the_rules_of_a_log(masks):
 def test_rules_of_episodes_play_in_every_step():
     """Episodes of 3 steps: the first action earns most in each, and the second one when the number is low."""
     generator = np.random.default_rng(0)
-    number, action = generator.random((3_000, 1)).astype(np.float32), generator.integers(0, 3, 3_000)
+    number, action = generator.integers(0, 10, (3_000, 1)) / np.float32(10), generator.integers(0, 3, 3_000)
     reward = (action == np.where(number[:, 0] < 0.4, 1, 0)) + 0.1 * generator.standard_normal(3_000)
     log = Log.from_arrays(
         observation=number, action=action, reward=reward.astype(np.float32), episode=np.arange(3_000) // 3,
@@ -305,7 +307,7 @@ def test_scores_weigh_decisions_of_a_behavior_that_knew_more(recorded):
 
 def test_a_rule_plays_in_an_environment():
     train = tl.collect("treatment", episodes=1_000, seed=0)
-    rules = tl.simple_rules(train)
+    rules = tl.simple_rules(train, model="tabular")
     logged = np.add.reduceat(train.reward, train.starts[:-1]).mean()
     returns = {name: tl.rollout(rule, "treatment", episodes=400, seed=1).mean() for name, rule in rules.items()}
     assert min(returns.values()) > logged + 0.1

@@ -113,15 +113,6 @@ def test_slates_and_features_share_the_catalogue() -> None:
     np.testing.assert_array_equal(log.slate[:, 1:], np.tile([1, 2], (len(log), 1)))
 
 
-def test_histories_are_what_came_before() -> None:
-    log = interactions()
-    items, events = log.histories(np.arange(len(log)), 4)[:2]
-    for row in range(len(log)):
-        before = log.item[log.starts[log.user[row]] : row][-4:]
-        np.testing.assert_array_equal(items[row], [0] * (4 - len(before)) + before.tolist())
-    np.testing.assert_array_equal(items > 0, events > 0)
-
-
 def test_users_are_described_as_a_caller_describes_them_later() -> None:
     log, spec = described(), described().spec.observation["user"]
     assert spec.names == ("age", "plan=free", "plan=paid", "likes=a", "likes=b", "likes=c")
@@ -252,11 +243,6 @@ def test_every_check_is_described_and_tested() -> None:
     assert all(one.meaning.endswith(".") for one in INTERACTION_CHECKS.values())
     tested = {case[0] for case in BROKEN}
     assert {one.name for one in INTERACTION_CHECKS.values() if one.level == "error"} <= tested
-
-
-def test_the_page_names_every_argument() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "recommender-bcq.md").read_text()
-    assert all(f"`{name}`" in page for name in Roles.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
