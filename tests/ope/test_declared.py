@@ -99,15 +99,6 @@ def test_a_log_without_propensities_that_observations_predict_is_no_randomised_o
     assert behavior_model(trial(), plan, None, 0).shares is not None
 
 
-def test_a_hidden_cause_is_better_only_if_randomised_and_never_better() -> None:
-    generator = np.random.default_rng(2)
-    hidden = generator.integers(0, 2, 600)
-    action = (generator.random(600) < np.array([0.3, 0.7])[hidden]).astype(int)
-    reward = (generator.random(600) < 0.2 + 0.5 * hidden).astype(np.float32)
-    log = tl.Log.from_arrays(observation=generator.integers(0, 3, 600), action=action, reward=reward, terminated=True)
-    assert tl.judge(SECOND, log, **QUICK).decision == "better if randomised"
-
-
 @pytest.mark.parametrize("form", ["recorded", "declared"])
 def test_propensities_that_do_not_fit_the_log_are_refused_for_every_policy(form: str) -> None:
     propensity = np.full(500, 0.5, np.float32) if form == "recorded" else 0.5
@@ -197,23 +188,6 @@ def test_a_region_that_no_decision_of_the_log_reached_stays_closed() -> None:
     )
     verdict = tl.judge(SECOND, log, **QUICK)
     assert verdict.decision == "unsupported"
-
-
-def test_several_decisions_an_episode_have_a_declared_probability_each() -> None:
-    generator = np.random.default_rng(5)
-    action = generator.integers(0, 2, 1_200)
-    reward = (generator.random(1_200) < 0.3 + 0.3 * action).astype(np.float32)
-    log = tl.Log.from_arrays(
-        observation=generator.integers(0, 3, 1_200),
-        action=action,
-        reward=reward,
-        episode=np.repeat(np.arange(600), 2),
-        terminated=np.tile([False, True], 600),
-        propensity=0.5,
-    )
-    verdict = tl.judge(SECOND, log, **QUICK)
-    assert verdict.decision == "better"
-    assert verdict.support.mean_weight == pytest.approx(1.0, abs=0.3)
 
 
 def test_a_declaration_that_does_not_fit_the_log_is_refused_by_name() -> None:

@@ -88,16 +88,6 @@ def test_bca_leans_towards_the_long_tail():
     assert corrected.high > plain.high
 
 
-@pytest.mark.parametrize("method", ["percentile", "bca"])
-def test_a_constant_reward_moves_the_whole_interval_of_a_difference_by_nothing(method):
-    evidence = random_log([3] * 60)
-    moved = random_log([3] * 60, reward=evidence.reward + 100.0)
-    for estimator in (wis, weighted_dr):
-        before = interval(estimator(evidence).minus(logged_return(evidence)), method)
-        after = interval(estimator(moved).minus(logged_return(moved)), method)
-        assert after == pytest.approx(before, abs=1e-8)
-
-
 def test_replicates_come_from_the_seed_alone():
     ratios = weighted_dr(random_log([2] * 3000))
     one, two = (replicates(ratios, Confidence(seed=seed)) for seed in (0, 1))

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
@@ -61,15 +60,6 @@ def test_the_same_histories_have_the_same_lists_alone_and_together(recommender):
         alone = recommender.recommend([history], 3)
         np.testing.assert_array_equal(alone.items[0], both.items[i])
         np.testing.assert_allclose(alone.scores[0], both.scores[i], atol=1e-5)
-
-
-@pytest.mark.sample("likelihood")
-def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
-    recommender.save(tmp_path / "policy")
-    again = tl.load_policy(tmp_path / "policy")
-    one, two = (each.recommend([["i3", "i4"], []], 5) for each in (recommender, again))
-    assert one.items.tolist() == two.items.tolist()
-    np.testing.assert_array_equal(one.scores, two.scores)
 
 
 @pytest.mark.sample("likelihood")
@@ -154,12 +144,6 @@ def test_what_is_handed_in_wrong_is_named(recommender, call, said):
     choices = {name: call[name] for name in ("k", "candidates", "exclude", "exclude_seen") if name in call}
     with pytest.raises(SpecError, match=said):
         recommender.recommend(asked, **choices)
-
-
-def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
-    names = HistoryNames(ITEMS, ("buy", "click"))
-    with pytest.raises(SpecError, match=r"events have 3: expected kinds 0 \(none\) to 2"):
-        recommender.ranker().rank(HistoryArrays(np.array([[1]]), np.array([[3]]), names=names), 2)
 
 
 def test_lists_keep_the_columns_of_the_table_whatever_they_are_called(recommender):
