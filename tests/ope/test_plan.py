@@ -12,7 +12,7 @@ import tidelog as tl
 from benchmarks import plan as study
 from benchmarks.adversarial_worlds import plain, quarter
 from benchmarks.keep import kept
-from tests.ope.cases import assessed, bandit, episodes
+from tests.ope.cases import Always, assessed, bandit, episodes
 from tidelog.errors import ConfigError
 from tidelog.ope import plan as planning
 from tidelog.ope.decide import decide, explored, least_share, plan_of, support_findings
@@ -134,11 +134,7 @@ def test_sequences_keep_whole_episodes_and_plan_no_exploration():
 
 
 def test_a_policy_that_is_the_practice_has_no_plan(test_log):
-    class Even:
-        def probabilities(self, observation, mask=None):
-            return np.full((len(observation["context"]), 2), 0.5)
-
-    found = tl.plan(Even(), test_log.log, 0.1, **QUICK)
+    found = tl.plan(Always(0.5, 0.5), test_log.log, 0.1, **QUICK)
     assert "no episodes show a difference" in found.loggings[0].obstacle
 
 

@@ -10,7 +10,6 @@ from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tidelog import SpecError
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope import networks, propensities
 from tidelog.ope.estimators import double_reinforcement
 from tidelog.ope.policy_evidence import evidence_of
 from tidelog.ope.text import evidence_notes
@@ -35,14 +34,6 @@ def even(log, episodes, steps):
         observation=seen, action=log.action[rows % log.steps], reward=log.reward[rows % log.steps],
         episode=rows // steps, terminated=ends & ~late, truncated=ends & late, bounds=([-2.0, -2.0], [2.0, 2.0]),
     )  # fmt: skip
-
-
-@pytest.fixture
-def quick(monkeypatch):
-    """Fewer updates, where it is not about what networks find."""
-    for page in (propensities, networks):
-        monkeypatch.setattr(page, "FEWEST", 60)
-        monkeypatch.setattr(page, "MOST", 60)
 
 
 def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_the_value(log, policy):

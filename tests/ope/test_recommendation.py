@@ -152,7 +152,7 @@ def test_contrasts_are_part_of_the_simultaneous_family():
     assert rule.verdict["decision"] == both["rule"].decision, "a rule carries its verdict, as a policy does"
 
 
-@pytest.mark.usefixtures("few_updates")
+@pytest.mark.usefixtures("quick")
 def test_networks_regress_the_reward_of_single_decisions_once_for_all(monkeypatch):
     _, held_out = world(lambda x: 0.5 + 0.0 * x[:, 0], count=600)
     calls = []
