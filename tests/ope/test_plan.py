@@ -44,9 +44,9 @@ def planned(drawn, **settings):
 def test_the_plan_of_an_even_test_is_the_textbook_sample_size(test_log):
     """Two arms differ by .2, twice the effect: 4 (1.96 + z)^2 / .2^2 episodes in all.
 
-    The tolerance is 2.5 standard errors of 200 simulations and of the deviation in the pilot.
+    The tolerance is 1.8 standard errors of 100 simulations and of the deviation in the pilot.
     """
-    found = planned(test_log, effect=0.1, probability=0.8, simulations=200).loggings[0]
+    found = planned(test_log, effect=0.1, probability=0.8, simulations=100).loggings[0]
     size = 4.0 * (norm.ppf(0.975) + norm.ppf(0.8)) ** 2 / 0.2**2
     assert found.episodes == pytest.approx(size, rel=0.2)
     assert found.low < found.episodes < found.high
@@ -61,6 +61,7 @@ def test_a_larger_effect_is_shown_more_often_and_the_same_seed_gives_the_same_pl
     assert one == same != other
 
 
+@pytest.mark.full
 def test_a_number_of_episodes_has_its_probability(test_log):
     found = planned(test_log, effect=0.1, episodes=600, simulations=300).loggings[0]
     power = norm.cdf(0.2 * np.sqrt(600 / 4.0) - norm.ppf(0.975))
@@ -107,11 +108,11 @@ def test_actions_that_were_never_taken_need_exploration():
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_simulated_logs_have_the_effect(world, share):
     """The mean estimate of simulated logs is the effect, plus what the exploration costs; clicks stay 0 or 1."""
-    a, question = pilot(world, 4_000)
+    a, question = pilot(world)
     effect = 0.01 if len(np.unique(a.evidence.reward)) == 2 else 0.25
     logs = simulated(a, question.log, effect, explored(a.evidence, share) if share else None)
     generator = np.random.default_rng(1)
-    found = [logs.decided(4_000, generator) for _ in range(20)]
+    found = [logs.decided(2_000, generator) for _ in range(20)]
     estimates = np.array([one.interval.estimate for one in found])
     assert estimates.mean() == pytest.approx(effect + logs.cost, abs=4 * estimates.std() / np.sqrt(20))
     assert len(np.unique(found[0].evidence.reward)) == 2 or effect == 0.25

@@ -158,14 +158,6 @@ def test_continuous_targets(moved):
 
 
 @pytest.mark.full
-def test_a_memory_moves_on_between_continuous_draws(moved):
-    policy = tl.fit(tl.BC(hidden=(8,), recurrent_size=4, window=4, batch_size=8), moved, 3).policy()
-    found = target_of(policy, moved, sample=True)
-    assert found.actions.shape == (len(moved.observation["observation"]), 8, 1)
-    assert (found.logged > 0).all()
-
-
-@pytest.mark.full
 def test_without_a_density_sampling_falls_back_to_the_kernel(moved):
     policy = tl.fit(tl.BC(hidden=(8,), actor_head="deterministic"), moved, 3).policy()
     assert target_of(policy, moved, sample=True, bandwidth=0.2).bandwidth == 0.2
