@@ -347,6 +347,7 @@ def doses():
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("few_updates")
 def test_a_regressor_is_a_deterministic_policy(doses):
     seen, first = doses.features(), doses.features()["observation_0"].to_numpy()
     tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(seen, np.where(first > 0.99, 3.0, 0.5 * first))

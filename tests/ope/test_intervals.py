@@ -235,13 +235,6 @@ def test_a_widened_interval_has_longer_arms():
         Confidence(widening=0.5)
 
 
-def test_weight_that_is_lost_widens_without_end():
-    lost = np.zeros((50, 1))
-    lost[0] = 1.0
-    found = interval(Ratios(lost, lost), "bca", Confidence(0.95, 1000, 0, widening=2.0))
-    assert found[1:] == (-np.inf, np.inf)
-
-
 @pytest.mark.full
 def test_twenty_policies_on_noise_are_hardly_ever_better():
     """200 logs of noise: at once, and one after the other, some policy is called better in at most 5% of them.

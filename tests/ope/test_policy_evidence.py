@@ -119,6 +119,7 @@ def test_continuous_actions_with_and_without_a_bandwidth(quick):
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("few_updates")
 def test_smoothing_is_reported_as_what_it_costs():
     """The reward is minus the squared action; noise of 0.2 half-ranges around 0 costs 0.04."""
     rng = np.random.default_rng(0)

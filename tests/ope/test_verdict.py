@@ -27,7 +27,7 @@ from tidelog.data.statistics import Overlap
 from tidelog.envs.treatment import clinician, exact_value
 from tidelog.ope import decide, policy_evidence, text
 from tidelog.ope import judge as comparison
-from tidelog.ope.decide import Limits, Reuse, broken, preconditions_of, worst_case
+from tidelog.ope.decide import Limits, Reuse, worst_case
 from tidelog.ope.decide import decide as decided
 from tidelog.ope.estimators import Supports, logged_return, pareto_k
 from tidelog.ope.evidence import Values
@@ -35,7 +35,6 @@ from tidelog.ope.text import dominating, no_risk
 from tidelog.ope.verdict import Verdicts, read_verdict, write
 from tidelog.policies.statistics import Interval
 from tidelog.runtime import way_of_acting
-from tidelog.types import MultiDiscrete
 
 # Decisions from evidence made by hand.
 
@@ -322,13 +321,6 @@ def test_estimated_propensities_may_be_off_by_what_the_odds_allow():
     assert said(outcome(bandit(behaviour=np.full(600, 0.4))))[0].advice.startswith("check the propensity column")
 
 
-def test_a_model_alone_never_yields_better():
-    high = {"model": np.full(600, 5.0), "model_target": np.full(600, 5.0)}
-    found = outcome(bandit(0.0, **high))
-    assert found.estimates["dm"].low > found.behavior_policy.high
-    assert found.decision == "no difference shown"
-
-
 def test_with_estimated_propensities_better_must_survive_a_hidden_cause():
     strong, weak = outcome(bandit(2.0, estimated=True)), outcome(bandit(0.2, estimated=True))
     assert strong.decision == "better"
@@ -585,16 +577,6 @@ def test_a_behavior_who_never_varies_leaves_no_propensities(gaussian):
     found = judge(gaussian, log, sample=True, limits=QUICK)
     assert found.decision == "unsupported"
     assert "always chose the same value" in found.reasons[-1]
-
-
-def test_several_choices_at_once_need_recorded_propensities(varied):
-    several = MultiDiscrete((2, 3))
-    log = dataclasses.replace(varied, spec=dataclasses.replace(varied.spec, action=several), propensity=None)
-    asked = {"sample": True, "bandwidth": None, "propensities": None}
-    found = preconditions_of(None, log, np.arange(1500.0), **asked)
-    assert [finding.rule for finding in broken(found)] == ["propensities"]
-    known = {**asked, "propensities": np.ones(log.steps)}
-    assert broken(preconditions_of(None, log, np.arange(1500.0), **known)) == []
 
 
 def test_a_policy_is_not_judged_on_what_it_learnt_from(log, varied):
