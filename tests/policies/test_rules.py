@@ -114,13 +114,6 @@ def test_of_equal_trees_the_one_with_fewer_questions_is_taken():
     assert tree == Question(("numeric", 0), 3.0, None, 0, Question(("a word", 0), None, 1, 1, 2))
 
 
-def test_noise_is_often_worth_no_question():
-    leaves, folds = rows(600), np.arange(600) % 5
-    trees = [best_trees(leaves, SPEC, np.random.default_rng(seed).standard_normal((600, 3)), folds)[1]
-             for seed in range(12)]  # fmt: skip
-    assert sum(isinstance(tree, int) for tree in trees) >= 4, "the best tree of the rows themselves always asks"
-
-
 def test_thresholds_are_short_and_separate_neighbours():
     assert thresholds(np.asarray([1.0, 2.0, 2.0, 5.0])) == (2.0, 5.0)
     values = np.random.default_rng(0).lognormal(3, 1, 5_000)
