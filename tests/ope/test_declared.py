@@ -90,9 +90,8 @@ def test_a_log_without_propensities_that_looks_randomised_is_better_if_it_was() 
 
 
 def test_a_log_without_propensities_that_observations_predict_is_no_randomised_one() -> None:
-    generator = np.random.default_rng(1)
-    seen = generator.normal(size=(500, 2)).astype(np.float32)
-    log = trial(often=1.0 / (1.0 + np.exp(-2.0 * seen[:, 0])), observation=seen, gain=0.15)
+    seen = np.random.default_rng(1).integers(0, 3, 500)
+    log = trial(often=np.array([0.2, 0.5, 0.8])[seen], observation=seen, gain=0.15)
     assert tl.judge(SECOND, log, **QUICK).decision in ("no difference shown", "unsupported")
     plan = choose_model(log, None, None, 0)
     assert behavior_model(log, plan, None, 0).shares is None

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.algorithms.recommenders import after, described, policy, small
+from tests.algorithms.recommenders import described, policy, small
+from tests.runtime.cases import listing
 from tidelog.errors import SpecError
 from tidelog.recommend.tables import recommend_for_table
 from tidelog.runtime.ranking import FoundItems, order_found
@@ -77,7 +78,7 @@ def test_a_ranker_speaks_in_indices(recommender):
 
 
 def test_what_is_not_said_of_a_user_counts_as_nothing_known():
-    told = policy(small(), described(), after(small(), described()))
+    told = listing("lists, gru")
     nobody = told.recommend([["i1"]], 4).scores
     for user in (None, {}, {"age": None, "plan": None, "likes": []}, {"age": float("nan"), "plan": ""}):
         np.testing.assert_array_equal(told.recommend(Histories([["i1"]], users=[user]), 4).scores, nobody)
